@@ -11,6 +11,7 @@ import truncgauss as tg
 from tests.exact_rows import EXACT, log_prob
 from truncgauss.probability.exact import MANY_ROWS
 from truncgauss.quadrature import by_parts
+from truncgauss.quadrature.refused_rows import AT_ONCE, where_needed
 from truncgauss.special import log_interval_mass, standardize
 
 INF = math.inf
@@ -137,3 +138,27 @@ def test_narrow_masses_keep_the_digits_of_their_slopes():
     middle = low + 0.5 * width
     exact = -middle * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi) * width
     np.testing.assert_allclose(slope, exact, rtol=1e-12)
+
+
+def test_a_function_of_the_rows_that_need_it():
+    """Of fewer, more and none than are gathered at a time; the others may have no value."""
+
+    def function(x):
+        return jnp.sum(jnp.log(x)) * x[0]
+
+    x = np.random.default_rng(1).uniform(0.5, 2.0, (3 * AT_ONCE, 2))
+    for count in (0, 3, 2 * AT_ONCE + 1):
+        needed = np.random.default_rng(2).permutation(np.arange(len(x)) < count)
+        rows = np.where(needed[:, None], x, -1.0)
+        for order in (
+            lambda f: f,
+            jax.grad,
+            jax.hessian,
+            lambda f: jax.jacrev(jax.grad(f)),
+        ):
+            of_all = jax.vmap(order(lambda x, y: where_needed(function, y, x)))(rows, needed)
+            expected = jax.vmap(order(function))(np.where(needed[:, None], x, 1.0))
+            shown = needed.reshape(-1, *[1] * (expected.ndim - 1))
+            np.testing.assert_allclose(of_all, np.where(shown, expected, 0.0), rtol=1e-13)
+    shared = jax.vmap(lambda y: where_needed(function, y, x[0]))(needed)
+    np.testing.assert_allclose(shared, np.where(needed, function(x[0]), 0.0), rtol=1e-13)

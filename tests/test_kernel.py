@@ -257,3 +257,14 @@ def test_substitution_solves_and_transposes(h):
     forth = solve(*other)
     dot = lambda a, b: sum(np.vdot(u, v) for u, v in zip(a, b))
     np.testing.assert_allclose(dot(back, other), dot(seen, forth), rtol=1e-9)
+
+
+def test_step_stores_no_mask_of_bytes():
+    """Of loops that read bytes XLA on a CPU calls the exponential one element at a time."""
+    lanes = jnp.linspace(0.1, 0.9, 1024)
+    program = jax.jit(tg.special.separation_step).lower(
+        lanes - 1.0, lanes + 1.0, lanes, 2.0 + 0.0 * lanes
+    )
+    whole = program.compile().as_text().split("\nENTRY")[1]
+    assert "fusion(" in whole
+    assert "= pred[1024]" not in whole

@@ -31,7 +31,8 @@ def test_costs_are_positive_and_nothing_compiles_later(results_and_picture):
         assert np.all(cost["warm"] > 0) and np.all(cost["first"] >= 0)
     assert np.all(ours["compilations"] > 0) and np.all(ours["later"] == 0)
     assert np.all(theirs["compilations"] == 0)
-    assert "processor seconds" in results["summary"][0] and len(results["summary"]) == 6
+    assert np.all(ours["error"] < 1e-14) and np.all(theirs["error"] < 1e-6)  # d = 1 and 2
+    assert "processor seconds" in results["summary"][0] and len(results["summary"]) == 8
 
 
 def test_a_second_process_reads_the_programs_of_a_fit(results_and_picture):

@@ -15,10 +15,7 @@ def truncated_normal(tg):
 def observations(tg):
     """200 rows of two entries, some of them below a limit of detection, some missing."""
     rows = normal_rows(2, 200, 0.4) + [0.5, 0.2]
-    lower, upper = below(rows, -0.3)
-    missing = np.random.default_rng(1).uniform(size=rows.shape) < 0.1
-    missing &= ~missing.all(axis=1)[:, None]
-    lower, upper = np.where(missing, -INF, lower), np.where(missing, INF, upper)
+    lower, upper = with_gaps(*below(rows, -0.3))
     return lambda: tg.fit_observations(tg.Observations(lower, upper), progress=False)
 
 
@@ -54,11 +51,19 @@ def censored(tg):
     return lambda: tg.fit_observations(tg.Observations(lower, upper), progress=False)
 
 
-def mixture_path(tg):
-    """Mixtures of one to four components for 600 rows of three groups."""
+def mixture_path(tg, gaps=False):
+    """Mixtures of one to four components for 600 rows of three groups; with gaps a tenth of the
+    entries is missing, and the others have noise whose covariance each row knows."""
     groups = np.random.default_rng(2).integers(0, 3, 600)
     rows = normal_rows(2, 600, 0.3) + np.array([[0.0, 0.0], [4.0, 1.0], [1.0, 5.0]])[groups]
     observed = tg.Observations.exact(rows)
+    if gaps:
+        rng = np.random.default_rng(4)
+        scales = rng.uniform(0.1, 0.5, size=rows.shape)
+        rows = rows + scales * rng.normal(size=rows.shape)
+        lower, upper = with_gaps(rows, rows)
+        noise = np.square(scales)[:, :, None] * np.eye(2)
+        observed = tg.Observations(lower, upper, noise=noise)
     return lambda: tg.mixtures.fit_mixture_path(observed, (1, 2, 3, 4), progress=False)
 
 
@@ -84,6 +89,13 @@ def below(rows, limit):
     return np.where(rows < limit, -INF, rows), np.maximum(rows, limit)
 
 
+def with_gaps(lower, upper):
+    """The limits with a tenth of the entries missing, never all of a row."""
+    missing = np.random.default_rng(1).uniform(size=lower.shape) < 0.1
+    missing &= ~missing.all(axis=1)[:, None]
+    return np.where(missing, -INF, lower), np.where(missing, INF, upper)
+
+
 FITS = {
     "truncated normal, 2-d": truncated_normal,
     "limits of detection, 2-d": observations,
@@ -92,4 +104,5 @@ FITS = {
     "selection model": selection,
     "limits of detection, 4-d": censored,
     "mixtures of 1 to 4": mixture_path,
+    "mixtures with noise and gaps": lambda tg: mixture_path(tg, gaps=True),
 }

@@ -6,22 +6,32 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """Processor seconds of a first call and seconds of a warm one, a line for each task; and
-    of a first fit, one with programs kept and a warm one."""
+    """Processor seconds of a first call and seconds of a warm one, a line for each task, beside the
+    errors of values; and of a first fit, one with programs kept and a warm one. Calls of a batch
+    and with held plans are in the table only."""
     dimensions, costs = results["dimensions"], results["costs"]
-    picture, axes = plotting.figure(1, 2 + bool(len(results["fits"])), size=(4.2, 4.2))
-    labels = {"first": "first call, processor seconds", "warm": "warm call, seconds"}
-    for ax, (field, label) in zip(axes, labels.items(), strict=False):
-        ys = [cost[field] for cost in costs.values()]
+    plain = [name for name in costs if "batch" not in name and "held" not in name]
+    grid = (2, 2) if len(results["fits"]) else (1, 3)
+    picture, axes = plotting.figure(*grid, size=(4.6, 3.4))
+    labels = {
+        "first": "first call, processor seconds",
+        "warm": "warm call, seconds",
+        "error": "rms error of log P",
+    }
+    series = {name: k % len(plotting.SERIES) for k, name in enumerate(plain)}
+    for ax, (field, label) in zip(axes.flat, labels.items(), strict=False):
+        shown = {name: costs[name][field] for name in plain}
+        shown = {name: y for name, y in shown.items() if not np.isnan(y).all()}
+        floor = 1e-16 if field == "error" else 0.0  # an error may be 0
         plotting.curves(
-            dimensions, ys, list(costs), series=[k % 6 for k in range(len(ys))],
-            xlabel="dimension", ylabel=label, ax=ax,
+            dimensions, [np.maximum(y, floor) for y in shown.values()], list(shown),
+            series=[series[name] for name in shown], xlabel="dimension", ylabel=label, ax=ax,
         )  # fmt: skip
         ax.set(xscale="log", yscale="log")
         ax.set_xticks(list(dimensions), [str(d) for d in dimensions])
         ax.minorticks_off()
     if len(results["fits"]):
-        bars(results["fits"], results["fit_costs"], axes[2])
+        bars(results["fits"], results["fit_costs"], axes.flat[3])
     return plotting.shared_legend(picture, columns=3)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from truncgauss import fitting
 
 PROBE = Path(__file__).with_name("probe.py")
-FIELDS = ("first", "wall", "warm", "compilations", "later")
+FIELDS = ("first", "wall", "warm", "compilations", "later", "error")
 MOST_OF_A_BATCH = 3  # dimensions; rectangles of more are not integrated to rounding
 
 
@@ -23,7 +23,8 @@ def run(settings):
     JAX is imported before a clock starts, and so are the names of the library; what belongs to a
     name is imported when it is first asked for, as part of the first call, from byte code as
     installations have it. `later` counts compilations of warm calls. `kept` are the processor
-    seconds of a fit's first call in a process after one that has kept its programs.
+    seconds of a fit's first call in a process after one that has kept its programs. `error` is the
+    root mean square error of log P of values, over `num_calls` keys; NaN of other tasks.
     """
     results, fits = {}, {}
     for name, interpreter, folder in versions_of(settings):
@@ -122,6 +123,9 @@ def summary(dimensions, results):
             for first, count, warm in cells
         )
         yield f"{name:36}" + "".join(f"{cell:>20}" for cell in shown)
+    for name, cost in results.items():
+        if np.isfinite(cost["error"]).all():
+            yield f"{f'{name}: error of log P':36}" + "".join(f"{x:20.1e}" for x in cost["error"])
 
 
 def summary_of_fits(names, fits):

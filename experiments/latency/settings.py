@@ -8,11 +8,13 @@ from truncgauss.runs.config import Count, Experiment
 
 Task = Literal[
     "value", "gradient", "moments", "draws",
-    "jit value", "jit gradient", "jit gradient of a batch", "jit Hessian of a batch",
+    "jit value", "jit value with a held plan", "jit gradient", "jit gradient of a batch",
+    "jit Hessian of a batch",
 ]  # fmt: skip
 Fit = Literal[
     "truncated normal, 2-d", "limits of detection, 2-d", "bivariate probit", "trivariate probit",
     "selection model", "limits of detection, 4-d", "mixtures of 1 to 4",
+    "mixtures with noise and gaps",
 ]  # fmt: skip
 
 
@@ -25,7 +27,8 @@ class Settings(Experiment):
     """Dimensions of the problem."""
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)]
     """What is asked: log P, its value and gradient, moments, 1,000 draws; under `jax.jit` value and
-    gradient of one box, and up to three dimensions gradient and Hessian of the sum of nine."""
+    gradient of one box, the value by a `Separation` whose plan is held, and up to three dimensions
+    gradient and Hessian of the sum of nine."""
     fits: tuple[Fit, ...] = ()
     """Fits whose first call is measured too, and once more with programs kept."""
     num_calls: Count

@@ -23,10 +23,10 @@ from truncgauss.gaussian.problem import (
     checked_problem,
     on_device,
 )
-from truncgauss.gaussian.regions import Outside, QuadraticRegion, Region
+from truncgauss.gaussian.regions import LinearRegion, Outside, QuadraticRegion, Region
 from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
-from truncgauss.probability.complement import Complement
+from truncgauss.probability.complement import Complement, sum_of_pieces
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
@@ -282,7 +282,8 @@ def log_probability(
             gives the same number. Under `jit`, where `Automatic` knows only shapes, it may differ
             within the standard errors. All rows of a batch share the key.
         df: degrees of freedom of a multivariate t, any positive numbers of shape (...); inf is the
-            Gaussian. The covariance is then its scale matrix. With S = sqrt(chi^2_df / df) the
+            Gaussian. It applies to all regions but a `Selection`. The covariance is then its scale
+            matrix. With S = sqrt(chi^2_df / df) the
             method serves every S of a quadrature. In a trace in which df is no number the
             quadrature has as many nodes as df = 2 needs; stderr includes its error.
         noncentral: for a t, "shifted", X = loc + Z / S, or "Kshirsagar", X = (loc + Z) / S.
@@ -308,7 +309,13 @@ def log_probability(
     with parallel.like(problem):
         if student.is_gaussian(df):
             return _gaussian(problem, method, key)
-        degrees, problem = student.checked_df(df, noncentral, problem), on_device(problem)
+        degrees = student.checked_df(df, noncentral, problem, outside=True)
+        problem = on_device(problem)
+        if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
+            pieces, empty = region.pieces()
+            parts = log_probability(loc, covariance, pieces, method, key, df, noncentral)
+            total: Estimate = sum_of_pieces(parts, empty)
+            return total
         given = lambda problem: _gaussian(problem, method, key)
         return student.log_probability(problem, degrees, noncentral, given)
 

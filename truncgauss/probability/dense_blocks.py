@@ -176,8 +176,8 @@ class DenseBlocks(Method):
             return lax.stop_gradient(self.plan)
         if not self.tilted:
             return TiltPlan(order, jnp.zeros_like(limits.loc.ravel()[: len(order)]), order[0] >= 0)
-        found = tilt_of(*lax.stop_gradient((factor, limits)))
-        return lax.stop_gradient(TiltPlan(order, found.tilt[: len(order)], found.converged))
+        tilt = tilt_of(*lax.stop_gradient((factor, limits)))
+        return lax.stop_gradient(TiltPlan(order, tilt.tilt[: len(order)], tilt.converged))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
@@ -220,12 +220,12 @@ class DenseBlocks(Method):
             gradient, log_total = carry
             uniforms = _uniforms(keys, self.num_points, begun.layout, dtype)
             num_lanes = len(keys) * self.num_points
-            total, level, found = log_weights(*begun.sampled, uniforms, num_lanes)
+            total, level, sums = log_weights(*begun.sampled, uniforms, num_lanes)
             whole = jnp.logaddexp(log_total, log_sum_exp(total) + level)
             size = jnp.where(whole == -jnp.inf, 0.0, whole)  # all weights are 0: so is the gradient
             gradient = jax.tree.map(lambda x: x * jnp.exp(log_total - size), gradient)
             weights = jnp.exp(total + (level - size))
-            moved = with_gradient_of(weights, found, *begun.sampled, uniforms, gradient)
+            moved = with_gradient_of(weights, sums, *begun.sampled, uniforms, gradient)
             return (moved, whole), summed(total, level, len(keys))
 
         keys = self._keys(key)
@@ -246,15 +246,15 @@ class DenseBlocks(Method):
         """The keys of the replicates."""
         return key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
 
-    def _combined(self, found: Estimate) -> Estimate:
+    def _combined(self, parts: Estimate) -> Estimate:
         """The estimate from those of the replicates, which share the work among the devices."""
         if self.num_replicates == 1:
-            few = jnp.isinf(found.stderr[0])  # which is all that one replicate can show
-            return Estimate(found.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
-        return Estimate(log_mean_exp(found.log_prob, axis=0), self.combined_stderr(*found))
+            few = jnp.isinf(parts.stderr[0])  # which is all that one replicate can show
+            return Estimate(parts.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
+        return Estimate(log_mean_exp(parts.log_prob, axis=0), self.combined_stderr(*parts))
 
     def _begun(self, problem: Problem) -> "_Begun":
-        """What all points have in common."""
+        """Quantities that all points have in common."""
         order = self.order_of(problem)
         layout, factor, limits = _factorised(problem, order)
         tilt = layout.padded(self.plan_of(order, factor, limits).tilt, 0.0)
@@ -311,10 +311,10 @@ class DenseBlocks(Method):
         """The blocks, and whether the tilt converged."""
         held = self if self.plan is not None else self.hold(*problem)
         layout = layout_of(problem.covariance.dimension)
-        found = held.plan is not None and bool(held.plan.converged)
+        converged = held.plan is not None and bool(held.plan.converged)
         return [
             f"factor   {layout.num_blocks} blocks of {layout.block} variables in a row",
-            f"tilt     {'converged' if found else 'none found'}",
+            f"tilt     {'converged' if converged else 'none found'}",
         ]
 
 
@@ -346,12 +346,12 @@ def _averaged(method: DenseBlocks, row: Problem, key: Array) -> Estimate:
 
 def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
     changes = jax.tree.leaves(tangents[1])  # of loc, matrix, lower and upper limits
-    found, slopes = _sloped(*primals, not isinstance(changes[1], SymbolicZero))
-    total = jnp.zeros_like(found.log_prob)
+    estimate, slopes = _sloped(*primals, not isinstance(changes[1], SymbolicZero))
+    total = jnp.zeros_like(estimate.log_prob)
     for slope, change in zip(slopes, changes, strict=True):
         if not isinstance(change, SymbolicZero):
             total = total + jnp.sum(slope * change)
-    return found, Estimate(total, jnp.zeros_like(found.stderr))
+    return estimate, Estimate(total, jnp.zeros_like(estimate.stderr))
 
 
 _averaged.defjvp(_averaged_jvp, symbolic_zeros=True)
@@ -404,10 +404,10 @@ def _uniforms(keys: Array, num_points: int, layout: Layout, dtype: jnp.dtype) ->
     front = jnp.pad(front, ((0, b - dimension), (0, 0)))
 
     def block(k: Array) -> Array:
-        def own(key: Array) -> Array:
+        def bits_of(key: Array) -> Array:
             return jax.random.bits(jax.random.fold_in(key, k), (b, num_points), jnp.uint32)
 
-        bits = jnp.moveaxis(jax.vmap(own)(pairs[:, 1]), 0, 1)
+        bits = jnp.moveaxis(jax.vmap(bits_of)(pairs[:, 1]), 0, 1)
         random = open_uniforms(bits.reshape(b, len(keys) * num_points), dtype)
         in_front = (jnp.arange(b)[:, None] < dimension) & (k == 0)
         return jnp.where(in_front, front, random)

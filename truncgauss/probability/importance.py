@@ -292,7 +292,7 @@ class ImportanceSampling(Method):
 
 
 class Weights(NamedTuple):
-    """What an estimate needs of importance weights.
+    """Sums of importance weights for an estimate.
 
     Attributes:
         log_mean: the log of their mean.
@@ -403,28 +403,30 @@ def adapted(row: Problem) -> RegionProposal:
     d = len(loc)
     points = pilot(row)
 
-    def step(_: Array, here: tuple[Array, Array]) -> tuple[Array, Array]:
-        mean, own = here
-        x = mean[None] + points @ own.T
-        log_ratio = log_density(x, loc, factor) - log_density(x, mean, own)
+    def step(_: Array, proposal: tuple[Array, Array]) -> tuple[Array, Array]:
+        mean, spread = proposal
+        x = mean[None] + points @ spread.T
+        log_ratio = log_density(x, loc, factor) - log_density(x, mean, spread)
         closeness = region.closeness(x)
         level = jnp.minimum(jnp.sort(closeness)[int((1 - ELITE) * PILOT)], 0.0)
         known = closeness > -jnp.inf
-        near = jnp.where((closeness >= level) & known, log_ratio, -jnp.inf)
+        closest = jnp.where((closeness >= level) & known, log_ratio, -jnp.inf)
         inside = log_ratio + jnp.log(probabilities(region, x))
         supported = effective_sample_size(inside) >= SUPPORTED * PILOT
-        log_weights = jnp.where(supported, inside, near)
+        log_weights = jnp.where(supported, inside, closest)
         shares = jax.nn.softmax(log_weights)
-        there = shares @ x
-        gaps = x - there[None]
+        centre = shares @ x
+        gaps = x - centre[None]
         trust = 1.0 / (1.0 + d / effective_sample_size(log_weights))
-        matrix = WIDER * trust * ((shares[:, None] * gaps).T @ gaps) + (1.0 - trust) * own @ own.T
-        moved = solve_triangular(own, there - mean, lower=True)
+        matrix = (
+            WIDER * trust * ((shares[:, None] * gaps).T @ gaps) + (1.0 - trust) * spread @ spread.T
+        )
+        moved = solve_triangular(spread, centre - mean, lower=True)
         on_its_way = ~supported & (jnp.sum(moved**2) > 1.0)
-        new = jnp.where(on_its_way, own, jnp.linalg.cholesky(matrix))
-        sound = jnp.all(jnp.isfinite(new)) & jnp.all(jnp.isfinite(there))
-        wider = jnp.where(jnp.any(known), own, 2.0 * own)
-        return jnp.where(sound, there, mean), jnp.where(sound, new, wider)
+        new = jnp.where(on_its_way, spread, jnp.linalg.cholesky(matrix))
+        sound = jnp.all(jnp.isfinite(new)) & jnp.all(jnp.isfinite(centre))
+        wider = jnp.where(jnp.any(known), spread, 2.0 * spread)
+        return jnp.where(sound, centre, mean), jnp.where(sound, new, wider)
 
-    mean, own = lax.fori_loop(0, ROUNDS, step, (loc, factor))
-    return RegionProposal(mean, own, loc, factor, row.region.is_convex)
+    mean, spread = lax.fori_loop(0, ROUNDS, step, (loc, factor))
+    return RegionProposal(mean, spread, loc, factor, row.region.is_convex)

@@ -145,7 +145,7 @@ class Method:
         return with_fields(self, **{self.growth.count: factor * self.count})
 
     def in_pieces(self, factor: int) -> "Method":
-        """As `enlarged`, of a held method, in a form for which another factor compiles nothing.
+        """Method as by `enlarged`, held, in a form for which another factor compiles nothing.
 
         Derivatives of that form are not known, but for the first ones of `Separation`.
         """

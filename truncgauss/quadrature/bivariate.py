@@ -459,8 +459,7 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     last = np.arange(len(counted))[None] - len(counted) == np.asarray([[-2], [-1]])
     terms += [jnp.where(last[j] & at_limit[j], values, 0.0) for j in range(2)]
     total, *means = sums([counted, *terms])
-    means = [mean / total for mean in means]
-    return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means)
+    return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means) / total
 
 
 @jax.custom_jvp
@@ -475,7 +474,7 @@ sums.defjvp(lambda primals, tangents: (sums(*primals), sums(*tangents)))
 
 
 def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:
-    """The derivatives of the log of the integral, or of the interval that decides."""
+    """The derivatives of the log of the integral, or of the interval if one decides."""
     form, by = inputs[1], MeanScores(*means)
     inner = by.mean / form.residual_scale
     of_integral = (
@@ -489,6 +488,8 @@ def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> I
         jnp.stack([-by.first_low, -by.at_low / form.residual_scale]),
         jnp.stack([by.first_high, by.at_high / form.residual_scale]),
     )
+    if plan[1] is None:
+        return of_integral
     of_interval = by_interval(inputs, by)
     return jax.tree.map(lambda x, y: jnp.where(plan[1], x, y), of_interval, of_integral)
 
@@ -534,14 +535,12 @@ GRADIENT = log_concave.GradientRule(len(MeanScores._fields), scores, gradient)
 def log_integral(
     loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
 ) -> jax.Array:
-    """The log of the integral over X1, for residual_scale > 0.
-
-    Its derivative is JAX's: within another integral that is quicker than the closed form.
-    """
+    """The log of the integral over X1, for residual_scale > 0."""
     inputs = loc, form, low, high
-    anchor, breakpoints, num_panels = plan(*inputs)
-    log_sum = log_concave.log_total(log_panel, inputs, (anchor, None), breakpoints, num_panels)
-    return log_sum - LOG_SQRT_2PI
+    laid = plan(*inputs)
+    panels = laid.breakpoints, laid.num_panels
+    total = log_concave.log_total(log_panel, inputs, (laid.anchor, None), *panels, GRADIENT)
+    return total - LOG_SQRT_2PI
 
 
 def moments_panel(

@@ -64,6 +64,7 @@ class Terms(NamedTuple):
     stop: jax.Array
 
 
+@jax.jit  # traced once for all its uses
 def log_probability(loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array) -> ByParts:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     variances = jnp.diagonal(matrix)

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.special import intervals
-from truncgauss.special.intervals import is_short, log_mass, step
+from truncgauss.special.intervals import is_short, log_mass, sign_beside, step
 from truncgauss.special.moments import (
     IntervalMoments,
     is_narrow,
@@ -208,10 +208,11 @@ def separation_step(
     low, high, width, uniform = as_floats(*_interval(low, high, width), uniform)
     interval = Interval(low, high, width)
     mirrored, a = _nearer(interval)
-    u = jnp.where(mirrored, 1.0 - uniform, uniform)
-    t, log_z = step(a, width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
+    sign, a = sign_beside(mirrored, a)
+    u = jnp.where(sign < 0, 1.0 - uniform, uniform)
+    t, log_z = step(a, width, u, jnp.where(sign < 0, uniform, 1.0 - uniform))
     y = jnp.where(a >= 0, a, 0.0) + t
-    return moved_inside(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
+    return moved_inside(sign * y, interval.low, interval.high), log_z
 
 
 @jax.custom_jvp
