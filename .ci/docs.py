@@ -41,7 +41,8 @@ PAGE = """
     <h2>truncgauss {{ version }}</h2>
     <input type="search" placeholder="Search..." role="searchbox" aria-label="search"
            pattern=".+" required>
-    <ul>{% for text, link in contents %}<li><a href="{{ up }}{{ link }}">{{ text }}</a></li>
+    <ul>{% for text, link in contents %}<li><a href="{{ up }}{{ link }}"
+        {%- if link == name %} aria-current="page"{% endif %}>{{ text }}</a></li>
     {% endfor %}</ul>
     <footer>{{ footer_text }}</footer>
 {% endblock %}
@@ -267,7 +268,7 @@ def linked_names(body: str, source: str, site: pathlib.Path) -> str:
 def write_search(
     site: pathlib.Path, modules: dict[str, pdoc.doc.Module], bodies: dict[str, str]
 ) -> None:
-    """One index of the entries of the reference and of the sections of the pages."""
+    """One index of the public entries of the reference and of the sections of the pages."""
     sections = []
     titles = {page: title for title, page in CONTENTS}
     for page, body in bodies.items():
@@ -282,7 +283,9 @@ def write_search(
     entries = pdoc.render.make_index
 
     def both(*arguments: object) -> list[dict[str, str]]:
-        return [*sections, *entries(*arguments)]
+        # Names of rooms within rooms would come before the pages; their reference lists them.
+        public = [x for x in entries(*arguments) if x["modulename"].count(".") <= 1]
+        return [*sections, *public]
 
     pdoc.render.make_index = both
     try:
@@ -308,7 +311,7 @@ def write_page(site: pathlib.Path, name: str, title: str, body: str) -> None:
     up = "../" * name.count("/")
     # The depth of the page, from which its search finds the index.
     depth = {"modulename": "." * name.count("/")}
-    page = template.render(title=title, body=body, up=up, module=depth)
+    page = template.render(title=title, body=body, up=up, name=name, module=depth)
     write(site / name, page)
 
 

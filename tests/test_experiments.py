@@ -38,7 +38,8 @@ def check_picture(picture):
     legends = [ax.get_legend() for ax in picture.axes if ax.get_legend()] + picture.legends
     assert legends
     for ax in picture.axes:
-        assert ax.get_ylabel()
+        joined = ax.get_shared_y_axes().joined
+        assert any(x.get_ylabel() for x in picture.axes if x is ax or joined(ax, x))
         extent = ax.get_window_extent(renderer)
         assert not any(legend.get_window_extent(renderer).overlaps(extent) for legend in legends)
     everything, (width, height) = picture.get_tightbbox(renderer), picture.get_size_inches()

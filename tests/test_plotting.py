@@ -1,6 +1,8 @@
 """Pictures show what they are given, mark what is not finite, and hide nothing behind a legend."""
 
 import pathlib
+import re
+import xml.etree.ElementTree
 
 import matplotlib
 import numpy as np
@@ -273,3 +275,17 @@ def test_simultaneous_intervals_and_a_band():
     one_sided = tg.simultaneous([0.3, -1.2], covariance, alternative="less")
     with pytest.raises(ValueError, match="two-sided"):
         plotting.simultaneous(one_sided)
+
+
+def test_an_svg_has_no_more_digits_than_are_seen(tmp_path):
+    x = np.linspace(0.0, 7.0, 200)
+    picture, ax = plotting.figure()
+    ax.plot(x, np.sin(x))
+    plotting.save(picture, tmp_path / "sine")
+    text = (tmp_path / "sine.svg").read_text("utf-8")
+    xml.etree.ElementTree.fromstring(text)
+    curve = max(re.findall(r' d="([^"]*)"', text), key=len)
+    ends = np.array(re.findall(r"(\S+) (\S+)", re.sub("[MLz]", "", curve)), float)
+    assert len(ends) > 50 and not re.search(r"\.\d{3}", curve)
+    shown = ax.transData.inverted().transform((ends * [1, -1] + [0, 72 * 3.3]) * picture.dpi / 72)
+    np.testing.assert_allclose(shown[:, 1], np.sin(shown[:, 0]), atol=1e-3)

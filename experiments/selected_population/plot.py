@@ -63,14 +63,16 @@ def mean_posterior(results, series, ax):
     thin = drawn[:: max(len(drawn) // 500, 1)]
     label = f"draws, {LABELS.get(name, name)}"
     ax.plot(*thin.T, ".", markersize=1.5, color="#bbbbbb", zorder=1, label=label)
-    for name, draws in loc.items():
+    below = {"linewidth": 4.0, "linestyle": "-", "alpha": 0.4}  # where the two coincide
+    for draws, name, look in zip(loc.values(), loc, (below, {}), strict=True):
         plotting.contours(
             draws.mean(0), np.cov(draws, rowvar=False), series=series[name],
             label=f"{LABELS.get(name, name)}, 50 and 90 %", inverted=magnitudes(results), ax=ax,
+            **look,
         )  # fmt: skip
     ax.plot(*results["truth"][:2], "*", color="#000000", markersize=11, label="truth", zorder=5)
     ax.set(xlabel=f"mean {results['names'][0]}", ylabel=f"mean {results['names'][1]}")
-    plotting.title("Posterior of the mean", ax=ax)
+    plotting.title("Posterior of the mean, by both routes", ax=ax)
 
 
 def estimates(results, series, ax):

@@ -16,8 +16,12 @@ def plot(results):
     curves = results["shift"]
     shift = f"shift of the mean {str(results['names'][0]).split(' (')[0]} (s.d.)"
     plotting.curves(
-        curves["shift"], [np.exp(curves[name]) for name in ("hard", "soft", "box")],
-        ["hard limits", "soft estimate", "wider covariance"], series=(3, 1, 2),
+        curves["shift"], [np.exp(curves["box"])], ["wider covariance"], series=(2,), linewidth=4.0,
+        linestyle="-", alpha=0.4, ax=axes["fraction"],
+    )  # fmt: skip
+    plotting.curves(
+        curves["shift"], [np.exp(curves[name]) for name in ("hard", "soft")],
+        ["hard limits", "soft estimate"], series=(3, 1),
         xlabel=shift, ylabel="fraction seen", ax=axes["fraction"],
     )  # fmt: skip
     plotting.title("The fraction seen in field 1", ax=axes["fraction"])
