@@ -247,3 +247,12 @@ def test_clusters_may_be_a_column_of_the_data():
     np.testing.assert_array_equal(named.errors, labels.errors)
     with pytest.raises(ValueError, match="fit_regression: cluster: has no column 'place'"):
         tg.fit_regression("y", design, data=table, information="sandwich", cluster="place")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_formula_may_have_a_constant_only(kind):
+    table = of_kind(rows(), kind)
+    fit = tg.fit_regression("wage ~ 1", data=table, progress=False)
+    assert fit.names == ("Intercept", "sigma")
+    np.testing.assert_allclose(fit.estimates[0], np.mean(rows()["wage"]), rtol=1e-12)
+    np.testing.assert_allclose(fit.predict(table).value, fit.estimates[0], rtol=1e-12)

@@ -1,1 +1,1 @@
-"""Where and how programs run: compilation, batches, devices, processes, checkpoints, tables."""
+"""Running of programs: compilation, batches, devices, processes, checkpoints, tables."""

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Clock:
-    """When to write: every so many seconds, but never for more than a share of the time."""
+    """Times of writing: every so many seconds, but never for more than a share of the time."""
 
     def __init__(self, save_every: float) -> None:
         self.save_every, self.last, self.cost = save_every, time.monotonic(), 0.0

@@ -99,7 +99,7 @@ class SimultaneousInference:
         """P(some statistic of a set is beyond one's value), of all and of those not above it."""
         size = self._extremeness
         if self.largest is not None:
-            return self.largest.tails(size)
+            return self.largest.tails(size, self.df)
         limits = np.broadcast_to(size[:, None], (2, len(size), len(size))).copy()
         limits[1][size[None, :] > size[:, None]] = np.inf
         log_p, error = log_exceedance(
@@ -194,7 +194,7 @@ def simultaneous(
     unknown = Quantile(jnp.array(jnp.nan), jnp.array(jnp.nan))
     two_sided, largest = alternative == "two-sided", None
     if isinstance(method, Automatic) and not exceeds_exactly(correlation, two_sided):
-        largest = LargestCoordinate.of(correlation, df, two_sided, as_key(key))
+        largest = LargestCoordinate.of(correlation, two_sided, as_key(key))
     result = SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
         statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
@@ -211,7 +211,7 @@ def simultaneous(
 def critical_value(result: SimultaneousInference) -> Quantile:
     """The quantile of the largest statistic."""
     if result.largest is not None:
-        value, stderr = result.largest.quantile(result.level)
+        value, stderr = result.largest.quantile(result.level, result.df)
         return Quantile(jnp.array(value, float), jnp.array(stderr, float))
     tail = "both" if result.alternative == "two-sided" else "lower"
     return quantile(

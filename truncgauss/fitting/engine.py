@@ -217,7 +217,7 @@ class Clusters(NamedTuple):
 
     @classmethod
     def of(cls, labels: Any, weights: Any) -> "Clusters":
-        """Those of labels, (n,): numbers or texts.
+        """Clusters of labels, (n,): numbers or texts.
 
         Raises:
             ValueError: for labels that are missing, of another length, or all equal.
@@ -226,8 +226,7 @@ class Clusters(NamedTuple):
         n = len(values) if weights is None else len(weights)
         if values.shape != (n,):
             raise ValueError(ONE_LABEL.format(n, values.shape))
-        if any(label is None or label != label for label in values):
-            raise ValueError("cluster: some labels are missing.")
+        refuse_missing_labels(values, "cluster")
         counted = np.ones(n, bool) if weights is None else np.asarray(weights) > 0
         codes = np.full(n, -1)
         kinds, codes[counted] = np.unique(values[counted].astype(str), return_inverse=True)
@@ -260,6 +259,12 @@ class Clusters(NamedTuple):
             np.asarray(np.linalg.qr(total, mode="r")).T
             * (self.num_groups / (self.num_groups - 1)) ** 0.5
         )
+
+
+def refuse_missing_labels(labels: np.ndarray, what: str) -> None:
+    """Raise ValueError where a label is None or NaN."""
+    if any(label is None or label != label for label in labels.tolist()):
+        raise ValueError(f"{what}: some labels are missing.")
 
 
 def free_errors_of(

@@ -73,7 +73,7 @@ class ExpectedLoss:
 
     @property
     def sums(self) -> RowSums:
-        """Those over the rows of all processes."""
+        """Sums over the rows of all processes."""
         return self.loss.sums
 
     def __call__(self, x: jax.Array) -> jax.Array:

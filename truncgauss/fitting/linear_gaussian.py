@@ -187,7 +187,7 @@ class GaussianCoordinates:
         return Precision.single(count, float(scale[0]), self.power)
 
     def units(self, x: np.ndarray) -> np.ndarray | None:
-        """By how much each coordinate moves where the Gaussian changes by about itself, (q,); None
+        """Moves of each coordinate where the Gaussian changes by about itself, (q,); None
         of natural parameters, which do not move one by one."""
         if self.white is not None or self.single:
             return None
@@ -301,7 +301,7 @@ class ObservationsLoss:
         return self.methods is not None and all(known)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
-        """By how much each coordinate moves between gradients whose differences are the Hessian,
+        """Moves of each coordinate between gradients whose differences are the Hessian,
         (q,); None if that is exact."""
         units = self.coordinates.units(x) if self.smooth or not self.iterated else None
         return None if units is None else STEP * units

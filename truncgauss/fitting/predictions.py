@@ -254,7 +254,7 @@ class Gaussians(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Any, designs: Any, move: Any = None) -> "Gaussians":
-        """Those of rows with these covariates, by the arrays of a fit and their slopes; or the
+        """Predictions for rows with these covariates, by a fit's arrays and their slopes; or the
         rates at which they change as the covariates move."""
         values, slopes = arrays
         loc, by_loc = (

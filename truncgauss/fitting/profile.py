@@ -132,7 +132,7 @@ class Profile:
         return self.estimate.back(low), self.estimate.back(high)
 
     def fall(self, value: float) -> float:
-        """By how many nats the log-likelihood is below its maximum at the most likely of all
+        """Nats by which the log-likelihood is below its maximum at the most likely of all
         parameters with that value of the estimate; NaN where they are not found, or the value
         cannot be."""
         return self.by_cheaper(Profile.fall_at, self.estimate.of(value))

@@ -138,7 +138,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         return max(low, least), min(high, most)
 
     def profile_fall(self, name: str, value: float) -> float:
-        """By how many nats the profile log-likelihood of an estimate is below its maximum where
+        """Nats by which the profile log-likelihood of an estimate is below its maximum where
         the estimate has a given value, all other parameters being the most likely ones.
 
         Twice the fall is the likelihood-ratio statistic of that value, with one degree of freedom:
@@ -294,7 +294,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         return derived(self, function, name)
 
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
-        """As `derived`, of a function of the vector `estimates`, in the order of `names`."""
+        """Value as by `derived`, of a function of `estimates` in the order of `names`."""
         return derived(self, lambda p: function(p.estimates), "delta")
 
     @property
@@ -454,11 +454,16 @@ class LikelihoodFit(InformationCriteria, Fit):
         )
         return bibtex(software, self.references)
 
+    @property
+    def size_in_words(self) -> str:
+        """The size of the sample, for the table."""
+        return f"{self.num_rows:g} rows"
+
     def __str__(self) -> str:
         lines = table_of(self.names, self.estimates, self.errors, self.profiles)
         seen = self.fraction_not_truncated
         lines.append(
-            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
+            f"log-likelihood {self.log_likelihood:.8g}, {self.size_in_words}, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
             + f"standard errors from {self.errors_from}"

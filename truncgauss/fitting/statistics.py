@@ -1,4 +1,4 @@
-"""What a Gaussian's likelihood needs of complete rows: their number, mean and scatter."""
+"""Sufficient statistics of complete rows under a Gaussian: their number, mean and scatter."""
 
 import functools
 import operator

@@ -479,7 +479,7 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
 
 
 def moved_by_key(loss: TruncatedLoss, end: Point) -> float:
-    """By how many standard errors, in the most affected direction, the maximum may be off since P
+    """Standard errors by which, in the most affected direction, the maximum may be off since P
     is an estimate: the Newton step to the maximum with another key, over the root of two."""
     key = jax.random.fold_in(loss.held.key, 1)
     other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))

@@ -272,7 +272,7 @@ class Observations:
         return self.with_known(names=None)
 
     def with_known(self, **fields: Any) -> "Observations":
-        """These rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
+        """Rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
         is checked and no pattern is sought."""
         rows = copy.copy(self)
         rows._set(**fields)

@@ -16,7 +16,7 @@ from truncgauss.gaussian.regions import Region
 NOWHERE = 2**31 - 1  # an index that no row has
 LEAST = 64  # shortest length of rows whose integrals have closed forms and take no time
 MOST_BITS = 12  # entries of a row of yes or no, whose kinds are counted rather than sorted
-FEW = 1024  # rows up to which lengths are powers of two
+FEW = 256  # rows up to which lengths are powers of two
 
 
 @frozen_pytree

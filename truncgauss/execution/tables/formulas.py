@@ -264,4 +264,5 @@ def frame_of(table: Any, names: list[str], levels: Mapping[str, list[str]]) -> A
             columns[name] = np.asarray(column)
         else:
             columns[name] = numbers(column, what, missing=True)
-    return pandas.DataFrame(columns)
+    num_rows = len(next(iter(by_name.values())))
+    return pandas.DataFrame(columns, index=range(num_rows))  # "~ 1" needs no column

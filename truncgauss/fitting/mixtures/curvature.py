@@ -112,7 +112,7 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
 
 
 def scores_at(loss: MixtureLoss, x: np.ndarray) -> CurvatureSums:
-    """What all rows together tell at x; kept where fits are resumable."""
+    """Sums over all rows at x; kept where fits are resumable."""
     return CurvatureSums(*summed("scores", _sums, loss, jnp.asarray(x)))
 
 

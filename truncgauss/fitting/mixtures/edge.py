@@ -1,4 +1,4 @@
-"""Where the likelihood of a mixture is highest at an edge: some variance has fallen to 0.
+"""Maxima of a mixture's likelihood at an edge: some variance has fallen to 0.
 
 With noise a component may be without a spread of its own; the likelihood then rises as its variance
 falls, and has a finite limit. Likewise a unique variance of factor analysis may fall to 0, which is
@@ -43,7 +43,7 @@ class Vanishing(NamedTuple):
 
 
 def edge_of(loss: MixtureLoss, x: np.ndarray) -> str | None:
-    """That the likelihood is highest with some variance at 0, in words; None if it is not."""
+    """Sentence that the likelihood is highest with some variance at 0; None if it is not."""
     low_rank = loss.coordinates.structure == "low_rank"
     if loss.observations.noise is None and not low_rank:
         return None

@@ -73,7 +73,7 @@ def _spectrum(
 
 
 def _unexplained(logs: np.ndarray, matrix: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
-    """What the factors leave, as a function of log variances, and its gradient."""
+    """Discrepancy that the factors leave, as a function of log variances, and its gradient."""
     values, vectors, free = _spectrum(logs, matrix, rank)
     noise = np.maximum(values[free], np.finfo(float).tiny)
     return float(np.sum(noise - np.log(noise) - 1)), vectors[:, free] ** 2 @ (1 - noise)

@@ -132,7 +132,7 @@ def fit_mixture(
         loss, table = prepared_loss(
             floats_as_float64(rows), num_components, shape, method, key, prior_rows, sums
         )
-        first = None if start is None else given(start, loss)
+        first = None if start is None else components_of(start, loss)
         model = MixtureRows(loss=loss, table=table, first=first, num_em_steps=num_em_steps)
         fit: MixtureFit = maximum_likelihood(model, **settings)
         coarse = coarse_notes(observations, fit.locs, fit.covariances)
@@ -372,7 +372,7 @@ def check_shape(shape: tuple[str, int | None], dimension: int) -> None:
         )
 
 
-def given(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
+def components_of(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
     """A start of the user's own, checked."""
     coordinates = loss.coordinates
     k, d = coordinates.num_components, coordinates.dimension
@@ -422,7 +422,7 @@ def check_possible(loss: MixtureLoss, start: Components) -> None:
 
 
 def coarse_notes(rows: Observations, locs: np.ndarray, matrices: np.ndarray) -> tuple[str, ...]:
-    """That rows in float32 hide how those of a component differ, in words, if so.
+    """Sentence that rows in float32 hide how those of a component differ, if so.
 
     Args:
         rows: the observations, as the user has them.

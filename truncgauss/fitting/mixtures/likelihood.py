@@ -52,7 +52,7 @@ class HeldComponents(Method):
 
 
 class MixtureTerms(NamedTuple):
-    """What a mixture says of each row, unweighted.
+    """Terms of each row under a mixture, unweighted.
 
     Attributes:
         log_prob: (n,), -inf where a row is impossible.
@@ -123,7 +123,7 @@ def mixture_log_likelihood(
 
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
-    """What a compiled function tells of rows, as arrays (n, ...), computed for rows filled up to
+    """Results of a compiled function for rows, as arrays (n, ...), computed for rows filled up to
     one of few lengths."""
     rows = observations
     if is_concrete(others):
@@ -258,7 +258,7 @@ def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def row_weights(observations: Observations, dtype: Any) -> jax.Array:
-    """How often each row counts, (n,)."""
+    """Weights of the rows, (n,)."""
     weights, n = observations.weights, observations.num_rows
     if weights is not None:
         return weights.astype(dtype)

@@ -151,7 +151,7 @@ def sum_of(terms: list[T]) -> T:
 
 
 def in_place(loss: MixtureLoss, values: Sequence[Any]) -> Any:
-    """What the parts tell of their rows, pytrees of arrays (m, ...), as arrays of all rows."""
+    """Terms of the parts' rows, pytrees of arrays (m, ...), as arrays of all rows."""
     if not loss.parts:
         return values[0]
     numbers = np.concatenate([np.asarray(part.numbers) for part in loss.parts])
@@ -167,7 +167,7 @@ def in_place(loss: MixtureLoss, values: Sequence[Any]) -> Any:
 
 
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
-    """As `summed`, computed each time."""
+    """Sums as `summed`, computed each time."""
     return row_sums.evaluated(over_parts(function), loss, jnp.asarray(x))
 
 

@@ -58,7 +58,7 @@ class MixtureCoordinates:
 
     @property
     def num_own(self) -> int:
-        """How many coordinates a covariance matrix has."""
+        """Number of coordinates of a covariance matrix."""
         low_rank = self.structure == "low_rank"
         return self.dimension + len(self.loadings) if low_rank else len(self.entries)
 
@@ -68,7 +68,7 @@ class MixtureCoordinates:
 
     @property
     def size(self) -> int:
-        """How many free coordinates there are."""
+        """Number of free coordinates."""
         k, d = self.num_components, self.dimension
         return k - 1 + k * d + self.num_factors * self.num_own
 
@@ -80,7 +80,7 @@ class MixtureCoordinates:
 
     @property
     def by_component(self) -> np.ndarray:
-        """Which coordinates belong to each component, besides its weight: d of its mean, then those
+        """Coordinates of each component, besides its weight: d of its mean, then those
         of its factor, (K, p)."""
         k, d, count = self.num_components, self.dimension, self.num_own
         locs = k - 1 + np.arange(k * d).reshape(k, d)
@@ -157,7 +157,7 @@ class MixtureCoordinates:
         return matrices, None
 
     def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """What to call the estimates, by those of the entries, (d,)."""
+        """Names of the estimates, by those of the entries, (d,)."""
         k = self.num_components
         names = [f"weights[{c}]" for c in range(k)]
         names += [f"locs[{c}][{label}]" for c in range(k) for label in labels]
@@ -197,5 +197,5 @@ class MixtureCoordinates:
 
 @functools.partial(Compiled, cost=closed_form)
 def mixture_at(coordinates: MixtureCoordinates, x: jax.Array) -> Mixture:
-    """As `coordinates.mixture`, by one program."""
+    """Mixture at coordinates, as `coordinates.mixture`, by one program."""
     return coordinates.mixture(x)

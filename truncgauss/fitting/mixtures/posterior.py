@@ -21,7 +21,7 @@ from truncgauss.probability.method import Method
 
 
 class Posterior(NamedTuple):
-    """What rows say of their true values, without noise; NaN for rows that are impossible.
+    """Posterior of rows' true values, without noise; NaN for rows that are impossible.
 
     Attributes:
         mean: of the true values, (n, d).

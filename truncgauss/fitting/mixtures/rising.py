@@ -1,4 +1,4 @@
-r"""Where the likelihood of a mixture rises for ever: a component widens as its mean moves away.
+r"""Likelihoods of mixtures that rise for ever: a component widens as its mean moves away.
 
 Inside a region the rows of a component may look as spread as an exponential or uniform
 distribution. With the weighted density of component k about a centre c of its rows,
@@ -129,7 +129,7 @@ class ComponentCoordinates:
 
     @property
     def precisions(self) -> list[Precision]:
-        """Where the inverse covariances stand in z."""
+        """Positions of the inverse covariances in z."""
         coordinates = self.free_coordinates
         k, (i, j) = coordinates.num_components, np.array(coordinates.entries).T
         first = k - 1 + k * coordinates.dimension

@@ -48,7 +48,7 @@ class NoMaximum(ValueError):
 
 
 class Visited(NamedTuple):
-    """What remains of a point on the way."""
+    """Summary of a point on the way."""
 
     loss: float
     decrement: float
@@ -172,7 +172,7 @@ def flattened(loss: MixtureLoss, end: Point) -> bool:
 
 
 def traced(points: Iterable[Any]) -> list[Visited]:
-    """What remains of points, whose Hessians of many parameters need not be kept."""
+    """Summaries of points, whose Hessians of many parameters need not be kept."""
     return [Visited(visited_point.loss, visited_point.decrement) for visited_point in points]
 
 

@@ -1,4 +1,4 @@
-"""Where the fit of a mixture begins: rows summed up, and k-means++ with several seeds.
+"""Starts of the fit of a mixture: rows summed up, and k-means++ with several seeds.
 
 Sums are over the rows of all processes, and a row is drawn from all of them, whichever has it.
 

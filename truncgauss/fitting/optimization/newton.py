@@ -141,14 +141,14 @@ def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
 
 
 def steps_of(loss: Any, x: Any) -> np.ndarray | None:
-    """By how much each coordinate moves between gradients whose differences are the Hessian of a
+    """Moves of each coordinate between gradients whose differences are the Hessian of a
     loss; None if that is exact."""
     steps = getattr(loss, "steps", None)
     return None if steps is None else steps(np.asarray(x))
 
 
 def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
-    """As `derivatives`, with a Hessian by differences of exact gradients along each coordinate,
+    """Derivatives with a Hessian by differences of exact gradients along each coordinate,
     whose errors are of the first, second or fourth order in the steps (q,): q, 2 q or 4 q gradients
     besides that at x.
 

@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """When to stop."""
+    """Conditions to stop."""
 
     num_steps: jax.Array
     tolerance: jax.Array

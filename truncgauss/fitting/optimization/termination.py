@@ -50,7 +50,7 @@ def plateau(step: int, relative: float, far: float) -> str:
 
 
 def difference(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
-    """By how much the mean of losses has fallen, and its standard error."""
+    """Fall of the mean of losses, and its standard error."""
     noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / len(after))
     return float(before.mean() - after.mean()), noise
 

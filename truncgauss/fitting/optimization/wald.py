@@ -1,4 +1,4 @@
-"""How far a log-likelihood is from quadratic, and so whether Wald's intervals may be trusted.
+"""Distance of a log-likelihood from quadratic, which tells whether to trust Wald's intervals.
 
 References:
     Bates and Watts, "Relative curvature measures of nonlinearity", Journal of the Royal Statistical
