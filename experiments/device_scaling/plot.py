@@ -39,4 +39,5 @@ def plot(results):
         ax.set(xlim=(0.0, 1.2), xlabel="efficiency", yticks=at, yticklabels=kinds)
         ax.set_ylim(len(kinds) - 0.5, -0.5)
         plotting.title(title, ax=ax)
+    axes[0].set_ylabel("kind of work")
     return plotting.shared_legend(picture, columns=3)

@@ -157,12 +157,13 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
 
     # The part of the stderr that is not from the variance between replicates.
     seen = spread(log_probs, jnp.full_like(log_probs, jnp.nan))
-    least = max(LEAST_MISSED, UNITS_MISSED * float(jnp.finfo(seen.dtype).eps))
+    units = UNITS_MISSED * float(jnp.finfo(seen.dtype).eps)
     unseen = jnp.maximum(estimate.stderr**2 - seen**2, 0.0)
-    missed = unseen > jnp.maximum(least, 1e-3 * seen) ** 2
-    rounding = jnp.where(
-        missed, 0.0, unseen
-    )  # squared, relative to P: taken for that of its slopes
+    # Replicates that are computed together differ from those here by rounding, and so does `seen`.
+    least = jnp.maximum(jnp.maximum(LEAST_MISSED, units), 1e-3 * seen)
+    missed = unseen > least**2 + 2.0 * units * seen
+    # Squared, relative to P: taken for that of its slopes.
+    rounding = jnp.where(missed, 0.0, unseen)
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))
 
     def error(leaf: Array, mean: Array) -> Array:
