@@ -20,6 +20,7 @@ COMPARED = 32  # problems that the CPU computes too
 SECONDS = 2.0  # of a timed batch, about
 POINTS = 16 * 1024  # of the default method from four dimensions on
 OPERATIONS = 80  # of one truncated draw and its weight, beside the product with the factor
+CHAIN = 256  # multiplications, each with an addition, of one element where the limit is measured
 
 
 def problems(n: int, d: int, dtype: str) -> list[np.ndarray]:
@@ -69,29 +70,35 @@ def difference(ours: Any, theirs: Any) -> float:
     return worst
 
 
-def largest_batch(device: jax.Device, d: int, dtype: str) -> int:
-    """Problems whose points fill an eighth of the device's memory."""
-    statistics = device.memory_stats() or {}
-    memory = statistics.get("bytes_limit", 2**32)
-    points = POINTS if d > 3 else 256
-    return max(COMPARED, int(memory / 8 / (points * d * np.dtype(dtype).itemsize)))
+def largest_batch(program: Any, device: jax.Device) -> int:
+    """Problems that take half of the device's memory, by the needs of a program of a few."""
+    memory = (device.memory_stats() or {}).get("bytes_limit", 2**32)
+    each = program.memory_analysis().temp_size_in_bytes / COMPARED
+    return max(COMPARED, int(memory / 2 / max(each, 1.0)))
 
 
 def peak(device: jax.Device, dtype: str) -> float:
     """Multiplications and additions a second of a chain of them, in registers."""
     x = jax.device_put(np.ones(2**22, dtype), device)
-    chain = jax.jit(lambda x: jax.lax.fori_loop(0, 64, lambda _, y: 0.5 * y * y + 0.25, x))
-    return 64 * 3 * x.size / seconds(chain, [x])
+
+    @jax.jit
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(CHAIN):  # in one kernel: a loop is one kernel a round
+            x = x * x + 0.25
+        return x
+
+    return CHAIN * 2 * x.size / seconds(chain, [x])
 
 
 def row(task: str, d: int, dtype: str, device: jax.Device, limit: float) -> tuple[str, bool]:
     """A line of the table, and whether the devices agree."""
     function, cpu = TASKS[task], jax.devices("cpu")[0]
     few = problems(COMPARED, d, dtype)
-    theirs = function(*on(cpu, few))
-    apart = difference(function(*on(device, few)), theirs)
-    each = seconds(function, on(device, few)) / COMPARED
-    n = int(np.clip(SECONDS / each, COMPARED, min(largest_batch(device, d, dtype), 10**5)))
+    theirs, ours = function(*on(cpu, few)), on(device, few)
+    program = function.lower(*ours).compile()
+    apart = difference(program(*ours), theirs)
+    each = seconds(program, ours) / COMPARED
+    n = int(np.clip(SECONDS / each, COMPARED, min(largest_batch(program, device), 10**5)))
     rate = n / seconds(function, on(device, problems(n, d, dtype)))
     share = rate * POINTS * d * (d + OPERATIONS) / limit if d > 3 else np.nan
     agrees = apart <= TOLERANCES[dtype]
