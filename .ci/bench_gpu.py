@@ -28,7 +28,7 @@ CHAIN = 256  # multiplications, each with an addition, of one element where the 
 def problems(n: int, d: int, dtype: str) -> list[np.ndarray]:
     """Means, covariance matrices and limits of n rectangles."""
     rng = np.random.default_rng(d)
-    factor = rng.normal(size=(n, d, d + 2))
+    factor = rng.normal(size=(n, d, 2 * d))
     covariance = factor @ np.swapaxes(factor, 1, 2)
     scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     covariance /= scale[:, :, None] * scale[:, None, :]
