@@ -137,3 +137,10 @@ def test_a_trace_with_df_as_a_number_takes_its_nodes():
     result = jax.jit(lambda loc: tg.log_probability(loc, [[1.0]], region, df=0.4))(jnp.zeros(1))
     np.testing.assert_allclose(result.log_prob, stats.t.logsf(2.0, 0.4), rtol=1e-10)
     assert result.stderr == 0
+
+
+def test_degrees_of_freedom_that_are_no_tracer_are_known_inside_of_a_trace():
+    df = jnp.asarray(4.0)
+    value = lambda low: tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Box(low, 2.0), df=df)
+    low = jnp.full(2, -1.0)
+    np.testing.assert_allclose(jax.jit(value)(low).log_prob, value(low).log_prob, rtol=1e-12)

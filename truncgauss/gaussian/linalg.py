@@ -1,6 +1,8 @@
 """Matrix factors, ranks and products, each to the rounding of its dtype."""
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,25 @@ from jax.scipy.linalg import solve_triangular
 # A residual variance below this times its rounding may be zero. An eigenvalue that is rounding, by
 # which ranks are found, is less than the residual variance of a variable that it determines.
 UNDETERMINED = 64.0
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def in_full_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`function` with all products of matrices in full precision.
+
+    GPUs otherwise round the factors of a product of float32 matrices to ten bits. Derivative rules
+    need it beside the functions that users call: JAX may call a rule later.
+    """
+
+    @functools.wraps(function)
+    def precise(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return precise
 
 
 def product(x: Array, y: Array) -> Array:

@@ -12,6 +12,7 @@ from truncgauss.execution import parallel
 from truncgauss.execution.batches import at_once
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
@@ -204,7 +205,7 @@ def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estim
         change = sum(parts, jnp.zeros_like(value_at))
         return Estimate(value_at, stderr), Estimate(change, jnp.zeros_like(stderr))
 
-    value.defjvp(rule, symbolic_zeros=True)
+    value.defjvp(in_full_precision(rule), symbolic_zeros=True)
     return value(leaves)
 
 

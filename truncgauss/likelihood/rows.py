@@ -11,6 +11,7 @@ from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
@@ -40,6 +41,7 @@ class RowTerms(NamedTuple):
     region_variance: jax.Array
 
 
+@in_full_precision
 def log_likelihood(
     observations: Observations,
     loc: Any,

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -257,6 +258,7 @@ def block_of(part: Part, answer: Answer) -> Block:
     return Block(part.problem.covariance, methods, rows, result, indices)
 
 
+@in_full_precision
 def log_probability(
     loc: Loc,
     covariance: CovarianceLike,

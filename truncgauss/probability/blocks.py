@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.probability.method import Method, average, by_gradient, estimate
@@ -168,7 +169,7 @@ def _by_blocks_jvp(
     return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
 
-by_blocks.defjvp(_by_blocks_jvp, symbolic_zeros=True)
+by_blocks.defjvp(in_full_precision(_by_blocks_jvp), symbolic_zeros=True)
 
 
 def _is_zero(x: object) -> bool:
@@ -231,7 +232,7 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
     return primals[0], tangents[0]
 
 
-_once.defjvp(_once_jvp, symbolic_zeros=True)
+_once.defjvp(in_full_precision(_once_jvp), symbolic_zeros=True)
 
 
 @frozen_pytree

@@ -14,6 +14,7 @@ from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -354,7 +355,7 @@ def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[
     return estimate, Estimate(total, jnp.zeros_like(estimate.stderr))
 
 
-_averaged.defjvp(_averaged_jvp, symbolic_zeros=True)
+_averaged.defjvp(in_full_precision(_averaged_jvp), symbolic_zeros=True)
 
 
 # Without a rule for the whole JAX forgets those within loops, see `_nan_slope`.
@@ -364,6 +365,7 @@ def _sloped(method: DenseBlocks, row: Problem, key: Array, of_matrix: bool) -> A
 
 
 @_sloped.defjvp
+@in_full_precision
 def _sloped_jvp(of_matrix: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     method, row, key = primals
     return jax.jvp(lambda row: method.value_and_slopes(row, key, of_matrix), (row,), tangents[1:2])

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -66,6 +67,7 @@ class LogProbabilityAndGradient(NamedTuple):
     stderr: Gradient
 
 
+@in_full_precision
 def log_probability_and_gradient(
     loc: Loc,
     covariance: CovarianceLike,

@@ -18,6 +18,7 @@ from truncgauss.execution import parallel
 from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
 from truncgauss.gaussian.regions import LinearRegion, Region
 from truncgauss.gaussian.standardization import standardized
@@ -394,6 +395,7 @@ def by_gradient(
         return plain(problem)
 
     @value.defjvp
+    @in_full_precision
     def value_jvp(primals: tuple[Problem], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
         (problem,), (change,) = primals, tangents
         if not is_concrete(problem):  # of a second derivative

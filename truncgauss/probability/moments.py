@@ -17,6 +17,7 @@ from jaxtyping import Real
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import is_concrete
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -37,6 +38,7 @@ from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 
 
+@in_full_precision
 def truncated_moments(
     loc: Loc,
     covariance: CovarianceLike,

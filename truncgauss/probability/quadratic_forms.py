@@ -13,6 +13,7 @@ from jaxtyping import Real
 
 from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import as_float_array, common_dtype, is_concrete
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, TailSlopes, tail_slopes
 
@@ -20,6 +21,7 @@ ROWS_AT_ONCE = 256  # whose arrays fit into a processor's cache
 CAREFUL_AT_ONCE = 16
 
 
+@in_full_precision
 def log_quadratic_form_tail(
     q: Real[ArrayLike, "*#batch"] | Sequence[Any],
     weights: Real[ArrayLike, "*#batch d"] | Sequence[Any],
@@ -134,6 +136,7 @@ _tails = Compiled(_with_derivatives, _cost)
 
 
 @functools.partial(_with_derivatives.defjvp, symbolic_zeros=True)
+@in_full_precision
 def _with_derivatives_jvp(
     primals: tuple[QuadraticForm, Array], tangents: tuple[QuadraticForm, Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -188,6 +191,7 @@ def _carefully(wanted: tuple[bool, bool, bool], forms: QuadraticForm, q: Array) 
 
 
 @_with_slopes.defjvp
+@in_full_precision
 def _with_slopes_jvp(
     wanted: tuple[bool, bool, bool], primals: Any, tangents: Any
 ) -> tuple[TailSlopes, TailSlopes]:

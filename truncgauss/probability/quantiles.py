@@ -34,6 +34,7 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, as_covariance
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -75,6 +76,7 @@ class Quantile(NamedTuple):
     stderr: Float[Array, "*batch"]
 
 
+@in_full_precision
 def quantile(
     probability: Real[ArrayLike, "*#batch"],
     loc: Loc,

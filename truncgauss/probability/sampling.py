@@ -34,6 +34,7 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import LowRank
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Loc,
@@ -101,6 +102,7 @@ class Weighted(NamedTuple):
     log_weights: Float[Array, " n *batch"]
 
 
+@in_full_precision
 def truncated_samples(
     key: PRNGKey,
     loc: Loc,

@@ -13,6 +13,7 @@ from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -215,6 +216,7 @@ def _run(chain: Chain, key: Array, num_particles: int) -> tuple[Array, Array]:
 
 
 @_run.defjvp
+@in_full_precision
 def _run_jvp(
     num_particles: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

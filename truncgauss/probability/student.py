@@ -160,7 +160,7 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     problem, df = recognised(lax.stop_gradient(problem)), lax.stop_gradient(df)
     exact = applies(problem.covariance, problem.region)
     decay, density, fewest, most = EXACT if exact else SAMPLED
-    least = UNKNOWN_DF if known is None else float(np.min(known, initial=LARGEST_DF))
+    least = UNKNOWN_DF if known is None else float(np.min(np.asarray(known), initial=LARGEST_DF))
     least = max(least - moment, 0.25 * least)
     wanted = max(fewest, density * sum(_reach(decay, np.array(least), np)))
     # By factors of sqrt(2), so that few programs are compiled.

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.quadrature import log_concave
 from truncgauss.special import log_sum_exp, standardize
 from truncgauss.special.normal import log_mass_and_slopes
@@ -68,6 +69,7 @@ def integral(
 
 
 @integral.defjvp
+@in_full_precision
 def _integral_jvp(
     primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:

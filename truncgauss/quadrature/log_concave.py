@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.special.logspace import sigmoid
 
 # What is below exp(-42) of the mode does not reach the last digit of float64; the rest is a margin
@@ -351,6 +352,7 @@ def _total(
 
 
 @_total.defjvp
+@in_full_precision
 def _total_jvp(
     panel: Panel, rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
@@ -375,6 +377,7 @@ _value_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(0,))
 
 
 @_value_and_gradient.defjvp
+@in_full_precision
 def _value_and_gradient_jvp(
     rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
@@ -450,6 +453,7 @@ def _mixture(
 
 
 @_mixture.defjvp
+@in_full_precision
 def _mixture_jvp(
     one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, Any], tuple[jax.Array, Any]]:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import product, triangle
+from truncgauss.gaussian.linalg import in_full_precision, product, triangle
 from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.quadrature import log_concave
 from truncgauss.special import Interval, log_interval_mass, standardize, truncated_mean_and_variance
@@ -197,6 +197,7 @@ def integrated(function: Callable[[Lines, Panels], Any]) -> Callable[[Lines], An
         return function(lines, panels_of(lines))
 
     @value.defjvp
+    @in_full_precision
     def value_jvp(primals: tuple[Lines], tangents: tuple[Lines]) -> tuple[Any, Any]:
         panels = panels_of(*primals)
         return jax.jvp(lambda lines: function(lines, panels), primals, tangents)

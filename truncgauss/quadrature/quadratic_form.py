@@ -36,7 +36,7 @@ import numpy as np
 from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import is_symmetric
+from truncgauss.gaussian.linalg import in_full_precision, is_symmetric
 from truncgauss.quadrature import quadratic_tail
 from truncgauss.quadrature.conditioning import negligible
 
@@ -115,6 +115,7 @@ def _spread(nodes: Array, variances: Array) -> Array:
 
 
 @resolvents.defjvp
+@in_full_precision
 def _resolvents_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     nodes, _, _ = primals
     inverse = resolvents(*primals)
@@ -131,6 +132,7 @@ def log_transform(nodes: Array, variances: Array, mean: Array, covariance: Array
 
 
 @log_transform.defjvp
+@in_full_precision
 def _log_transform_jvp(
     primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[Array, Array]:

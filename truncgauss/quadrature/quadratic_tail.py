@@ -34,6 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.quadrature.conditioning import negligible
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -147,6 +148,7 @@ def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -
 
 
 @functools.partial(log_moments.defjvp, symbolic_zeros=True)
+@in_full_precision
 def _log_moments_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     t, form = primals
     z = 1.0 - 2.0 * t[:, None] * form.weights.astype(t.dtype)

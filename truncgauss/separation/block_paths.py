@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.execution import parallel
-from truncgauss.gaussian.linalg import product
+from truncgauss.gaussian.linalg import in_full_precision, product
 from truncgauss.separation import kernel
 from truncgauss.separation.block_factor import block_at, transposed, with_block
 from truncgauss.special import separation_step, standardize, truncated_mean
@@ -206,6 +206,7 @@ def _drawn(
 
 
 @block_paths.defjvp
+@in_full_precision
 def _block_paths_jvp(
     primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

@@ -33,7 +33,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import diagonal_of, product
+from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product
 from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.normal import fixed_interval, quick_moments
 
@@ -396,6 +396,7 @@ def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
 
 
 @free_energy.defjvp
+@in_full_precision
 def _free_energy_jvp(
     primals: tuple[Cavity, ScaledLimits], tangents: tuple[Any, Any]
 ) -> tuple[Array, Array]:

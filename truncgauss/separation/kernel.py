@@ -21,7 +21,7 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import diagonal_of
+from truncgauss.gaussian.linalg import diagonal_of, in_full_precision
 from truncgauss.special import Interval, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -277,6 +277,7 @@ def _interval(
 
 
 @paths.defjvp
+@in_full_precision
 def _paths_jvp(
     primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[DrawnPaths, DrawnPaths]:

@@ -10,7 +10,7 @@ from jax import Array
 from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.linalg import numerical_rank, ranks_of_root
+from truncgauss.gaussian.linalg import in_full_precision, numerical_rank, ranks_of_root
 from truncgauss.gaussian.problem import Problem, over_rows
 from truncgauss.gaussian.regions import Box, as_linear
 from truncgauss.gaussian.standardization import standardized
@@ -87,6 +87,7 @@ _compiled_site_plans = Compiled(_site_plans, _cost)
 _compiled_better_plans = Compiled(_better_plans, _cost)
 
 
+@in_full_precision
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
     """The plan of every row of a problem; see `Separation` for the settings."""
     m = as_linear(problem.region).num_constraints

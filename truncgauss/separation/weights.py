@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
@@ -172,6 +173,7 @@ def sums_over(proposal: Proposal, lattice: GrowingLattice, keys: Array, num_poin
 
 
 @sums_over.defjvp
+@in_full_precision
 def _sums_over_jvp(
     num_points: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Sums, Sums]:
