@@ -37,10 +37,9 @@ def law(loc, covariance, low):
 
 
 # Two exact entries and two below a limit, behind a region.
-ROWS = tg.Observations(
-    jnp.stack([jnp.asarray([0.5, 0.0, -jnp.inf, -jnp.inf], FLOAT)]), jnp.asarray([[0.5, 0.0, 1.0, 1.0]], FLOAT),
-    region=tg.Box(LOW - 1.0, HIGH + 1.0),
-)  # fmt: skip
+LOWER = jnp.asarray([[0.5, 0.0, -jnp.inf, -jnp.inf]], FLOAT)
+UPPER = jnp.asarray([[0.5, 0.0, 1.0, 1.0]], FLOAT)
+ROWS = tg.Observations(LOWER, UPPER, region=tg.Box(LOW - 1.0, HIGH + 1.0))
 
 
 WORK = {
