@@ -6,7 +6,8 @@ import pytest
 from scipy import special, stats
 
 import truncgauss as tg
-from truncgauss.fitting.clusters import inputs_of, model_of
+from truncgauss.fitting.clusters import model_of
+from truncgauss.fitting.long_tables import inputs_of
 
 ROWS, DESIGNS, NODES = 6, 7, 64
 KIN = np.full((ROWS, ROWS), 0.5) + 0.5 * np.eye(ROWS)

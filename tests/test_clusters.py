@@ -8,8 +8,9 @@ from scipy import special, stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED
-from truncgauss.fitting import clusters
-from truncgauss.fitting.clusters import critical_root, inputs_of, model_of
+from truncgauss.fitting import long_tables
+from truncgauss.fitting.clusters import critical_root, model_of
+from truncgauss.fitting.long_tables import inputs_of
 from truncgauss.fitting.result import LikelihoodFit
 
 OHIO = SHARED / "ohio_sixcities.csv"
@@ -561,8 +562,8 @@ def test_clusters_are_in_the_order_of_their_labels_whatever_their_sizes(monkeypa
     y = np.repeat(rng.normal(size=40), sizes) + rng.normal(size=len(cluster))
     rows = y, np.ones((len(y), 1)), cluster
     one = tg.fit_clusters(*rows, censored_low=-0.5, progress=False)
-    monkeypatch.setattr(clusters, "FEW_MASSES", 0)
-    monkeypatch.setattr(clusters, "GROWTH", 1.0)
+    monkeypatch.setattr(long_tables, "FEW_MASSES", 0)
+    monkeypatch.setattr(long_tables, "GROWTH", 1.0)
     many = tg.fit_clusters(*rows, censored_low=-0.5, progress=False)
     assert len(one.loss.shapes) == 1 and len(many.loss.shapes) > 3
     np.testing.assert_array_equal(many.labels, np.arange(40))

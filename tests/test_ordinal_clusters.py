@@ -6,7 +6,8 @@ from scipy import special
 
 import truncgauss as tg
 from tests.published_rows import SHARED
-from truncgauss.fitting.clusters import inputs_of, model_of
+from truncgauss.fitting.clusters import model_of
+from truncgauss.fitting.long_tables import inputs_of
 
 OHIO = SHARED / "ohio_sixcities.csv"
 

@@ -1,0 +1,358 @@
+"""Rows of a long table, checked and gathered into clusters of few shapes, in NumPy."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import as_float_array
+from truncgauss.execution.row_sums import refuse_spread
+from truncgauss.fitting.centring import Whitened
+from truncgauss.fitting.engine import refuse_missing_labels
+from truncgauss.fitting.gaussian_starts import as_columns
+from truncgauss.fitting.ordinal import OrdinalModel
+from truncgauss.fitting.predictions import Covariates
+from truncgauss.fitting.regression import censored_ends
+from truncgauss.likelihood import Ordinal
+from truncgauss.likelihood.clusters import EXACT_SIZES, FACTOR_SIZES, ClusterRows
+from truncgauss.likelihood.observations import Observations
+from truncgauss.probability.automatic import Automatic
+
+WHAT = "fit_clusters"
+FEW_MASSES = 2**19  # of all clusters, that are computed in no time however they are filled up
+NODES = 128  # of an integral, about
+GROWTH = 1.25  # of the masses of all clusters, for fewer programs
+
+
+class LongTable(NamedTuple):
+    """The rows as the user has them.
+
+    Attributes:
+        observations: all rows.
+        covariates: of all rows.
+        labels: of the clusters that say something, sorted, (k,).
+        number: of each of them in the model, where equal ones are counted once, (k,).
+        shape: of each, (k,).
+        rows: those of the clusters of each shape, (k_s, m_s).
+    """
+
+    observations: Any
+    covariates: Any
+    labels: np.ndarray
+    number: np.ndarray
+    shape: np.ndarray
+    rows: tuple[np.ndarray, ...]
+
+
+class ClusterInputs(NamedTuple):
+    """Outcomes and covariates of the rows of a long table, checked.
+
+    Attributes:
+        lower, upper: (n,).
+        design: (n, p).
+        codes: numbers of the clusters, in the order in which they come, (n,).
+        labels: of the clusters.
+        noise: known variances, (n,).
+        binary: whether outcomes are 0 and 1.
+        weights: how often each cluster counts, (k,); None for once.
+        single: the model of ordered categories as rows by themselves; None of other outcomes.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    design: tables.Table
+    codes: np.ndarray
+    labels: np.ndarray
+    noise: np.ndarray
+    binary: bool
+    weights: np.ndarray | None = None
+    single: OrdinalModel | None = None
+
+    @property
+    def scaleless(self) -> str:
+        """Outcomes that do not tell the scale behind them, in words; empty of others."""
+        return "ordered categories" if self.single else "outcomes of 0 and 1" if self.binary else ""
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """The weight of the cluster of each row, (n,), and 0 of rows without an outcome."""
+        weights = 1.0 if self.weights is None else self.weights[self.codes]
+        return np.where(self.missing, 0.0, weights)
+
+    @property
+    def observations(self) -> Observations:
+        """The rows, one outcome each."""
+        lower, upper = (as_float_array(side[:, None]) for side in (self.lower, self.upper))
+        weights = None if self.weights is None else as_float_array(self.weights[self.codes])
+        return Observations(lower, upper, weights=weights)
+
+    def covariates(self, white: Whitened) -> Covariates:
+        """The covariates as the user has them."""
+        names = None if self.design.names is None else tuple(map(str, self.design.names))
+        return Covariates.of(white._replace(names=names, encoder=self.design.encoder))
+
+    def levels_of(self, index: np.ndarray) -> np.ndarray | None:
+        """Codes of the ordered categories of rows, -1 where there is none; None if none is."""
+        if self.single is None:
+            return None
+        return np.where(index >= 0, self.single.rows.codes[index, 0], -1)
+
+    @property
+    def exact(self) -> np.ndarray:
+        return self.lower == self.upper
+
+    @property
+    def missing(self) -> np.ndarray:
+        return np.isneginf(self.lower) & np.isposinf(self.upper)
+
+
+def inputs_of(
+    columns: tuple[Any, ...], data: Any, binary: bool, weights: Any = None
+) -> ClusterInputs:
+    """The arguments of `fit_clusters` that describe the rows, checked."""
+    ordered = isinstance(columns[0], Ordinal)
+    outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
+    outcome = columns[0] if ordered else outcome
+    columns = (*columns[2:], weights)
+    cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns)
+    refuse_spread(WHAT, [None if ordered else outcome, design])
+    if design is None or cluster is None:
+        raise ValueError(f"{WHAT}: needs a design, or a formula as the outcome, and a cluster.")
+    table = as_columns(design, WHAT)
+    if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
+        raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
+    n = len(table.values)
+    words = "outcome", "cluster", "censored_low", "censored_high", "noise", "weights"
+    for word, column in zip(words, (outcome, cluster, low, high, noise, weights)):
+        if not isinstance(column, Ordinal):  # which keeps no labels of its rows
+            tables.check_labels(column, table, f"{WHAT}: {word}")
+    codes, labels = codes_of(cluster, n)
+    counts = None if weights is None else weights_of(weights, codes)
+    single = None
+    if ordered:
+        each = None if counts is None else counts[codes]
+        single = single_rows(outcome, design, (low, high), binary, each, n)
+        sides = single.rows.observations.lower, single.rows.observations.upper
+        lower, upper = (np.asarray(side)[:, 0] for side in sides)
+    else:
+        lower, upper = ends_of(outcome, (low, high), binary, n)
+    variances = np.broadcast_to(np.asarray(0.0 if noise is None else noise, float), n)
+    if not np.all(np.isfinite(variances) & (variances >= 0)):
+        raise ValueError(f"{WHAT}: noise must be finite and not negative.")
+    return ClusterInputs(lower, upper, table, codes, labels, variances, binary, counts, single)
+
+
+def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
+    """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
+    missing."""
+    values = np.asarray(outcome) if np.ndim(outcome) == 2 else None
+    if values is None:
+        values = tables.numbers(outcome, f"{WHAT}: outcome", missing=True)[:, None]
+    if values.shape not in ((n, 1), (n, 2)):
+        raise ValueError(
+            f"{WHAT}: outcome must have shape ({n},), or ({n}, 2) for the ends of intervals, got "
+            f"{values.shape[:1] if values.shape[1] == 1 else values.shape}."
+        )
+    values = np.asarray(values, float)
+    missing = np.isnan(values).any(axis=1)
+    lower, upper = (np.where(missing, end, values[:, k]) for k, end in ((0, -np.inf), (-1, np.inf)))
+    wrong = np.flatnonzero((lower > upper) | ((lower == upper) & np.isinf(lower)))
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: each outcome must be finite, or its lower end below the upper one; row "
+            f"{wrong[0]} has {lower[wrong[0]]} and {upper[wrong[0]]}."
+        )
+    if binary:
+        if values.shape[1] > 1 or limits != (None, None):
+            raise ValueError(f"{WHAT}: binary outcomes are one column without limits of censoring.")
+        return binary_ends(lower, missing)
+    low, high = side_of(limits[0], "low", n), side_of(limits[1], "high", n)
+    return list(censored_ends(lower, upper, low, high, WHAT))
+
+
+def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
+    """Limits of what is positive where an outcome is 1, and not where it is 0."""
+    wrong = np.flatnonzero(~missing & ~np.isin(values, (0.0, 1.0)))
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: a binary outcome must be 0 or 1, got {values[wrong[0]]:g} in row {wrong[0]}."
+        )
+    one = values == 1.0
+    return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
+
+
+def side_of(limit: Any, word: str, n: int) -> np.ndarray:
+    """A limit of censoring for each row, infinite where there is none."""
+    side: Any = (np.inf if word == "high" else -np.inf) if limit is None else limit
+    side = side if np.ndim(side) == 0 else tables.numbers(side, f"{WHAT}: censored_{word}")
+    if np.shape(side) not in ((), (n,)):
+        raise ValueError(f"{WHAT}: censored_{word} must be a number or have shape {(n,)}.")
+    return np.broadcast_to(np.asarray(side, float), n)
+
+
+def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of clusters (n,) in the order in which they come, and their labels."""
+    values = np.asarray(cluster)
+    if values.shape != (n,):
+        raise ValueError(
+            f"{WHAT}: cluster must have one label for each of {n} rows, got {values.shape}."
+        )
+    refuse_missing_labels(values, f"{WHAT}: cluster")
+    kinds, first, codes = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(kinds), int)
+    rank[order] = np.arange(len(kinds))
+    return rank[codes.ravel()], kinds[order]
+
+
+def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
+    """Weights of the clusters, (k,), from those of their rows."""
+    values = tables.numbers(weights, f"{WHAT}: weights")
+    if values.shape != codes.shape or not np.all(np.isfinite(values) & (values >= 0)):
+        raise ValueError(
+            f"{WHAT}: weights must be finite, not negative and of shape {codes.shape}, got shape "
+            f"{values.shape}."
+        )
+    counts = np.zeros(codes.max() + 1)
+    counts[codes] = values
+    wrong = np.flatnonzero(counts[codes] != values)
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: weights are of clusters, and must be the same in all rows of one; those of "
+            f"the cluster of row {wrong[0]} differ."
+        )
+    return counts
+
+
+def single_rows(
+    outcome: Ordinal, design: Any, limits: tuple[Any, Any], binary: bool, weights: Any, n: int
+) -> OrdinalModel:
+    """The model of ordered categories as rows by themselves, which has cuts and starts."""
+    if binary or limits != (None, None):
+        raise ValueError(f"{WHAT}: a tg.Ordinal is neither binary nor censored.")
+    if outcome.codes.shape != (n,):
+        raise ValueError(f"{WHAT}: outcome must have {n} categories, got {outcome.codes.shape}.")
+    rows = Observations.of([outcome], weights)
+    return OrdinalModel.of(
+        rows, [design], "diagonal", (False, False), WHAT, negative=False, method=Automatic(),
+        key=None, each=True,
+    )  # fmt: skip
+
+
+def shapes_of(
+    inputs: ClusterInputs, columns: list[Any], design: np.ndarray, ladder: Sequence[int]
+) -> tuple[tuple[ClusterRows, ...], np.ndarray, LongTable]:
+    """The clusters by their numbers of entries, equal ones once, how often each counts, and the
+    rows as the user has them."""
+    count, limited = len(inputs.labels), ~inputs.exact
+    some = np.flatnonzero(~inputs.missing)
+    codes, groups = inputs.codes[some], limited[some].astype(int)
+    number = order_within(codes, groups)
+    totals = [np.bincount(codes[groups == g], minlength=count) for g in (0, 1)]
+    sizes = np.stack([filled(totals[0], EXACT_SIZES), filled(totals[1], ladder)], axis=1)
+    each = np.ones(count) if inputs.weights is None else inputs.weights
+    informative = (totals[0] + totals[1] > 0) & (each > 0)
+    kinds, which = np.unique(sizes[informative], axis=0, return_inverse=True)
+    if ladder is FACTOR_SIZES:
+        joined = joined_shapes(kinds, np.bincount(which.ravel()))
+        kinds, which = np.unique(joined[which.ravel()], axis=0, return_inverse=True)
+    shapes, weights, members, numbers, indices, begin = [], [], [], [], [], 0
+    for k, (e, c) in enumerate(kinds):
+        clusters = np.flatnonzero(informative)[which.ravel() == k]
+        at = np.full(count, -1)
+        at[clusters] = np.arange(len(clusters))
+        inside = at[codes] >= 0
+        index = np.full((len(clusters), e + c), -1)
+        index[at[codes[inside]], number[inside] + e * groups[inside]] = some[inside]
+        whole = arrays_of(inputs, columns, design, index, e)
+        table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
+        _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        levels = inputs.levels_of(index[first, e:])
+        shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
+        weights.append(np.bincount(inverse.ravel(), each[clusters]))
+        members.append(clusters)
+        numbers.append(begin + inverse.ravel())
+        indices.append(index)
+        begin += len(first)
+    shape = np.repeat(np.arange(len(kinds)), [len(x) for x in members])
+    together = np.concatenate(members)
+    order = np.argsort(together)  # as the labels; within a shape it is that of the rows
+    labels, number = inputs.labels[together[order]], np.concatenate(numbers)[order]
+    long = LongTable(None, None, labels, number, shape[order], tuple(indices))
+    return tuple(shapes), np.concatenate(weights), long
+
+
+def order_within(codes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The number of each row among those of its cluster and group, (n,)."""
+    order = np.lexsort((np.arange(len(codes)), groups, codes))
+    keys = codes[order] * 4 + groups[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    number = np.empty(len(codes), int)
+    lengths = np.diff(np.append(starts, len(codes)))
+    number[order] = np.arange(len(codes)) - np.repeat(starts, lengths)
+    return number
+
+
+def filled(count: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """The least of some sizes that is as large as each count."""
+    ladder = np.array([*sizes, *(2 ** np.arange(int(sizes[-1]).bit_length(), 30))])
+    return ladder[np.searchsorted(ladder, count)]
+
+
+def joined_shapes(kinds: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Sizes (s, 2) to which the clusters of each shape are filled up, so that there are few
+    programs: shapes are joined as long as the masses of all clusters grow little.
+
+    Args:
+        kinds: numbers of exact and limited entries, (s, 2).
+        numbers: of clusters of each, (s,).
+    """
+
+    def masses(kind: np.ndarray, number: float) -> float:
+        return float(number * (kind[0] + kind[1] * (NODES if kind[1] > 1 else 1)))
+
+    groups = [(kind, float(number), [k]) for k, (kind, number) in enumerate(zip(kinds, numbers))]
+    costs = [masses(kind, number) for kind, number, _ in groups]
+    most = max(GROWTH * sum(costs), FEW_MASSES)
+    while len(groups) > 1:
+        unions = {}
+        for i, j in itertools.combinations(range(len(groups)), 2):
+            kind, number = np.maximum(groups[i][0], groups[j][0]), groups[i][1] + groups[j][1]
+            unions[masses(kind, number) - costs[i] - costs[j], i, j] = kind, number
+        (more, i, j), (kind, number) = min(unions.items(), key=lambda item: item[0])
+        if sum(costs) + more > most:
+            break
+        rest = [k for k in range(len(groups)) if k not in (i, j)]
+        groups = [*(groups[k] for k in rest), (kind, number, groups[i][2] + groups[j][2])]
+        costs = [*(costs[k] for k in rest), masses(kind, number)]
+    result = np.empty_like(kinds)
+    for kind, _, members in groups:
+        result[members] = kind
+    return result
+
+
+def arrays_of(
+    inputs: ClusterInputs, columns: list[Any], design: np.ndarray, index: np.ndarray, e: int
+) -> list[np.ndarray]:
+    """Arrays that the likelihood reads of the rows of clusters, (k, m, ...) each, filled up."""
+    at, seen = np.maximum(index, 0), index >= 0
+    values = np.where(seen, inputs.lower[at], 0.0)[:, :e]
+    lower = np.where(seen, inputs.lower[at], -np.inf)[:, e:]
+    upper = np.where(seen, inputs.upper[at], np.inf)[:, e:]
+    covariates = np.where(seen[..., None], design[at], 0.0)
+    read = [np.asarray(column(at), float) for column in columns]
+    noise = np.where(seen, inputs.noise[at], 0.0)
+    return [seen.astype(float), values, lower, upper, covariates, noise, *read]
+
+
+def as_rows(index: np.ndarray, arrays: list[np.ndarray], codes: np.ndarray | None) -> ClusterRows:
+    """The clusters of arrays by `arrays_of`, and of the codes of ordered categories."""
+    _, values, lower, upper, design, noise, *columns = map(as_float_array, arrays)
+    shift = as_float_array(np.zeros(index.shape))
+    return ClusterRows(
+        jnp.asarray(index), values, lower, upper, design, tuple(columns), noise, shift,
+        None if codes is None else jnp.asarray(codes),
+    )  # fmt: skip
