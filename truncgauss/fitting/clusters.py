@@ -825,6 +825,11 @@ class ClusterInputs(NamedTuple):
 def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
     """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
     missing."""
+    if isinstance(outcome, Observations):
+        raise TypeError(
+            f"{WHAT}: outcome is Observations: give the ends of their intervals, "
+            "np.hstack([rows.lower, rows.upper])."
+        )
     values = np.asarray(outcome) if np.ndim(outcome) == 2 else None
     if values is None:
         values = tables.numbers(outcome, f"{WHAT}: outcome", missing=True)[:, None]
@@ -1196,7 +1201,8 @@ def fit_clusters(
 
     Args:
         outcome: shape (n,), NaN where missing, or (n, 2) for the lower and upper ends of intervals,
-            infinite where a side is open; or a formula such as "titre ~ time * arm", which has the
+            infinite where a side is open, as `np.hstack([rows.lower, rows.upper])` of
+            `Observations`; or a formula such as "titre ~ time * arm", which has the
             design too; or a `tg.Ordinal` of n rows, with a design such as "~ time * arm", whose
             cuts are estimated and shared by all rows: an ordered probit.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
