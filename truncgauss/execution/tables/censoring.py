@@ -70,8 +70,8 @@ def advice(text: str) -> str:
         )
     more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
     return (
-        f"This is a censored value, not a missing one: for an outcome say `censoring: text` (in "
-        f"Python read it as text, `tables.from_file(..., text=[...])` or by pandas, and pass it to "
+        "This is a censored value, not a missing one: for an outcome say `censoring: text` (in "
+        "Python read it as text, by `tg.tables.from_file(..., text=[...])` or by pandas, for "
         f"`tg.Observations.from_table(..., censoring='text')`){more}. "
         "To leave such rows out, or to put a number in their place, biases the estimates."
     )
