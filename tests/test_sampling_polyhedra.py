@@ -234,3 +234,13 @@ def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
     at = jnp.array([0.1, -0.2, 0.3]), low
     for ours, theirs in zip(jax.grad(log_prob, (0, 1))(*at), jax.grad(other, (0, 1))(*at)):
         np.testing.assert_allclose(ours, theirs, atol=5e-3)
+
+
+def test_limits_that_nothing_random_meets_have_weighted_draws():
+    """Limits on constants are met, with weight 1, or not."""
+    for high, log_weight in ((1.0, 0.0), (-0.5, -INF)):
+        flat = tg.Polyhedron([[0.0, 0.0]], [-1.0], [high])
+        draws = tg.weighted_samples(KEY, jnp.zeros(2), jnp.eye(2), flat, 8)
+        np.testing.assert_array_equal(draws.log_weights, log_weight)
+    fixed = tg.weighted_samples(KEY, jnp.full(2, 0.5), jnp.zeros((2, 2)), tg.Box([0, 0], [1, 1]), 8)
+    np.testing.assert_array_equal(fixed.samples, 0.5)

@@ -454,7 +454,9 @@ def _weighted(
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         standard = standardized(*row)
         row = standard.problem
-        sampler = sampler_of(row, settings.rank, False, *plan)
+        sampler: Sampler | GaussianSampler = plain_sampler_of(row)
+        if settings.rank > 0:
+            sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
