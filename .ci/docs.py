@@ -113,6 +113,11 @@ NAMED = re.compile(
 SECTION = re.compile(r'(?=<h[12] id="[^"]+">)')
 EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
 TOKEN = re.compile(r"FORMULA(\d+)END")
+# In the search of pdoc, which looks for every "of" among the names; and without stop words.
+ASKED = "searchIndex.search(term,"
+WORDS_ASKED = (
+    "searchIndex.search(elasticlunr.tokenizer(term).filter(elasticlunr.stopWordFilter).join(' '),"
+)
 BUILT_IN = ("@staticmethod", "@classmethod", "@property", "@functools.")
 ARRAY_LIKE = re.compile(
     r"jaxtyping\.(\w+)\[(?:(?:jax\.)?jaxlib\._jax\.)?Array, '([^']*)'\], "
@@ -283,15 +288,28 @@ def write_search(
     entries = pdoc.render.make_index
 
     def both(*arguments: object) -> list[dict[str, str]]:
-        # Names of rooms within rooms would come before the pages; their reference lists them.
-        public = [x for x in entries(*arguments) if x["modulename"].count(".") <= 1]
-        return [*sections, *public]
+        # What is no public module would come before the pages; its reference lists it. A name that
+        # `truncgauss` has too is found there.
+        public = {"truncgauss", *truncgauss._MODULES.values()}
+        listed = [
+            x
+            for x in entries(*arguments)
+            if x["modulename"] == "truncgauss"
+            or (
+                x["modulename"] in public
+                and x.get("qualname", "").partition(".")[0] not in truncgauss.__all__
+            )
+        ]
+        return [*sections, *listed]
 
     pdoc.render.make_index = both
     try:
-        write(site / "search.js", TOKEN.sub("", pdoc.render.search_index(modules)))
+        script = TOKEN.sub("", pdoc.render.search_index(modules))
     finally:
         pdoc.render.make_index = entries
+    if script.count(ASKED) != 1:
+        raise BuildError("pdoc's search no longer takes its words as it did: see ASKED")
+    write(site / "search.js", script.replace(ASKED, WORDS_ASKED))
 
 
 # --- Pages ----------------------------------------------------------------------------------------

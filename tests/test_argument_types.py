@@ -55,3 +55,11 @@ SEEDS = {
 def test_a_seed_is_no_key(name):
     with pytest.raises(TypeError, match=r"^key must be jax\.random\.key\(seed\), got 0\.$"):
         SEEDS[name](0)
+
+
+def test_a_number_for_all_coordinates_has_its_advice():
+    loc, identity = np.zeros(3), np.eye(3)
+    with pytest.raises(ValueError, match=r"same limits everywhere write Box\(jnp\.full\(3, low\)"):
+        tg.log_probability(loc, identity, tg.Box(0.0, np.inf))
+    with pytest.raises(ValueError, match=r"got \(3,\)\. For independent .* jnp\.diag"):
+        tg.log_probability(loc, np.ones(3), tg.Box(loc, np.inf))

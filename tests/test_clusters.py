@@ -416,6 +416,18 @@ def test_errors_speak(settings, words):
         tg.fit_clusters(y, design, **({"cluster": [0, 0, 0, 1, 1, 1]} | settings))
 
 
+def test_limits_read_from_texts_are_the_outcome():
+    cells = {"y": ["<1", "2.5", "0.5", ">4", "1.5", ""]}
+    rows = tg.Observations.from_table(cells, "y", censoring="text", missing=True)
+    design, cluster = np.ones((6, 1)), [0, 0, 0, 1, 1, 1]
+    with pytest.raises(TypeError, match=r"np\.hstack\(\[rows\.lower, rows\.upper\]\)"):
+        tg.fit_clusters(rows, design, cluster)
+    ends = np.hstack([rows.lower, rows.upper])
+    fit = tg.fit_clusters(ends, design, cluster, tg.Residual(), num_profiles=0, progress=False)
+    one = tg.fit_observations(rows, design, num_profiles=0, progress=False)
+    np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-6)
+
+
 def test_many_limited_rows_of_any_covariance_agree_with_one_effect():
     rng = np.random.default_rng(8)
     y = (np.repeat(rng.normal(size=12), 6) + rng.normal(size=72) > 0.3).astype(float)

@@ -205,10 +205,15 @@ def test_what_has_no_correlation_is_refused(args, settings, words):
 
 
 def test_ordinal_reads_texts_booleans_and_refuses_what_is_no_level():
+    pandas = pytest.importorskip("pandas")
     levels = ["low", "high"]
     assert tg.Ordinal(["high", None, "low"], levels).codes.tolist() == [1, -1, 0]
     assert tg.Ordinal([True, False]).levels == (0, 1)
     assert tg.Ordinal([2, 0], 3).levels == (0, 1, 2)
+    categories = pandas.Categorical(["high", None, "low"], levels, ordered=True)
+    for column in (categories, pandas.Series(categories)):
+        ordinal = tg.Ordinal(column)
+        assert ordinal.levels == ("low", "high") and ordinal.codes.tolist() == [1, -1, 0]
     for values, wrong, words in (
         (["lo"], levels, "'lo' in row 0 is none of the levels"),
         ([1, 2], [1, 1, 2], "must be different"),

@@ -175,9 +175,33 @@ def test_what_does_not_vary_stays_where_it_is():
     np.testing.assert_array_equal(draws[:, 0], 0.5)
     x = np.linspace(-1, 1, 20001)
     assert distance(draws[:, 1], tabulated(x, -0.5 * (x - 0.2) ** 2)) < band(4000)
-    with pytest.warns(UserWarning, match="NaN"):
-        draws = tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
-    assert bool(jnp.isnan(draws).all())
+    with pytest.raises(ValueError, match=r"meets the limits \[0\] of the Box"):
+        tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
+
+
+@pytest.mark.parametrize("df", [INF, 4.0])
+def test_an_empty_region_is_refused_and_nan_while_tracing(df):
+    first = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    empty = tg.Polyhedron(first, [-INF, -INF, 1.0], [0.0, 2.0, INF])
+    sample = lambda region: tg.truncated_samples(KEY, jnp.zeros(2), jnp.eye(2), region, 3, df=df)
+    with pytest.raises(ValueError, match=r"is empty: .* limits \[0, 2\] of the Polyhedron"):
+        sample(empty)
+    assert bool(jnp.isnan(jax.jit(sample)(empty)).all())
+    both = tg.Polyhedron(first, [-INF, -INF, 1.0], [[2.0, 2.0, INF], [0.0, 2.0, INF]])
+    with pytest.raises(ValueError, match=r"is empty in row \[1\]"):
+        sample(both)
+    # Unlikely, but not empty.
+    far = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [37.0, -INF], [INF, 40.0])
+    assert tg.log_probability(jnp.zeros(2), jnp.eye(2), far).log_prob < math.log(1e-299)
+    assert bool(far.contains(sample(far)).all())
+
+
+def test_a_singular_covariance_can_leave_a_region_empty():
+    box = lambda low: tg.Box([0.0, low], [1.0, 3.0])
+    sample = lambda region: tg.truncated_samples(KEY, jnp.zeros(2), jnp.ones((2, 2)), region, 3)
+    with pytest.raises(ValueError, match=r"limits \[0, 1\] of the Box"):
+        sample(box(2.0))
+    assert bool(box(0.5).contains(sample(box(0.5))).all())
 
 
 @pytest.mark.slow
@@ -210,3 +234,13 @@ def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
     at = jnp.array([0.1, -0.2, 0.3]), low
     for ours, theirs in zip(jax.grad(log_prob, (0, 1))(*at), jax.grad(other, (0, 1))(*at)):
         np.testing.assert_allclose(ours, theirs, atol=5e-3)
+
+
+def test_limits_that_nothing_random_meets_have_weighted_draws():
+    """Limits on constants are met, with weight 1, or not."""
+    for high, log_weight in ((1.0, 0.0), (-0.5, -INF)):
+        flat = tg.Polyhedron([[0.0, 0.0]], [-1.0], [high])
+        draws = tg.weighted_samples(KEY, jnp.zeros(2), jnp.eye(2), flat, 8)
+        np.testing.assert_array_equal(draws.log_weights, log_weight)
+    fixed = tg.weighted_samples(KEY, jnp.full(2, 0.5), jnp.zeros((2, 2)), tg.Box([0, 0], [1, 1]), 8)
+    np.testing.assert_array_equal(fixed.samples, 0.5)

@@ -38,7 +38,12 @@ def test_every_built_in_config_can_be_written_out(name, tmp_path, monkeypatch, c
         assert written == shipped
     before = (tmp_path / f"{name}.yaml").read_text()
     assert cli.main(["new", name]) == 2
-    assert f"{name}.yaml is there already" in capsys.readouterr().err
+    assert f"{name}.yaml is there already, and nothing was written: --overwrite" in (
+        capsys.readouterr().err
+    )
+    assert (tmp_path / f"{name}.yaml").read_text() == before
+    (tmp_path / f"{name}.yaml").write_text("")
+    assert cli.main(["new", name, "--overwrite"]) == 0
     assert (tmp_path / f"{name}.yaml").read_text() == before
 
 

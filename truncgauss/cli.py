@@ -106,6 +106,8 @@ class New:
     """Above this value, likewise."""
     log: bool = False
     """Fit the logarithm, as of concentrations; limits are those of the outcome itself."""
+    overwrite: bool = False
+    """Replace files of these names that are there already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,11 +326,11 @@ def _file(path: Path) -> Path:
 def _new(asked: New) -> int:
     """Write what was asked for; what is known of a table is checked at once."""
     options = dataclasses.asdict(asked)
-    name = options.pop("name")
+    name, overwrite = options.pop("name"), options.pop("overwrite")
     if starting_point.is_table(name):
         ask = input if sys.stdin is not None and sys.stdin.isatty() else None
         try:
-            paths = starting_point.write_of_table(Path(name), options, ask)
+            paths = starting_point.write_of_table(Path(name), options, ask, overwrite)
         except EOFError:
             raise ConfigError(f"{ERROR}: new: the answers ended; nothing was written") from None
     else:
@@ -337,7 +339,7 @@ def _new(asked: New) -> int:
             raise ConfigError(
                 f"{ERROR}: new: --{option} is for a table, such as data.csv (got {name})"
             )
-        paths = starting_point.write(name)
+        paths = starting_point.write(name, overwrite=overwrite)
     _tell(*paths)
     if starting_point.is_table(name) and (code := _check(paths)):
         return code

@@ -153,7 +153,7 @@ def density(results, j, ax):
     data = results["data"]
     lower, upper = data["lower"][:, j], data["upper"][:, j]
     exact, at_most, at_least, between = kinds(lower, upper)
-    values = np.where(between, (lower + upper) / 2, lower)[exact | between]
+    values = (lower[exact | between] + upper[exact | between]) / 2
     loc, scale, weights = data["loc"][:, j], data["scale"][:, j], data["weights"]
     fraction = float(np.sum(weights * results["fraction_not_truncated"]))
     counted = exact | between | at_most | at_least

@@ -7,22 +7,25 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """The Gaussians with the box, and the fraction along a shift."""
-    picture, axes = plotting.mosaic([["rows", "shift"]], size=(4.6, 5.0))
-    left, right = axes["rows"], axes["shift"]
-    (plane if len(results["columns"]) > 1 else line)(results, left)
+    """The Gaussians with the box; the fraction along a shift, and below it its gradient."""
+    layout = [["rows", "fraction"], ["rows", "gradient"]]
+    picture, axes = plotting.mosaic(layout, size=(3.8, 2.3))
+    (plane if len(results["columns"]) > 1 else line)(results, axes["rows"])
     curves = results["shift"]
-    plotting.value_and_gradient(
-        curves["shift"], curves["soft"], curves["soft_gradient"],
-        value_stderr=curves["soft_stderr"],
-        reference=(curves["best"], curves["best_gradient"]), reference_label=curves["best_name"],
-        xlabel="shift of the mean (standard deviations)",
-        value_label="soft fraction not truncated", gradient_label="its gradient (per s.d.)",
-        ax=right,
-    )  # fmt: skip
-    plotting.title("The fraction as the mean moves", ax=right)
-    for ax in (left, right):
-        plotting.legend(columns=2, ax=ax)
+    soft = {"linewidth": 3.0, "linestyle": "-", "alpha": 0.55}  # under the exact curve, and wider
+    for kind, suffix in (("fraction", ""), ("gradient", "_gradient")):
+        labels = "by samples and soft limits", str(curves["best_name"])
+        for name, label, series, look in zip(("soft", "best"), labels, (1, 0), (soft, {})):
+            plotting.curves(
+                curves["shift"], [curves[name + suffix]], [label], series=(series,),
+                **{"linewidth": 0.9, **look}, xlabel="shift of the mean (standard deviations)",
+                ylabel="", ax=axes[kind],
+            )  # fmt: skip
+    axes["fraction"].set(xlabel="", ylabel="fraction not truncated")
+    axes["gradient"].set_ylabel("its gradient (per s.d.)")
+    plotting.title("The fraction as the mean moves", ax=axes["fraction"])
+    plotting.legend(ax=axes["rows"])
+    plotting.legend(ax=axes["gradient"])
     return picture
 
 
@@ -45,14 +48,14 @@ def plane(results, ax):
     for number, name in enumerate(("naive", "corrected", "full")):
         if name in results:
             plotting.contours(
-                results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.5, 0.9),
+                results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.9,),
                 series=(3, 1, 2)[number], label=NAMES[name],
                 ax=ax,
             )  # fmt: skip
     low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
     plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
     ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
-    plotting.title("Rows behind limits: naive and truncated fit", ax=ax)
+    plotting.title("Rows behind limits, and 90 % ellipses", ax=ax)
 
 
 def line(results, ax):

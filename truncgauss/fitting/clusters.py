@@ -926,7 +926,8 @@ def fit_clusters(
 
     Args:
         outcome: shape (n,), NaN where missing, or (n, 2) for the lower and upper ends of intervals,
-            infinite where a side is open; or a formula such as "titre ~ time * arm", which has the
+            infinite where a side is open, as `np.hstack([rows.lower, rows.upper])` of
+            `Observations`; or a formula such as "titre ~ time * arm", which has the
             design too; or a `tg.Ordinal` of n rows, with a design such as "~ time * arm", whose
             cuts are estimated and shared by all rows: an ordered probit.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's

@@ -148,6 +148,11 @@ def inputs_of(
 def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
     """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
     missing."""
+    if isinstance(outcome, Observations):
+        raise TypeError(
+            f"{WHAT}: outcome is Observations: give the ends of their intervals, "
+            "np.hstack([rows.lower, rows.upper])."
+        )
     values = np.asarray(outcome) if np.ndim(outcome) == 2 else None
     if values is None:
         values = tables.numbers(outcome, f"{WHAT}: outcome", missing=True)[:, None]

@@ -411,9 +411,11 @@ def check_square(owner: str, matrix: Any) -> None:
     """Raise ValueError unless the trailing two axes have equal lengths."""
     shape = jnp.shape(matrix)
     if len(shape) < 2 or shape[-1] != shape[-2]:
+        cure = "For one dimension write [[variance]]."
+        if len(shape) == 1 and shape[0] > 1:
+            cure = "For independent coordinates write jnp.diag of these numbers."
         raise ValueError(
-            f"{owner} must have shape (d, d), or (k, d, d) for k of them, got {shape}. "
-            "For one dimension write [[variance]]."
+            f"{owner} must have shape (d, d), or (k, d, d) for k of them, got {shape}. {cure}"
         )
 
 

@@ -3,9 +3,13 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy import optimize
 
 from truncgauss.gaussian.linalg import factored, rounding, rounding_of_root, triangle
+
+MARGIN = 1e-9  # relative to the farthest limit, up to which limits leave no volume
 
 
 class GaussianLimits(NamedTuple):
@@ -53,6 +57,31 @@ class GaussianLimits(NamedTuple):
         if self.root is None or self.size is None:
             return jnp.sqrt(rounding(self.covariance))
         return rounding_of_root(self.root.shape, self.root.dtype) * self.size
+
+
+def contradiction(
+    low: np.ndarray, high: np.ndarray, loc: np.ndarray, root: np.ndarray
+) -> np.ndarray | None:
+    """Indices of limits low <= loc + root @ z <= high that no z meets together; None if one does.
+
+    The widest margin that a point can have is found by linear programming, in standard deviations.
+    Limits of which it is 0, so that they leave no volume, are taken for a contradiction too.
+    """
+    spread = np.linalg.norm(root, axis=1)
+    unit = np.where(spread > 0, spread, 1.0)
+    a, b, rows = (low - loc) / unit, (high - loc) / unit, root / unit[:, None]
+    index = np.concatenate([np.flatnonzero(a > -np.inf), np.flatnonzero(b < np.inf)])
+    ends = np.concatenate([-a[a > -np.inf], b[b < np.inf]])
+    left = np.concatenate([-rows[a > -np.inf], rows[b < np.inf]])
+    size = max(1.0, np.abs(ends).max(initial=0.0))
+    left = np.column_stack([left, np.ones(len(left))])
+    aim = np.zeros(left.shape[1])
+    aim[-1] = -1.0
+    bounds = [(None, None)] * (len(aim) - 1) + [(None, 1.0)]
+    best = optimize.linprog(aim, A_ub=left, b_ub=ends / size, bounds=bounds, method="highs")
+    if best.status != 0 or -best.fun > MARGIN:
+        return None
+    return np.unique(index[best.ineqlin.marginals < -MARGIN])
 
 
 class LinearPrediction(NamedTuple):

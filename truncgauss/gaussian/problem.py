@@ -103,11 +103,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     mean, form = as_float_input(loc, "loc"), as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
-        raise ValueError(
-            f"dimensions disagree: loc has shape {mean.shape}, the covariance dimension {d}, the "
-            f"region dimension {region.dimension}. The last axis of each must be d; for one "
-            "dimension write [mean], [[variance]] and Box([low], [high])."
-        )
+        raise ValueError(_disagreement(mean.shape, d, region.dimension))
     if d == 0:
         raise ValueError(
             "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
@@ -135,6 +131,20 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             f"region {region_batch}."
         ) from None
     return problem
+
+
+def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
+    """A message about a mean, a covariance and a region of different dimensions."""
+    cure = (
+        "The last axis of each must be d; for one dimension write [mean], [[variance]] and "
+        "Box([low], [high])."
+    )
+    if shape[-1:] == (d,) and limited == 1:
+        cure = f"For the same limits everywhere write Box(jnp.full({d}, low), jnp.full({d}, high))."
+    return (
+        f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
+        f"dimension {limited}. {cure}"
+    )
 
 
 def checked_key(key: Any) -> Any:

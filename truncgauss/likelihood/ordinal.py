@@ -51,7 +51,8 @@ class Ordinal:
 
     def numbered(self, levels: tuple[Any, ...]) -> np.ndarray:
         """The number of each row's level, -1 where it is missing."""
-        if self.levels is None and not getattr(getattr(self.codes, "cat", None), "ordered", False):
+        categories = getattr(self.codes, "cat", self.codes)
+        if self.levels is None and not getattr(categories, "ordered", False):
             values = whole_numbers(self.codes)
             return np.where(np.isnan(values), -1, np.searchsorted(levels, values))
         numbers, values = (
@@ -168,9 +169,9 @@ def entry_of(column: Any, name: str) -> tuple[Any, ...]:
 
 def levels_of(codes: Any, levels: Any) -> tuple[Any, ...]:
     """The categories in their order: those stated, or the numbers that occur."""
-    categories = getattr(codes, "cat", None)
+    categories = getattr(codes, "cat", codes)
     if levels is None and getattr(categories, "ordered", False):
-        return tuple(categories.categories)  # type: ignore[union-attr]
+        return tuple(categories.categories)
     if isinstance(levels, int | np.integer) and not isinstance(levels, bool):
         return tuple(range(int(levels)))
     if levels is not None:
@@ -196,7 +197,10 @@ def whole_numbers(values: Any) -> np.ndarray:
     """A column as floats that are whole, NaN where it is missing."""
     array = np.asarray(values)
     if array.dtype.kind in "OUS" and any(isinstance(v, str) for v in array.ravel().tolist()):
-        raise ValueError("Ordinal: texts have no order by themselves: give levels=[...].")
+        raise ValueError(
+            "Ordinal: texts have no order by themselves: give tg.Ordinal(column, levels=[...]), or "
+            "an ordered column of pandas."
+        )
     column = np.ma.filled(np.ma.asarray(values).astype(float), np.nan)
     if array.dtype.kind != "b" and not isinstance(values, np.ma.MaskedArray):
         column = tables.numbers(values, "Ordinal: codes", missing=True)

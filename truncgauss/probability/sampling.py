@@ -15,6 +15,7 @@ import math
 import warnings
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -34,10 +35,12 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import LowRank
+from truncgauss.gaussian.limits import contradiction
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Loc,
+    LocRows,
     PRNGKey,
     Problem,
     as_problem,
@@ -133,16 +136,17 @@ def truncated_samples(
             relative where it samples. Each draw given its scale is exact.
 
     Returns:
-        Shape (num_samples, ..., d), never outside the region. NaN where it is empty, and where
-        fewer than one in a thousand proposals is accepted: for a ball or ellipsoid where log P is
-        below -1e8, for a selection where P is below 1e-3.
+        Shape (num_samples, ..., d), never outside the region. NaN where fewer than one in a
+        thousand proposals is accepted: for a ball or ellipsoid where log P is below -1e8, for a
+        selection where P is below 1e-3; and, while tracing, where the region is empty.
 
     Warns:
         UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
 
     Raises:
         TypeError: for a key that is none, such as its seed.
-        ValueError: if shapes disagree, num_samples is not positive, or draws are differentiated.
+        ValueError: if shapes disagree, num_samples is not positive, draws are differentiated, or
+            limits contradict each other, so that the region is empty.
 
     References:
         Botev (2017), The normal law under linear restrictions: simulation and estimation via
@@ -169,6 +173,8 @@ def truncated_samples(
     draws = truncated_draws(second, *rows, 1).samples[0]
     if student.has_scaled_limits(problem):
         draws = problem.region.clipped(draws / jnp.exp(log_scale)[..., None])
+    if is_concrete((problem, draws)):
+        _refuse_empty(problem, np.isnan(np.asarray(draws)).any(axis=(0, -1)))
     return draws
 
 
@@ -218,6 +224,8 @@ def truncated_draws(
     if known and np.any(_is_short(draws, num_samples)):
         # Chains are rarely needed, and are half of the program to compile.
         draws = _draws(replace(settings, chains=True), *inputs)
+    if known:
+        _refuse_empty(problem, np.asarray(draws.effective_sample_size) == 0)
     if known and not isinstance(region, LinearRegion | QuadraticRegion):
         check_probabilities(region, draws.samples)
     if is_concrete(draws.effective_sample_size):
@@ -316,6 +324,30 @@ def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: 
     if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
         raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.")
     return as_problem(loc, covariance, region)
+
+
+def _refuse_empty(problem: Problem, absent: np.ndarray) -> None:
+    """Raise ValueError if limits that no point meets are why a row, marked in `absent`, has no
+    draws."""
+    if not isinstance(problem.region, LinearRegion):
+        return
+    parts: tuple[Any, ...] = LocRows(problem.loc), problem.covariance, problem.region
+    whole = [part.broadcast_to(problem.batch_shape) for part in parts]
+    for index in np.argwhere(absent):
+        loc, covariance, region = jax.tree.map(itemgetter(tuple(index)), whole)
+        limits = as_linear(region).limits_in(loc.loc, covariance)
+        root = as_linear(region).rows(covariance.root)
+        numbers = [np.asarray(x, float) for x in (limits.low, limits.high, limits.loc, root)]
+        if any(np.isnan(x).any() for x in numbers):
+            continue
+        which = contradiction(*numbers)
+        if which is not None:
+            row = f" in row {index.tolist()}" if len(index) else ""
+            raise ValueError(
+                f"the region is empty{row}: no value of the Gaussian meets the limits "
+                f"{which.tolist()} of the {type(region).__name__} together, so that there is "
+                "nothing to draw, and tg.log_probability is -inf."
+            )
 
 
 def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
@@ -424,7 +456,9 @@ def _weighted(
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         standard = standardized(*row)
         row = standard.problem
-        sampler = sampler_of(row, settings.rank, False, *plan)
+        sampler: Sampler | GaussianSampler = plain_sampler_of(row)
+        if settings.rank > 0:
+            sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)

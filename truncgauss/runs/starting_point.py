@@ -9,16 +9,17 @@ from truncgauss.execution import files
 from truncgauss.runs import config as settings
 
 
-def write(name: str, folder: Path = Path()) -> list[Path]:
+def write(name: str, folder: Path = Path(), overwrite: bool = False) -> list[Path]:
     """Write NAME.yaml, with the data or the NAME.py that it names, and return their paths.
 
     Raises:
-        ValueError: the name cannot be that of a Python file, or one of the files is there already.
+        ValueError: the name cannot be that of a Python file, or one of the files is there already
+            and not to be overwritten.
     """
     if not name.isidentifier():
         raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
     contents = _built_in(name) if name in settings.names() else _template(name)
-    return _written({folder / file: content for file, content in contents.items()})
+    return _written({folder / file: content for file, content in contents.items()}, overwrite)
 
 
 def is_table(name: str) -> bool:
@@ -33,7 +34,10 @@ def is_table(name: str) -> bool:
 
 
 def write_of_table(
-    table: Path, wanted: Mapping[str, Any], ask: Callable[[str], str] | None
+    table: Path,
+    wanted: Mapping[str, Any],
+    ask: Callable[[str], str] | None,
+    overwrite: bool = False,
 ) -> list[Path]:
     """Write the config of a fit of a table, under the table's name in the current folder.
 
@@ -43,29 +47,33 @@ def write_of_table(
         table: the file.
         wanted: options, by name.
         ask: shows a question and returns the answer, where nothing is wanted; None to refuse.
+        overwrite: whether a config of that name is replaced.
 
     Raises:
-        ValueError: something else is wanted than the table has, or the config is there already.
+        ValueError: something else is wanted than the table has, or the config is there already and
+            not to be overwritten.
         OSError: the table cannot be read.
     """
     [module] = settings.folder("experiments").glob("*/start.py")
     experiment, path = module.parent.name, Path(f"{table.stem}.yaml")
-    _refuse_present([path])
+    _refuse_present([path], overwrite)
     text = settings.function(experiment, "config", "start")(table, path.name, wanted, ask)
-    return _written({path: settings.with_schema(text, experiment)})
+    return _written({path: settings.with_schema(text, experiment)}, overwrite)
 
 
-def _written(texts: Mapping[Path, str | bytes]) -> list[Path]:
-    _refuse_present(texts)
+def _written(texts: Mapping[Path, str | bytes], overwrite: bool) -> list[Path]:
+    _refuse_present(texts, overwrite)
     for path, text in texts.items():
         files.write(path, text)
     return list(texts)
 
 
-def _refuse_present(paths: Iterable[Path]) -> None:
+def _refuse_present(paths: Iterable[Path], overwrite: bool) -> None:
     for path in paths:
-        if path.exists():
-            raise ValueError(f"{path} is there already: move it, or work in another folder")
+        if path.exists() and not overwrite:
+            raise ValueError(
+                f"{path} is there already, and nothing was written: --overwrite replaces it"
+            )
 
 
 def _built_in(name: str) -> dict[str, str | bytes]:

@@ -65,13 +65,14 @@ def advice(text: str) -> str:
     limit = limit_of(text)
     if limit is None:
         return (
-            "Complete or drop the row, or say that this text stands for a missing value: a missing "
-            "cell is not a truncated one."
+            "Complete or drop the row, or say by `missing` that it stands for a missing value (its "
+            "text, of a file; missing=True, of a table): a missing cell is not a truncated one."
         )
     more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
     return (
-        f"This is a censored value, not a missing one: for an outcome say `censoring: text` "
-        f"(in Python `tg.Observations.from_table(..., censoring='text')`){more}. "
+        "This is a censored value, not a missing one: for an outcome say `censoring: text` (in "
+        "Python read it as text, by `tg.tables.from_file(..., text=[...])` or by pandas, for "
+        f"`tg.Observations.from_table(..., censoring='text')`){more}. "
         "To leave such rows out, or to put a number in their place, biases the estimates."
     )
 

@@ -198,14 +198,17 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
         raise ValueError(
             f"{what}: {texts[0]!r} is a formula: give the table of its columns as data."
         )
+    if isinstance(outcome, str) and "~" in outcome and design is not None:
+        raise ValueError(
+            f"{what}: the formula {outcome!r} has the covariates: give no design beside it, and "
+            "what else there is by name, such as data=table."
+        )
     if isinstance(design, str):
         design = formula(design, data)[1]
     if not isinstance(outcome, str):
         return outcome, design
     if "~" not in outcome:
         return numbers(column_or(outcome, data, what), f"{what}: {outcome!r}", True), design
-    if design is not None:
-        raise ValueError(f"{what}: the formula {outcome!r} has the covariates: give no design.")
     return formula(outcome, data)
 
 
