@@ -22,6 +22,7 @@ from truncgauss.execution import distributed, parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 
 MANY = 2**16  # rows from which least squares take their columns' products where these are as good
+BLOCK = 2**12  # rows whose columns fit a processor's cache
 WELL_CONDITIONED = 1e-4  # smallest eigenvalue of the products of columns of length 1
 SKETCH = 2**16  # numbers from which a median over processes is taken; it is exact for no more
 T = TypeVar("T")
@@ -206,6 +207,40 @@ class RowSums:
 
 
 # ---------------------------------------------------------------- whose rows these are
+
+
+def products_of(
+    columns: np.ndarray,
+    values: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> np.ndarray:
+    """The sum of w c c^T over local rows, (p, p), with c the columns and perhaps a value beside.
+
+    It is taken in blocks that stay in a processor's cache: to make another array as large as the
+    columns takes longer than their products.
+
+    Args:
+        columns: (m, k).
+        values: (n,), or None.
+        weights: w, (n,), none negative; None for 1.
+        rows: which of the m rows of columns the n are, (n,); None for all in order.
+    """
+    n = len(columns if rows is None else rows)
+    total = np.zeros((columns.shape[1] + (values is not None),) * 2)
+    for block in blocks(n):
+        c = columns[block] if rows is None else columns[rows[block]]
+        if values is not None:
+            c = np.column_stack([c, values[block]])
+        if weights is not None:
+            c = np.sqrt(weights[block, None]) * c
+        total += c.T @ c
+    return total
+
+
+def blocks(num_rows: int) -> Iterator[slice]:
+    """Runs of rows that stay in a processor's cache together with what is made of them."""
+    return (slice(begin, begin + BLOCK) for begin in range(0, num_rows, BLOCK))
 
 
 def factor_of_many(columns: np.ndarray) -> np.ndarray | None:
