@@ -158,10 +158,11 @@ def test_covariates_of_many_rows_are_white(monkeypatch):
     constant = np.column_stack([RNG.normal(5.0, 1.0, N), np.ones(N), RNG.normal(size=N)])
     late = constant[:, [0, 2, 2]]
     late[:, 1] = np.where(np.arange(N) < 20, 1.0, 2.0)  # constant in the first block alone
-    for design in (constant, late):
+    for design in (constant, np.asfortranarray(constant), late):
         before = design.copy()
         white = centring.whitened(design, None, "columns")
         np.testing.assert_array_equal(design, before)
+        assert white.design.flags.c_contiguous
         np.testing.assert_allclose(white.design.T @ white.design / N, np.eye(3), atol=1e-13)
         np.testing.assert_allclose(design @ white.transform, white.design, atol=1e-12)
         assert (white.constant is None) == (design is late)

@@ -99,7 +99,8 @@ def whitened(
             f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
         )
     inverse = np.linalg.inv(triangle) / units[:, None]
-    white = np.empty_like(design) if centred is design else centred
+    reused = centred is not design and centred.flags.c_contiguous  # rows of a table may lie apart
+    white = centred if reused else np.empty(design.shape)
     for block in blocks(len(white)):
         white[block] = centred[block] @ inverse
     return Whitened(white, change @ inverse, constant, design)
