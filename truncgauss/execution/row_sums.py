@@ -136,6 +136,8 @@ class RowSums:
     ) -> np.ndarray:
         """Coefficients (p,) of columns (n, p) that come nearest to values (n,), over all rows,
         which count as often as their weights (n,) say, by default once."""
+        if weights is not None and np.all(weights == 1.0):
+            weights = None
         factor = factor_of_many(columns, weights) if self.share is None else None
         if factor is None:
             if weights is not None:
@@ -259,7 +261,7 @@ def weighted(
     if not np.all(weights > 0):
         rows = weights > 0
         columns, values, weights = columns[rows], values[rows], weights[rows]
-    if np.all(weights == 1):
+    if np.all(weights == 1.0):
         return columns, values
     root = np.sqrt(weights)
     return root[:, None] * columns, root * values
