@@ -1,11 +1,17 @@
 """`fit_regression`: published answers, another optimiser, `fit_observations`, refusals."""
 
+import dataclasses
+
+import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
+from truncgauss.fitting import one_outcome
+from truncgauss.fitting.one_outcome import INTERVAL, LOG, NATURAL, OLSEN, Term
 
 INF = np.inf
 
@@ -214,3 +220,57 @@ def test_observations_are_sent_to_the_fit_that_takes_them():
     rows = tg.Observations([[0.0], [1.0], [2.0]], [[0.0], [1.0], [2.0]])
     with pytest.raises(ValueError, match="Give them to tg.fit_observations"):
         tg.fit_regression(rows, np.ones((3, 1)))
+
+
+def loss_of_each_kind(noise=None, **limits):
+    """The loss of weighted rows, exact or censored below or above, and x away from its minimum."""
+    rng = np.random.default_rng(8)
+    design = np.column_stack([np.ones(60), rng.normal(size=(60, 2))])
+    outcome = design @ [0.5, 1.0, -0.3] + rng.normal(size=60)
+    weights = rng.integers(0, 3, 60).astype(float)
+    settings = {"censored_low": 0.0, "censored_high": 1.5, "weights": weights, "noise": noise}
+    fit = tg.fit_regression(outcome, design, **settings | limits, num_starts=1)
+    return fit.loss, jnp.asarray(fit.best.x * 1.1)
+
+
+@pytest.mark.parametrize("link", [LOG, OLSEN, NATURAL])
+@pytest.mark.parametrize("noise", [None, 0.3])
+def test_half_open_intervals_have_the_derivatives_of_any(link, noise):
+    loss, x = loss_of_each_kind(noise)
+    assert [term.half_open for term in loss.terms] == [False, True]
+    loss = dataclasses.replace(loss, link=link)
+    anyhow = [dataclasses.replace(term, half_open=False) for term in loss.terms]
+    other = dataclasses.replace(loss, terms=tuple(anyhow))
+    for part, wanted in zip(loss.derivatives(x), other.derivatives(x), strict=True):
+        np.testing.assert_allclose(part, wanted, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(loss(x), other(x), rtol=1e-13)
+
+
+def test_half_open_intervals_far_in_a_tail():
+    """Where the bend of log Phi, -h (h - x), is a difference of squares that has no digits left."""
+    end = jnp.asarray([-1e8, -30.0, 1.0, 5.0])
+    term = Term(jnp.full(4, -jnp.inf), end, jnp.ones(4), None, None, INTERVAL, half_open=True)
+    rows = term.derivatives(jnp.zeros(4), jnp.zeros(4), LOG)
+    with mpmath.workdps(60):
+        log_mass = lambda x: mpmath.log(mpmath.ncdf(x))
+        truth = [mpmath.taylor(log_mass, float(x), 2) for x in end[1:]]
+        value, _, half = np.array(truth, float).T
+    np.testing.assert_allclose(rows.value[1:], value, rtol=1e-14)
+    np.testing.assert_allclose(rows.mean_mean[1:], 2.0 * half, rtol=1e-12)
+    np.testing.assert_allclose(rows.mean_mean[0], -1.0, rtol=1e-15)
+
+
+@pytest.mark.parametrize("limits", [{}, {"truncated_low": -9.0, "censored_low": None}])
+def test_many_rows_are_known_by_their_products(limits, monkeypatch):
+    loss, x = loss_of_each_kind(**limits)
+    assert loss.condensed() is loss  # they are few
+    monkeypatch.setattr(one_outcome, "LARGE", 1)
+    many = loss.condensed()
+    assert any(term.products is not None for term in many.terms)
+    parts = zip(many.derivatives(x), loss.derivatives(x), strict=True)
+    for part, wanted in parts:
+        np.testing.assert_allclose(part, wanted, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(many.total(x).log_prob, loss.total(x).log_prob, rtol=1e-13)
+    np.testing.assert_allclose(many.scores(x), loss.scores(x), rtol=1e-14)
+    hessian = np.asarray(loss.derivatives(x)[2])
+    np.testing.assert_allclose(many.bent(x, hessian), loss.bent(x, hessian), rtol=1e-12)

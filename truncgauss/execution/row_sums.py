@@ -22,8 +22,9 @@ from truncgauss.execution import distributed, parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 
 MANY = 2**16  # rows from which least squares take their columns' products where these are as good
+BLOCK = 2**12  # rows whose columns fit a processor's cache
 WELL_CONDITIONED = 1e-4  # smallest eigenvalue of the products of columns of length 1
-SKETCH = 2**16  # numbers from which a median over processes is taken; it is exact for no more
+SKETCH = 2**16  # numbers from which the median of many is taken; it is exact for no more
 T = TypeVar("T")
 
 
@@ -116,37 +117,46 @@ class RowSums:
         """The number of all rows."""
         return int(self.sum(np.asarray(len(rows))))
 
-    def triangle(self, columns: np.ndarray) -> np.ndarray:
-        """R of the QR decomposition of the columns (n, p) of all rows, (min(n, p), p).
+    def triangle(self, columns: np.ndarray, units: Any = 1.0) -> np.ndarray:
+        """R of the QR decomposition of the columns (n, p) of all rows, over their units (p,),
+        (min(n, p), p).
 
         Reference:
             Demmel, Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR
                 and LU factorizations", SIAM Journal on Scientific Computing (2012).
         """
-        factor = factor_of_many(columns)
-        local = np.asarray(np.linalg.qr(columns, mode="r")) if factor is None else factor.T
+        factor = factor_of_many(columns, units=units)
+        local = np.linalg.qr(columns / units, mode="r") if factor is None else factor.T
         if self.share is None:
-            return local
-        return np.asarray(np.linalg.qr(self.concatenate(local), mode="r"))
+            return np.asarray(local)
+        return np.asarray(np.linalg.qr(self.concatenate(np.asarray(local)), mode="r"))
 
-    def least_squares(self, columns: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Coefficients (p,) of columns (n, p) that come nearest to values (n,), over all rows."""
-        if self.share is not None:
-            local = np.linalg.qr(np.column_stack([columns, values]), mode="r")
-            both = self.concatenate(np.asarray(local))
-            columns, values = both[:, :-1], both[:, -1]
-        factor = factor_of_many(columns)
+    def least_squares(
+        self, columns: np.ndarray, values: np.ndarray, weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Coefficients (p,) of columns (n, p) that come nearest to values (n,), over all rows,
+        which count as often as their weights (n,) say, by default once."""
+        if weights is not None and np.all(weights == 1.0):
+            weights = None
+        factor = factor_of_many(columns, weights) if self.share is None else None
         if factor is None:
+            if weights is not None:
+                columns, values = weighted(columns, values, weights)
+            if self.share is not None:
+                local = np.linalg.qr(np.column_stack([columns, values]), mode="r")
+                both = self.concatenate(np.asarray(local))
+                columns, values = both[:, :-1], both[:, -1]
             return np.linalg.lstsq(columns, values, rcond=None)[0]
-        solution = cho_solve((factor, True), columns.T @ values)
-        # Once more, for the digits that the products have lost.
-        missed = cho_solve((factor, True), columns.T @ (values - columns @ solution))
-        return np.asarray(solution + missed)
+        solution, missed = np.zeros(columns.shape[1]), values
+        for _ in range(2):  # once more for the digits that the products have lost
+            missed = missed if weights is None else weights * missed
+            solution += cho_solve((factor, True), columns.T @ missed)
+            missed = values - columns @ solution
+        return solution
 
     def norm(self, columns: np.ndarray) -> np.ndarray:
         """Euclidean lengths of the columns (n, p) of all rows, (p,)."""
-        local = np.linalg.norm(columns, axis=0)
-        return local if self.share is None else np.sqrt(self.sum(local**2))
+        return np.asarray(np.sqrt(self.sum(np.einsum("ij,ij->j", columns, columns))))
 
     def std(self, values: np.ndarray) -> np.ndarray:
         """Standard deviations of all rows, along the leading axis."""
@@ -157,8 +167,10 @@ class RowSums:
         return np.sqrt(self.sum(((values - mean) ** 2).sum(axis=0)) / count)
 
     def median(self, values: np.ndarray) -> float:
-        """The median of values (n,) of all rows; of more than `SKETCH` on several processes some
-        rank near it."""
+        """The median of values (n,) of all rows; of more than `SKETCH` that of a sample of them, or
+        on several processes some rank near it."""
+        if self.share is None and len(values) > SKETCH:
+            values = values[np.random.default_rng(0).integers(len(values), size=SKETCH)]
         if self.share is None:
             return float(np.median(values))
         if self.count(values) <= SKETCH:
@@ -208,12 +220,61 @@ class RowSums:
 # ---------------------------------------------------------------- whose rows these are
 
 
-def factor_of_many(columns: np.ndarray) -> np.ndarray | None:
-    """The Cholesky factor (p, p) of the products of the columns of many rows, in one pass where QR
-    takes several; None for few rows, and where the products lose digits."""
+def products_of(
+    columns: np.ndarray,
+    values: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> np.ndarray:
+    """The sum of w c c^T over local rows, (p, p), with c the columns and perhaps a value beside.
+
+    It is taken in blocks that stay in a processor's cache: to make another array as large as the
+    columns takes longer than their products.
+
+    Args:
+        columns: (m, k).
+        values: (n,), or None.
+        weights: w, (n,), none negative; None for 1.
+        rows: which of the m rows of columns the n are, (n,); None for all in order.
+    """
+    n = len(columns if rows is None else rows)
+    total = np.zeros((columns.shape[1] + (values is not None),) * 2)
+    for block in blocks(n):
+        c = columns[block] if rows is None else columns[rows[block]]
+        if values is not None:
+            c = np.column_stack([c, values[block]])
+        if weights is not None:
+            c = np.sqrt(weights[block, None]) * c
+        total += c.T @ c
+    return total
+
+
+def blocks(num_rows: int) -> Iterator[slice]:
+    """Runs of rows that stay in a processor's cache together with what is made of them."""
+    return (slice(begin, begin + BLOCK) for begin in range(0, num_rows, BLOCK))
+
+
+def weighted(
+    columns: np.ndarray, values: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (n, p) and values (n,) of the rows that count, times the roots of their weights."""
+    if not np.all(weights > 0):
+        rows = weights > 0
+        columns, values, weights = columns[rows], values[rows], weights[rows]
+    if np.all(weights == 1.0):
+        return columns, values
+    root = np.sqrt(weights)
+    return root[:, None] * columns, root * values
+
+
+def factor_of_many(
+    columns: np.ndarray, weights: np.ndarray | None = None, units: Any = 1.0
+) -> np.ndarray | None:
+    """The Cholesky factor (p, p) of the products of the columns of many rows, over their units, in
+    one pass where QR takes several; None for few rows, and where the products lose digits."""
     if len(columns) < MANY:
         return None
-    products = columns.T @ columns
+    products = products_of(columns, weights=weights) / np.multiply.outer(units, units)
     return np.linalg.cholesky(products) if is_well_conditioned(products) else None
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
-from truncgauss.execution.row_sums import RowSums
+from truncgauss.execution.row_sums import BLOCK, RowSums, blocks
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.gaussian.regions import (
     Box,
@@ -79,7 +79,8 @@ def whitened(
     constant = constant_of(design, sums)
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
-        sizes = np.abs(constant) * sums.max(np.abs(design).max(axis=0))
+        sizes, spans = np.zeros(len(constant)), np.flatnonzero(constant)
+        sizes[spans] = np.abs(constant[spans]) * sums.max(np.abs(design[:, spans]).max(axis=0))
         replaced = int(np.argmax(sizes))  # the column whose position the constant takes
         middles = np.array([sums.median(column) for column in design[counted].T])
         change = change - np.outer(constant, middles)
@@ -89,7 +90,7 @@ def whitened(
     lengths = sums.norm(centred[counted])
     total = sums.count(centred[counted])
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    triangle = sums.triangle(centred[counted] / (units * total**0.5))
+    triangle = sums.triangle(centred[counted], units * total**0.5)
     values = np.linalg.svd(triangle, compute_uv=False)
     rounding = ROUNDING * sums.norm(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
@@ -98,13 +99,19 @@ def whitened(
             f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
         )
     inverse = np.linalg.inv(triangle) / units[:, None]
-    return Whitened(centred @ inverse, change @ inverse, constant, design)
+    reused = centred is not design and centred.flags.c_contiguous  # rows of a table may lie apart
+    white = centred if reused else np.empty(design.shape)
+    for block in blocks(len(white)):
+        white[block] = centred[block] @ inverse
+    return Whitened(white, change @ inverse, constant, design)
 
 
 def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:
     """Coefficients whose sum of covariates is 1 in every row; None if there are none."""
     first, p = sums.concatenate(design[:1])[0], design.shape[1]
-    varies = sums.max(np.any(design != first, axis=0))
+    varies = np.any(design[:BLOCK] != first, axis=0)
+    varies[~varies] = np.any(design[:, ~varies] != first[~varies], axis=0)
+    varies = sums.max(varies)
     for j in np.flatnonzero(~varies & (first != 0)):
         return np.eye(p)[j] / first[j]
     # Members of groups; what lies far off is as good as constant, and would blur them.
@@ -294,8 +301,8 @@ def line_of(
     count = sums.sum(exact.sum())
     if count <= p:
         return nothing
-    line = sums.least_squares(design[exact], lower[exact])
-    fitted = design[exact] @ line
+    line = sums.least_squares(design, np.where(exact, lower, 0.0), exact.astype(float))
+    fitted = (design @ line)[exact]
     spread = float(np.sqrt(sums.sum(np.sum((lower[exact] - fitted) ** 2)) / count))
     farthest = sums.max(np.abs(fitted).max(initial=0.0))
     return line if worth(float(farthest), spread) else nothing

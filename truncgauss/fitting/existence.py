@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from truncgauss.execution.row_sums import RowSums, is_well_conditioned
+from truncgauss.execution.row_sums import RowSums, is_well_conditioned, products_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
@@ -191,10 +191,8 @@ def clearly_bounded(
     """Whether exact rows alone say, whatever rounding does, that `rising_direction` finds none: so
     it is of nearly all samples, and quick to see."""
     exact = lower == upper
-    columns = design[exact]
-    if not scale_known:
-        columns = np.column_stack([columns, lower[exact]])
-    return is_well_conditioned(sums.sum(columns.T @ columns))
+    values = None if scale_known else np.where(exact, lower, 0.0)
+    return is_well_conditioned(sums.sum(products_of(design, values, exact.astype(float))))
 
 
 def determined(points: np.ndarray, sums: RowSums) -> bool:

@@ -194,15 +194,11 @@ def least_squares(
     are not known."""
     (n, d), coefficients, residuals = values.shape, [], np.zeros(values.shape)
     for j in range(d):
-        rows: Any = slice(None) if known[:, j].all() else known[:, j]
-        columns = (np.ones((n, 1)) if designs is None else np.asarray(designs[j]))[rows]
-        outcome, root = values[rows, j], np.sqrt(weights[rows])
-        weighted = columns, outcome
-        if np.any(root != 1.0):
-            weighted = root[:, None] * columns, root * outcome
-        part = sums.least_squares(*weighted)
+        columns = np.ones((n, 1)) if designs is None else np.asarray(designs[j])
+        outcome, counted = values[:, j], np.where(known[:, j], weights, 0.0)
+        part = sums.least_squares(columns, outcome, counted)
         coefficients.append(part)
-        residuals[rows, j] = outcome - columns @ part
+        residuals[:, j] = np.where(known[:, j], outcome - columns @ part, 0.0)
     return np.concatenate(coefficients), residuals
 
 

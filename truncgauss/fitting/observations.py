@@ -515,7 +515,7 @@ class GaussianRows(Model):
 
     @functools.cached_property
     def simple_loss(self) -> RegressionLoss:
-        return self.one_outcome_loss()
+        return self.one_outcome_loss().condensed()
 
     def one_outcome_loss(self) -> RegressionLoss:
         """The loss of one outcome seen in intervals, whose integrals have closed forms."""

@@ -7,6 +7,7 @@ Reference:
     McCullagh and Nelder (1989), Generalized Linear Models, section 2.5, for one predictor.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +23,13 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.likelihood.patterns import filled_length
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import (
+    hazard,
+    hazard_excess,
+    log_interval_mass,
+    log_ndtr,
+    standardize,
+)
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 # Links by which a mean and a scale follow from the predictors u and v of a row.
@@ -65,6 +72,10 @@ class Term:
         noise: (t,) variances, or None.
         rows: (t,), to which predictors each belongs; None if to all in order.
         kind: DENSITY, INTERVAL or REGION (static).
+        half_open: whether each interval has one infinite end (static).
+        design: covariates of these rows, (t, p), where they are kept apart from those of all.
+        products: sums of w c c^T over densities, with c = (covariates, outcome), (p + 1, p + 1),
+            by which they are known then.
     """
 
     lower: jax.Array
@@ -73,6 +84,9 @@ class Term:
     noise: jax.Array | None
     rows: jax.Array | None
     kind: int = static_field()
+    half_open: bool = static_field(default=False)
+    design: jax.Array | None = None
+    products: jax.Array | None = None
 
     def __call__(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
         """The terms (t,), by their predictors; rows are shared among `parallel.rows`."""
@@ -80,9 +94,9 @@ class Term:
         return parallel.over_rows(values, (self, u, v), (0, 0, 0 if jnp.ndim(v) else None))
 
     def _values(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
-        loc, scale = gaussian_of(u, v, link)
-        if self.noise is not None:
-            scale = jnp.sqrt(scale**2 + self.noise)
+        if self.half_open:
+            return self.weight * log_ndtr(self._beyond(u, v, link))
+        loc, scale = self._gaussian(u, v, link)
         if self.kind == DENSITY:
             z = (self.lower - loc) / scale
             value = -0.5 * z**2 - jnp.log(scale) - LOG_SQRT_2PI
@@ -90,29 +104,81 @@ class Term:
             value = log_interval_mass(*standardize(self.lower, self.upper, loc, scale))
         return self.weight * value
 
-    def selected(self, predictors: Predictors) -> Predictors:
-        """The predictors of these rows; one number of scale stays one."""
-        if self.rows is None:
-            return predictors
-        return Predictors(*(part[self.rows] if part.ndim else part for part in predictors))
+    def _gaussian(self, u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.Array]:
+        """Mean and standard deviation of what is observed."""
+        loc, scale = gaussian_of(u, v, link)
+        return loc, scale if self.noise is None else jnp.sqrt(scale**2 + self.noise)
 
-    def derivatives(self, predictors: Predictors, link: int) -> Derivatives:
-        u, v = self.selected(predictors)
+    def _beyond(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
+        """x with mass Phi(x) of each half-open interval: how far its mean lies inside."""
+        loc, scale = self._gaussian(u, v, link)
+        below = jnp.isinf(self.lower)
+        return jnp.where(below, self.upper - loc, loc - jnp.where(below, loc, self.lower)) / scale
+
+    def derivatives(self, u: jax.Array, v: jax.Array, link: int) -> Derivatives:
+        """The terms (t,), with their derivatives by the predictors."""
         derivatives = lambda term, u, v: term._derivatives(u, v, link)
         return parallel.over_rows(derivatives, (self, u, jnp.broadcast_to(v, u.shape)), (0, 0, 0))
 
     def _derivatives(self, u: jax.Array, v: jax.Array, link: int) -> Derivatives:
-        one, zero = jnp.ones_like(u), jnp.zeros_like(u)
-        along = {"u": (one, zero), "v": (zero, one)}
+        if not self.half_open:
+            return derivatives_of(lambda u, v: self._values(u, v, link), u, v)
+        x = derivatives_of(lambda u, v: self._beyond(u, v, link), u, v)
+        slope, w = hazard(-x.value), self.weight
+        bend = -slope * hazard_excess(-x.value)
+        return Derivatives(
+            w * log_ndtr(x.value),
+            w * slope * x.mean,
+            w * slope * x.scale,
+            w * (slope * x.mean_mean + bend * x.mean * x.mean),
+            w * (slope * x.mean_scale + bend * x.mean * x.scale),
+            w * (slope * x.scale_scale + bend * x.scale * x.scale),
+        )
 
-        def slopes(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            function = lambda u, v: self._values(u, v, link)
-            value, by_u = jax.jvp(function, (u, v), along["u"])
-            return value, by_u, jax.jvp(function, (u, v), along["v"])[1]
+    def condensed(self, design: np.ndarray) -> "Term":
+        """The same term with its own covariates, of those of all rows, or with its products."""
+        if self.kind == DENSITY:
+            weight, side = np.asarray(self.weight), np.asarray(self.lower)
+            return replace(
+                self, products=jax.device_put(self.products_beside(design, side, weight))
+            )
+        if self.rows is None:
+            return self
+        return replace(self, design=jax.device_put(design[np.asarray(self.rows)]))
 
-        (value, by_u, by_v), (_, by_uu, by_uv) = jax.jvp(slopes, (u, v), along["u"])
-        by_vv = jax.jvp(slopes, (u, v), along["v"])[1][2]
-        return Derivatives(value, by_u, by_v, by_uu, by_uv, by_vv)
+    def products_beside(
+        self, design: np.ndarray, side: np.ndarray, weight: np.ndarray
+    ) -> np.ndarray:
+        """The sum of w c c^T over the rows, c being their covariates and minus a limit, (p + 1,
+        p + 1), from the covariates of all rows."""
+        if self.products is not None:
+            return np.asarray(self.products)
+        rows = None if self.rows is None else np.asarray(self.rows)
+        return row_sums.products_of(design, -side, weight, rows)
+
+    def of_products(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
+        """The sum of log densities, by the coefficients u (p,) of all rows' predictors."""
+        assert self.products is not None
+        loc, scale = gaussian_of(u, v, link)
+        residual = jnp.append(loc, 1.0) / scale  # of c, whose products these are
+        constant = jnp.sum(self.weight) * (jnp.log(scale) + LOG_SQRT_2PI)
+        return -0.5 * residual @ self.products @ residual - constant
+
+
+def derivatives_of(
+    function: Callable[[jax.Array, jax.Array], jax.Array], u: jax.Array, v: jax.Array
+) -> Derivatives:
+    """The values (m,) of an elementwise function of u and v, with its derivatives."""
+    one, zero = jnp.ones_like(u), jnp.zeros_like(u)
+    along = {"u": (one, zero), "v": (zero, one)}
+
+    def slopes(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        value, by_u = jax.jvp(function, (u, v), along["u"])
+        return value, by_u, jax.jvp(function, (u, v), along["v"])[1]
+
+    (value, by_u, by_v), (_, by_uu, by_uv) = jax.jvp(slopes, (u, v), along["u"])
+    by_vv = jax.jvp(slopes, (u, v), along["v"])[1][2]
+    return Derivatives(value, by_u, by_v, by_uu, by_uv, by_vv)
 
 
 def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.Array]:
@@ -145,14 +211,28 @@ class RegressionLoss:
     link: int = static_field()
     sums: RowSums = RowSums()
 
-    def predictors(self, x: jax.Array) -> Predictors:
+    def predictors(self, x: jax.Array, term: Term | None = None) -> Predictors:
+        """The predictors of all rows, or of those of a term; one number of scale stays one."""
         p = self.design.shape[1]
-        u, rest = self.design @ x[:p], x[p:]
+        own = None if term is None else term.design
+        u, v = (self.design if own is None else own) @ x[:p], self._scales(x[p:])
+        if own is not None or term is None or term.rows is None:
+            return Predictors(u, v)
+        return Predictors(u[term.rows], v[term.rows] if v.ndim else v)
+
+    def _scales(self, rest: jax.Array) -> jax.Array:
         if self.fixed_scale is not None:
-            return Predictors(u, self.fixed_scale)
-        if self.scale_design is None:
-            return Predictors(u, rest[0])
-        return Predictors(u, self.scale_design @ rest)
+            return self.fixed_scale
+        return rest[0] if self.scale_design is None else self.scale_design @ rest
+
+    def condensed(self) -> "RegressionLoss":
+        """The same loss where each step takes one pass over the rows that are not exact: of many
+        rows of one scale without noise."""
+        noisy = any(term.noise is not None for term in self.terms)
+        if len(self.design) < LARGE or self.scale_design is not None or noisy:
+            return self
+        design = np.asarray(self.design)
+        return replace(self, terms=tuple(term.condensed(design) for term in self.terms))
 
     def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The mean (m, 1) and the variance (m, 1, 1) of rows, or (1,) and (1, 1) of all."""
@@ -166,35 +246,41 @@ class RegressionLoss:
 
     def total(self, x: jax.Array) -> Estimate:
         """The log-likelihood of all rows; its integrals are exact."""
-        predictors = self.predictors(x)
-        parts = (jnp.sum(term(*term.selected(predictors), self.link)) for term in self.terms)
-        total = sum(parts, jnp.zeros((), x.dtype))
+        total = sum((self._sum_of(term, x) for term in self.terms), jnp.zeros((), x.dtype))
         return Estimate(total, jnp.zeros_like(total))
+
+    def _sum_of(self, term: Term, x: jax.Array) -> jax.Array:
+        """The log-likelihood of the rows of a term."""
+        if term.products is None:
+            return jnp.sum(term(*self.predictors(x, term), self.link))
+        p = self.design.shape[1]
+        return term.of_products(x[:p], self._scales(x[p:]), self.link)
 
     def fractions(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The mean probabilities that a row could not be seen, and that it could, of rows in
         regions; sums over rows, of which those of several processes add up."""
-        predictors, unseen = self.predictors(x), jnp.zeros((), x.dtype)
-        seen = unseen
+        unseen = seen = jnp.zeros((), x.dtype)
         for term in self.terms:
             if term.kind == REGION:
                 log_mass = replace(term, weight=jnp.ones_like(term.weight))
-                masses = jnp.exp(log_mass(*term.selected(predictors), self.link))
+                masses = jnp.exp(log_mass(*self.predictors(x, term), self.link))
                 unseen -= jnp.sum(term.weight * (1.0 - masses))
                 seen -= jnp.sum(term.weight * masses)
         return unseen / self.size, seen / self.size
 
     def of_rows(self, x: jax.Array) -> Derivatives:
         """The log-likelihood of each row (m,), times its weight, and its derivatives."""
-        predictors = self.predictors(x)
         total = Derivatives(*(jnp.zeros(len(self.design), x.dtype) for _ in Derivatives._fields))
         for term in self.terms:
-            parts = term.derivatives(predictors, self.link)
+            parts = self._derivatives_of(term, x)
             if term.rows is None:
                 total = Derivatives(*(a + b for a, b in zip(total, parts)))
             else:
                 total = Derivatives(*(a.at[term.rows].add(b) for a, b in zip(total, parts)))
         return total
+
+    def _derivatives_of(self, term: Term, x: jax.Array) -> Derivatives:
+        return term.derivatives(*self.predictors(x, term), self.link)
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The gradient of each row's log-likelihood, times its weight, (m, q)."""
@@ -222,16 +308,16 @@ class RegressionLoss:
         if len(design) < LARGE or any(term.noise is not None for term in self.terms):
             return np.inf
         products, largest = np.zeros((len(x), len(x))), 0.0
+        lengths = np.einsum("ij,ij->i", design, design)
         for term in self.terms:
-            own = design if term.rows is None else design[np.asarray(term.rows)]
+            rows = slice(None) if term.rows is None else np.asarray(term.rows)
             sides = (term.lower,) if term.kind == DENSITY else (term.lower, term.upper)
             for side in map(np.asarray, sides):
                 weight = np.where(np.isfinite(side), np.abs(np.asarray(term.weight)), 0.0)
                 if weight.any():
-                    columns = np.column_stack([own, -np.where(weight > 0, side, 0.0)])
-                    lengths = np.einsum("ij,ij->i", columns, columns)
-                    largest = max(largest, float(lengths[weight > 0].max()))
-                    products += columns.T @ (weight[:, None] * columns)
+                    side = np.where(weight > 0, side, 0.0)
+                    largest = max(largest, float((lengths[rows] + side**2)[weight > 0].max()))
+                    products += term.products_beside(design, side, weight)
         covariance = np.linalg.inv(float(self.size) * hessian)
         values = np.linalg.eigvals(covariance @ products).real.max()
         moved = 1.96 * np.sqrt(largest * np.linalg.eigvalsh(covariance)[-1])
@@ -239,7 +325,24 @@ class RegressionLoss:
 
     def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The loss, its gradient (q,) and its Hessian (q, q)."""
-        rows, design = self.of_rows(x), self.design
+        if any(term.products is not None or term.design is not None for term in self.terms):
+            parts = [self._sums_of(term, x) for term in self.terms]
+            value, gradient, hessian = (sum(part[1:], part[0]) for part in zip(*parts))
+        else:
+            value, gradient, hessian = self._sums_over(self.of_rows(x), self.design)
+        return -value / self.size, -gradient / self.size, -hessian / self.size
+
+    def _sums_of(self, term: Term, x: jax.Array) -> tuple[jax.Array, ...]:
+        """The log-likelihood of the rows of a term, its gradient and its Hessian."""
+        if term.products is None:
+            design = self.design if term.design is None else term.design
+            return self._sums_over(self._derivatives_of(term, x), design)
+        value: Callable[[jax.Array], jax.Array] = lambda x: self._sum_of(term, x)
+        return value(x), jax.grad(value)(x), jax.hessian(value)(x)
+
+    def _sums_over(self, rows: Derivatives, design: jax.Array) -> tuple[jax.Array, ...]:
+        """The sum of log-likelihoods, its gradient and its Hessian, from those of rows with such
+        covariates."""
         gradient = jnp.concatenate([rows.mean @ design, jnp.sum(self._by_scale(rows.scale), 0)])
         corner = design.T @ (rows.mean_mean[:, None] * design)
         side = design.T @ self._by_scale(rows.mean_scale)
@@ -249,7 +352,7 @@ class RegressionLoss:
         else:
             last = self.scale_design.T @ self._by_scale(rows.scale_scale)
         hessian = jnp.block([[corner, side], [side.T, last]])
-        return -jnp.sum(rows.value) / self.size, -gradient / self.size, -hessian / self.size
+        return jnp.sum(rows.value), gradient, hessian
 
 
 @Compiled
@@ -307,11 +410,20 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
     )
     terms = []
     for chosen, (a, b), factor, kind in kinds:
-        rows = np.flatnonzero(chosen & (weight != 0))
-        if len(rows):
+        counted = chosen & (weight != 0)
+        for rows in parted(counted, np.isinf(a) | np.isinf(b)):
             part = None if noise is None else noise[rows]
             terms.append(term_of(rows, a[rows], b[rows], factor[rows], part, kind, each, n))
     return tuple(terms)
+
+
+def parted(counted: np.ndarray, half_open: np.ndarray) -> list[np.ndarray]:
+    """The numbers of the rows that count: of many, those of half-open intervals, whose derivatives
+    take a fifth of the time, apart from others; in no array that is empty."""
+    parts = [counted]
+    if counted.sum() >= LARGE:
+        parts = [counted & half_open, counted & ~half_open]
+    return [np.flatnonzero(part) for part in parts if part.any()]
 
 
 def term_of(
@@ -345,6 +457,7 @@ def term_of(
         None if noise is None else full(noise, noise[0]),
         None if whole else full(rows.astype(np.int32), rows[0]),
         kind,
+        bool(np.all(np.isinf(lower) | np.isinf(upper))),
     )
 
 
