@@ -149,8 +149,11 @@ def test_one_dimension_moves_with_its_parameters():
     h = math.exp(-0.5 * 0.49 - 0.5 * math.log(2 * math.pi) - log_ndtr(-0.7))
     by_low = h * (h - 0.7)
     np.testing.assert_allclose(jax.grad(mean, (0, 1))(0.3, 1.0), [1 - by_low, by_low], atol=0.01)
-    still = tg.truncated_samples(KEY, jnp.array([[0.5], [2.0]]), [[0.0]], tg.Box([0.0], [1.0]), 3)
-    np.testing.assert_array_equal(still[..., 0], [[0.5, np.nan]] * 3)
+    still = lambda loc: tg.truncated_samples(KEY, loc, [[0.0]], tg.Box([0.0], [1.0]), 3)[:, 0]
+    np.testing.assert_array_equal(still([0.5]), [0.5] * 3)
+    assert bool(jnp.isnan(jax.jit(still)(jnp.array([2.0]))).all())
+    with pytest.raises(ValueError, match="empty"):
+        still([2.0])
     tiny = tg.truncated_samples(KEY, jnp.array([1e6]), [[1e-12]], tg.Box([0.0], [1000.0]), 1000)
     assert bool((tiny <= 1000.0).all() & (tiny > 999.0).all())
 
@@ -189,7 +192,7 @@ def test_any_bound_gives_the_law_and_chains_own_up():
     n, bounds = 4000, jnp.array([0.0, 1.0, 11.0, 40.0, INF])
     cdf = first_margin(0.5, (0.0, 0.0), (INF, INF))
     with pytest.warns(UserWarning, match=r"3 row\(s\).*Gibbs chains"):
-        draws = tg.truncated_draws(KEY, *PAIR, n, plan=untilted(bounds))
+        draws = tg.truncated_draws(KEY, jnp.zeros((5, 2)), *PAIR[1:], n, plan=untilted(bounds))
     sizes = np.asarray(draws.effective_sample_size)
     np.testing.assert_array_equal(sizes[:2], n)
     assert (sizes[2:] < n).all() and (sizes[2:] > 0.2 * n).all()
@@ -206,7 +209,7 @@ def test_chains_that_mix_slowly_are_worth_little():
     """A long thin sliver across the whitened axes: steps of a thousandth of its length."""
     wedge = tg.Polyhedron([[1.0, -1.0], [1.0, 1.0]], [0.0, -4.0], [0.01, 4.0])
     plan = untilted(INF)
-    with pytest.warns(UserWarning, match="rate is 0, .*Gibbs chains"):
+    with pytest.warns(UserWarning, match="rate is 0 .*Gibbs chains"):
         draws = tg.truncated_draws(KEY, jnp.zeros(2), jnp.eye(2), wedge, 2000, plan=plan)
     assert bool(wedge.contains(draws.samples).all())
     assert draws.effective_sample_size < 2000
@@ -214,7 +217,7 @@ def test_chains_that_mix_slowly_are_worth_little():
 
 @pytest.mark.slow
 def test_no_such_law_is_nan():
-    """Pinned, partly pinned, inverted, undefined and proper limits, known only while tracing."""
+    """Equal, inverted, undefined and proper limits, known only while tracing."""
     low = jnp.array([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0], [jnp.nan, 0.0], [0.0, 0.0]])
     high = jnp.array([[1.0, 2.0], [1.0, INF], [0.5, INF], [1.0, 1.0], [INF, INF]])
 
@@ -222,15 +225,9 @@ def test_no_such_law_is_nan():
         return tg.truncated_draws(KEY, *PAIR[:2], tg.Box(low, high), 2000)
 
     samples, rate, size = jax.jit(jax.vmap(draws))(low, high)
-    np.testing.assert_array_equal(samples[0], jnp.broadcast_to(low[0], (2000, 2)))
-    np.testing.assert_array_equal(samples[1, :, 0], 1.0)
-    # Given x = 1 the other is Normal(1/2, 3/4), here positive.
-    x = np.linspace(0, 8, 20001)
-    cdf = tabulated(x, -((x - 0.5) ** 2) / 1.5)
-    assert distance(samples[1, :, 1], cdf) < band(2000)
-    assert bool(jnp.isnan(samples[2:4]).all()) and bool(jnp.isfinite(samples[4]).all())
-    np.testing.assert_array_equal(size, [2000, 2000, 0, 0, 2000])
-    assert bool(jnp.isnan(rate[2:4]).all())
+    assert bool(jnp.isnan(samples[:4]).all()) and bool(jnp.isfinite(samples[4]).all())
+    np.testing.assert_array_equal(size, [0, 0, 0, 0, 2000])
+    assert bool(jnp.isnan(rate[:4]).all()) and rate[4] > 0.9
 
 
 # --- Weighted draws -------------------------------------------------------------------------------
@@ -312,6 +309,7 @@ def test_a_held_plan_gives_the_same_draws(orthant):
     second = tg.truncated_draws(KEY, *problem, 2000, plan=plan).samples
     np.testing.assert_allclose(first, second, rtol=1e-6)
     # A plan that looks ahead bounds no weights.
-    twisted = Separation().hold(*problem).plan
+    loc, covariance, region = problem
+    twisted = Separation().hold(loc, covariance.covariance_matrix, region).plan
     third = tg.truncated_draws(KEY, *problem, 2000, plan=twisted).samples
     np.testing.assert_array_equal(first, third)

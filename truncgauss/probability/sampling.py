@@ -216,8 +216,8 @@ def truncated_draws(
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
     known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
-    settings = _Settings(num_samples, *_shape_of_work(problem, plan), chains=not known)
-    if known and plan is None and not settings.pinned and _is_limited(problem, settings):
+    settings = _Settings(num_samples, _rank_of_work(problem, plan), chains=not known)
+    if known and plan is None and _is_limited(problem, settings):
         others = (solved_plans(problem, True, False, settings.rank),)
     inputs = problem, _Keys.of(key, problem), *others
     draws = _draws(settings, *inputs)
@@ -276,7 +276,7 @@ def weighted_samples(
     Separation().check(*problem)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
-    settings = _Settings(num_samples, *_shape_of_work(problem, plan))
+    settings = _Settings(num_samples, _rank_of_work(problem, plan))
     return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
 
 
@@ -290,13 +290,11 @@ class _Settings:
     Attributes:
         num_samples: the number of draws.
         rank: of the values of the constraints.
-        pinned: whether some coordinates may have equal limits.
         chains: whether Gibbs chains make the draws that accept-reject could not.
     """
 
     num_samples: int = static_field()
     rank: int = static_field()
-    pinned: bool = static_field()
     chains: bool = static_field(default=True)
 
 
@@ -368,18 +366,15 @@ def _is_direct(problem: Problem) -> bool:
     return one and isinstance(region, Box)
 
 
-def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
-    """The rank of the constraints' values, and whether some coordinate may have equal limits."""
+def _rank_of_work(problem: Problem, plan: Plan | None) -> int:
+    """The rank of the constraints' values."""
     loc, covariance, region = problem
     if not isinstance(region, LinearRegion) or _is_direct(problem):
-        return covariance.dimension, False
-    limits = region.low, region.high
-    pinned = isinstance(region, Box) and plan is None
-    pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
+        return covariance.dimension
     if plan is not None:
-        return plan.tilt.shape[-1], pinned
+        return plan.tilt.shape[-1]
     rank = known_rank(problem)
-    return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank, pinned
+    return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank
 
 
 @jax.custom_jvp
@@ -458,7 +453,7 @@ def _weighted(
         row = standard.problem
         sampler: Sampler | GaussianSampler = plain_sampler_of(row)
         if settings.rank > 0:
-            sampler = sampler_of(row, settings.rank, False, *plan)
+            sampler = sampler_of(row, settings.rank, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
@@ -503,7 +498,7 @@ def _standard_draws(
     if isinstance(row.region, QuadraticRegion):
         sampler = quadratic_sampler_of(row, row.region)
     elif isinstance(row.region, LinearRegion) and settings.rank > 0:
-        sampler = sampler_of(row, settings.rank, settings.pinned, plan)
+        sampler = sampler_of(row, settings.rank, plan)
     else:
         sampler = plain_sampler_of(row)
     rounds = _accepted(sampler, settings.num_samples, key)

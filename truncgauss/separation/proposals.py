@@ -17,11 +17,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import ndtri
 
-from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import semidefinite_factor
 from truncgauss.gaussian.problem import Problem
 from truncgauss.gaussian.regions import (
-    Box,
     LinearRegion,
     Polyhedron,
     QuadraticRegion,
@@ -65,7 +63,6 @@ class Sampler(NamedTuple):
         region: the box or polyhedron.
         centre: mean of x.
         lift, rest: see above; `lift` is None for a box.
-        pins: the value of each coordinate whose limits are equal, else NaN; None if there are none.
     """
 
     constraints: Constraints
@@ -77,7 +74,6 @@ class Sampler(NamedTuple):
     centre: Array
     lift: Array | None
     rest: Array | None
-    pins: Array | None
 
     @property
     def dimension(self) -> int:
@@ -123,10 +119,7 @@ class Sampler(NamedTuple):
             points = self.centre[:, None] + self.lift @ draws
             return points if self.rest is None else points + self.rest @ ndtri(uniforms)
         points = values[jnp.argsort(self.order)]
-        points = moved_inside(points, self.region.low[:, None], self.region.high[:, None])
-        if self.pins is None:
-            return points
-        return jnp.where(jnp.isnan(self.pins)[:, None], points, self.pins[:, None])
+        return moved_inside(points, self.region.low[:, None], self.region.high[:, None])
 
     def inside(self, points: Array) -> Array:
         """Whether points, shape (d, n), lie in the region after rounding too."""
@@ -227,18 +220,14 @@ def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> GaussianSampl
     )
 
 
-def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) -> Sampler:
+def sampler_of(row: Problem, rank: int, plan: Plan | None = None) -> Sampler:
     """The proposals for one row, by a plan or by the minimax tilt.
 
     Args:
         row: one Gaussian and one region in units of about one.
         rank: of the values of the constraints.
-        pinned: whether some coordinates of a box may have equal limits.
         plan: order and tilt; solved if None.
     """
-    pins = None
-    if pinned:
-        row, pins = _without_pins(row)
     limits = row.limits
     plan = lax.stop_gradient(solve_plan(limits, True, rank) if plan is None else plan)
     constraints, extra = arranged(limits, plan.order, rank)
@@ -252,23 +241,5 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     lift, rest = region.lift(row.covariance, plan.order[:rank], constraints.factor)
     return Sampler(
         constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, region, row.loc,
-        lift, rest, pins,
+        lift, rest,
     )  # fmt: skip
-
-
-def _without_pins(row: Problem) -> tuple[Problem, Array]:
-    """The Gaussian given the coordinates of equal limits, which become free; and their values."""
-    loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
-    low, high = region.low, region.high
-    pinned = low == high
-    pair = pinned[:, None] | pinned
-    identity = jnp.eye(len(loc), dtype=loc.dtype)
-    matrix = covariance.covariance_matrix
-    cross = jnp.where(pinned, matrix, 0.0)
-    inner = jnp.where(pinned[:, None], cross, identity)
-    gain = jnp.linalg.solve(inner, cross.T).T
-    moved = loc + gain @ jnp.where(pinned, low - loc, 0.0)
-    box = Box(jnp.where(pinned, -jnp.inf, low), jnp.where(pinned, jnp.inf, high))
-    matrix = jnp.where(pair, identity, matrix - gain @ cross.T)
-    conditional = Problem(jnp.where(pinned, 0.0, moved), CovarianceMatrix(matrix), box)
-    return conditional, jnp.where(pinned, low, jnp.nan)
