@@ -174,7 +174,7 @@ def truncated_samples(
     if student.has_scaled_limits(problem):
         draws = problem.region.clipped(draws / jnp.exp(log_scale)[..., None])
     if is_concrete((problem, draws)):
-        _refuse_empty(problem, np.isnan(np.asarray(draws)).any(axis=(0, -1)))
+        _refuse_empty(problem, np.asarray(np.isnan(draws).any(axis=(0, -1))))
     return draws
 
 
@@ -225,7 +225,7 @@ def truncated_draws(
         # Chains are rarely needed, and are half of the program to compile.
         draws = _draws(replace(settings, chains=True), *inputs)
     if known:
-        _refuse_empty(problem, np.asarray(draws.effective_sample_size) == 0)
+        _refuse_empty(problem, np.asarray(draws.effective_sample_size == 0))
     if known and not isinstance(region, LinearRegion | QuadraticRegion):
         check_probabilities(region, draws.samples)
     if is_concrete(draws.effective_sample_size):
