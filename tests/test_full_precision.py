@@ -94,6 +94,10 @@ def test_products_are_in_full_precision(name):
 def test_draws_are_in_full_precision():
     draw = lambda loc: tg.truncated_samples(KEY, loc, COVARIANCE, tg.Box(LOW, HIGH), 8)
     assert not imprecise(jax.make_jaxpr(draw)(LOC).jaxpr)
+    direct = lambda loc: tg.truncated_draws(KEY, loc, COVARIANCE, tg.Box(LOW, HIGH), 8)
+    assert not imprecise(jax.make_jaxpr(direct)(LOC).jaxpr)
+    weighted = lambda loc: tg.weighted_samples(KEY, loc, COVARIANCE, tg.Box(LOW, HIGH), 8)
+    assert not imprecise(jax.make_jaxpr(weighted)(LOC).jaxpr)
     sample = lambda loc: law(loc, COVARIANCE, LOW).sample(KEY, (8,))
     assert not imprecise(jax.make_jaxpr(sample)(LOC).jaxpr)
 

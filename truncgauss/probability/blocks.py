@@ -232,7 +232,7 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
     return primals[0], tangents[0]
 
 
-_once.defjvp(in_full_precision(_once_jvp), symbolic_zeros=True)
+_once.defjvp(_once_jvp, symbolic_zeros=True)
 
 
 @frozen_pytree

@@ -162,7 +162,7 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
     units = UNITS_MISSED * float(jnp.finfo(seen.dtype).eps)
     unseen = jnp.maximum(estimate.stderr**2 - seen**2, 0.0)
     # Replicates that are computed together differ from those here by rounding, and so does `seen`.
-    least = jnp.maximum(jnp.maximum(LEAST_MISSED, units), 1e-3 * seen)
+    least = jnp.maximum(max(LEAST_MISSED, units), 1e-3 * seen)
     missed = unseen > least**2 + 2.0 * units * seen
     # Squared, relative to P: taken for that of its slopes.
     rounding = jnp.where(missed, 0.0, unseen)

@@ -50,7 +50,7 @@ from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
-from truncgauss.probability.radial import LargestCoordinate
+from truncgauss.probability.radial import LargestCoordinate, range_of
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
 
@@ -214,11 +214,9 @@ def _few_ranks(covariance: Covariance) -> Array | None:
     values = values_of(covariance)
     if covariance.dimension < 3 or not single or values is None:
         return None
-    sizes, vectors = np.linalg.eigh(np.asarray(values.covariance_matrix))
-    rank = int(np.sum(sizes > 64 * len(sizes) * np.finfo(sizes.dtype).eps * sizes[-1]))
-    if rank > 2:
+    scale, vectors = range_of(np.asarray(values.covariance_matrix))
+    if len(scale) > 2:
         return None
-    scale, vectors = np.sqrt(sizes[-rank:]), vectors[:, -rank:]
     root = jnp.asarray(vectors * scale)
     if is_concrete(covariance):
         return root

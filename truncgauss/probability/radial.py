@@ -48,9 +48,8 @@ class LargestCoordinate:
     @classmethod
     def of(cls, covariance: np.ndarray, two_sided: bool, key: jax.Array) -> "LargestCoordinate":
         """Factor of a covariance matrix (m, m), whose smallest eigenvalues may be rounding."""
-        sizes, vectors = np.linalg.eigh(covariance)
-        large = sizes > 64 * len(sizes) * np.finfo(float).eps * sizes[-1]
-        return cls(vectors[:, large] * np.sqrt(sizes[large]), two_sided, key)
+        scale, vectors = range_of(covariance)
+        return cls(vectors * scale, two_sided, key)
 
     def projections(self) -> Iterator[np.ndarray]:
         """(L u)_j, or its absolute value, of every direction of each replicate, (n, m)."""
@@ -118,6 +117,14 @@ class LargestCoordinate:
             ])  # fmt: skip
         values = np.moveaxis(np.array(parts), 0, -1)
         return values.mean(axis=-1), standard_error(values)
+
+
+def range_of(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations (r,) along the principal axes (m, r) of a covariance matrix (m, m) of
+    rank r, whose other eigenvalues are rounding."""
+    sizes, vectors = np.linalg.eigh(covariance)
+    large = sizes > 64 * len(sizes) * np.finfo(sizes.dtype).eps * sizes[-1]
+    return np.sqrt(sizes[large]), vectors[:, large]
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:

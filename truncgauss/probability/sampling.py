@@ -178,6 +178,7 @@ def truncated_samples(
     return draws
 
 
+@in_full_precision
 def truncated_draws(
     key: PRNGKey,
     loc: Loc,
@@ -233,6 +234,7 @@ def truncated_draws(
     return draws
 
 
+@in_full_precision
 def weighted_samples(
     key: PRNGKey,
     loc: Loc,
@@ -451,9 +453,7 @@ def _weighted(
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         standard = standardized(*row)
         row = standard.problem
-        sampler: Sampler | GaussianSampler = plain_sampler_of(row)
-        if settings.rank > 0:
-            sampler = sampler_of(row, settings.rank, *plan)
+        sampler = _linear_sampler(settings, row, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
@@ -497,8 +497,8 @@ def _standard_draws(
     sampler: Sampler | GaussianSampler
     if isinstance(row.region, QuadraticRegion):
         sampler = quadratic_sampler_of(row, row.region)
-    elif isinstance(row.region, LinearRegion) and settings.rank > 0:
-        sampler = sampler_of(row, settings.rank, plan)
+    elif isinstance(row.region, LinearRegion):
+        sampler = _linear_sampler(settings, row, plan)
     else:
         sampler = plain_sampler_of(row)
     rounds = _accepted(sampler, settings.num_samples, key)
@@ -513,6 +513,15 @@ def _standard_draws(
         jnp.where(proper, rate, jnp.nan),
         jnp.where(proper, effective, 0.0),
     )
+
+
+def _linear_sampler(
+    settings: _Settings, row: Problem, plan: Plan | None = None
+) -> Sampler | GaussianSampler:
+    """The proposals for linear limits, of which all may be on constants."""
+    if settings.rank == 0:
+        return plain_sampler_of(row)
+    return sampler_of(row, settings.rank, plan)
 
 
 def _is_proper(row: Problem) -> Array:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
-from truncgauss.gaussian.linalg import in_full_precision, is_symmetric
+from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import difference_of_products, exact_sum, line, products
 from truncgauss.special import (
@@ -77,7 +77,6 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Bi
 
 
 @regression_of.defjvp
-@in_full_precision
 def _regression_of_jvp(
     primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
 ) -> tuple[BivariateRegression, BivariateRegression]:

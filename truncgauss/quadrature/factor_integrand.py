@@ -25,7 +25,6 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.gaussian.covariances import LowRank
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.quadrature.double_double import exact_sum, products
 from truncgauss.special import log_interval_mass, standardize, truncated_mean_and_variance
 from truncgauss.special.normal import quick_moments
@@ -47,7 +46,6 @@ def mean_at(anchor: Array, loc: Array, loadings: Array) -> tuple[Array, Array]:
 
 
 @mean_at.defjvp
-@in_full_precision
 def _mean_at_jvp(
     primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
