@@ -8,8 +8,7 @@ from scipy import stats
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.mixtures import curvature
-from truncgauss.fitting.mixtures import fit as mixture_fit
+from truncgauss.fitting.mixtures import curvature, search
 from truncgauss.fitting.mixtures.curvature import point, score_products
 from truncgauss.fitting.mixtures.em import Components, expectation, maximised
 from truncgauss.fitting.mixtures.fit import prepared_loss
@@ -214,7 +213,7 @@ def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
     few = tg.fit_mixture(rows, 2, start=START)
-    for module in (mixture_fit, curvature):
+    for module in (search, curvature):
         monkeypatch.setattr(module, "MANY", 3)
     jax.clear_caches()  # so that programs see it
     many = tg.fit_mixture(rows, 2, start=START)

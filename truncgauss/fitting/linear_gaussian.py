@@ -1,6 +1,7 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
-from typing import Any
+import dataclasses
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +9,28 @@ import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
+from truncgauss.fitting.optimization.newton import Point, sloped
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import (
     HeldMethods,
     Observations,
+    hold,
     log_likelihood,
+    nested_quadratures,
     total_log_likelihood,
 )
+from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
+from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.probability.separation import Separation
 
+MOST_NODES = 2**23  # of nested quadratures, whose gradients then take some tenths of a second
+NEARLY = 1e-2  # error of a log-likelihood, at most that of estimated integrals
 FEW = 12  # outcomes whose covariance matrix is a sum of matrices, one for each entry
+SMOOTH = Exact | NestedQuadrature | Separation  # methods whose gradients of boxes are smooth
 STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
 
 
@@ -287,6 +296,21 @@ class ObservationsLoss:
         return self.method.methods if isinstance(self.method, HeldMethods) else None
 
     @property
+    def nested(self) -> bool:
+        """Whether integrals are nested quadratures, which do not reach everywhere."""
+        used = {} if self.methods is None else self.methods
+        return any(isinstance(method, NestedQuadrature) for method in used.values())
+
+    def reaches(self, point: Point) -> bool:
+        """Whether nested quadratures, if integrals are by these, resolve them at a point: to
+        rounding or, over four variables, of which other methods give estimates, nearly so."""
+        if not self.nested:
+            return True
+        finite = np.isfinite(point.loss) and np.all(np.isfinite(point.gradient))
+        most = NEARLY if "4" in (self.methods or {}) else 0.0
+        return bool(finite and point.variance <= most**2)
+
+    @property
     def iterated(self) -> bool:
         """Whether some integral may have more than two dimensions, so that a gradient takes
         milliseconds and a Hessian many times as long."""
@@ -297,7 +321,7 @@ class ObservationsLoss:
         """Whether gradients are known to change smoothly: those of probabilities of boxes, exact or
         estimated by points that move along, not those of regions which points enter and leave."""
         kinds = () if self.methods is None else self.methods.items()
-        known = [kind.isdecimal() and isinstance(m, Exact | Separation) for kind, m in kinds]
+        known = [kind.isdecimal() and isinstance(m, SMOOTH) for kind, m in kinds]
         return self.methods is not None and all(known)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
@@ -305,6 +329,21 @@ class ObservationsLoss:
         (q,); None if that is exact."""
         units = self.coordinates.units(x) if self.smooth or not self.iterated else None
         return None if units is None else STEP * units
+
+    def held_at(self, x: np.ndarray, most: float = MOST_NODES) -> Self:
+        """The loss with the plans of its integrals made at x: by nested quadratures where these
+        reach, if that takes so many nodes at most, else by its method."""
+        if isinstance(self.method, Automatic):
+            quick = nested_quadratures(self.observations, most)
+            nested = dataclasses.replace(self, method=quick or self.method)
+            if self.sums.all(nested.nested) and nested.reaches(sloped(nested, x)):
+                return nested
+        rows = self.rows_at(jnp.asarray(x))
+        return dataclasses.replace(self, method=hold(self.method, rows, *self.gaussian(x)))
+
+    def rows_at(self, x: jax.Array) -> Observations:
+        """The rows, with those of their limits that are parameters at x."""
+        return self.observations
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size

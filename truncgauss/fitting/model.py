@@ -144,7 +144,8 @@ class Model:
         It is a callable pytree with `size`, the rows' total weight; `total(x)`, the log-likelihood
         of all rows and its standard error; and `scores(x)`, the rows' gradients. It may have
         `derivatives(x)`, value, gradient and Hessian, and `expensive_hessian`, whether profiles
-        are to avoid the last.
+        are to avoid the last; and `reaches(point)`, whether it serves at a point, which decides
+        where steps have ended: if not, it is made anew there.
         """
         if self.weights is not None:
             return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))

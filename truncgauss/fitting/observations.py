@@ -499,11 +499,7 @@ class GaussianRows(Model):
     def loss_at(self, x: np.ndarray) -> Any:
         if self.simple:
             return self.simple_loss
-        loss = self.general_loss
-        at = loss.gaussian(x)
-        return dataclasses.replace(
-            loss, method=likelihood.hold(self.method, loss.observations, *at)
-        )
+        return self.general_loss.held_at(x)
 
     @functools.cached_property
     def general_loss(self) -> ObservationsLoss:

@@ -55,9 +55,8 @@ from truncgauss.fitting.predictions import (
 )
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, impossible
-from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, as_key
-from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     LatentRows,
     Observations,
@@ -68,16 +67,9 @@ from truncgauss.likelihood import (
 from truncgauss.likelihood.clusters import given_exact
 from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.separation import Separation
 from truncgauss.quadrature import common_effect
-from truncgauss.quadrature.nested import (
-    NODES,
-    RESOLVED,
-    log_box,
-    log_of_independent,
-)
+from truncgauss.quadrature.nested import log_of_independent
 
 STRUCTURES = ("full", "common", "factor", "diagonal")
 COUNTS = common_effect.COUNTS[:-1]  # of nodes over a factor
@@ -88,12 +80,13 @@ FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."
 )
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
+NEARLY_ONE = 0.08  # standard deviation of an outcome given others with limits
 NO_COMMON = 1e-6  # a common correlation that has fallen to 0
 AT_ZERO_COMMON = "The common correlation has fallen to 0."
 UNRESOLVED = (
     "The latent outcomes determine one another but for a standard deviation of {:.2g}, below the "
-    "{:g} that the integrals resolve: the likelihood may grow up to correlations of 1 or -1. "
-    "tg.polychoric says so of two outcomes."
+    "{:g} at which a maximum can be told: the likelihood may grow up to correlations of 1 or -1. "
+    "tg.polychoric decides that for two outcomes."
 )
 SINGULAR = (
     "There is no maximum inside: the likelihood grows as the correlation matrix becomes singular "
@@ -461,18 +454,6 @@ class LatentCoordinates:
 # ---------------------------------------------------------------- the likelihood
 
 
-@frozen_pytree
-class NestedQuadrature(Method):
-    """Masses of boxes of up to four variables, see `quadrature.nested`."""
-
-    def replicate(
-        self, loc: jax.Array, covariance: Covariance, region: Region, key: jax.Array
-    ) -> Estimate:
-        box, factor = as_linear(region), jnp.linalg.cholesky(covariance.covariance_matrix)
-        value = log_box(box.low, box.high, loc, factor)
-        return Estimate(value, jnp.zeros_like(value))
-
-
 class FactorRows(NamedTuple):
     """Rows of entries that are independent but for one factor, given their exact entries.
 
@@ -528,7 +509,6 @@ class LatentLoss(ObservationsLoss):
     nodes: int = static_field(default=0)
 
     def rows_at(self, x: jax.Array) -> Observations:
-        """The rows with their limits at x."""
         kinds: Any = self.coordinates.kinds
         rows = LatentRows(self.codes, kinds, (), self.observations)  # type: ignore[arg-type]
         lower, upper = rows.between(self.coordinates.of_each(self.coordinates.parts(x)[1]), jnp)
@@ -597,12 +577,6 @@ class LatentLoss(ObservationsLoss):
     @property
     def iterated(self) -> bool:
         return not self.by_factor and not set(self.methods or [""]) <= {"1"}
-
-    @property
-    def smooth(self) -> bool:
-        known, methods = Exact | Separation | NestedQuadrature, self.methods or {}
-        every = (kind.isdecimal() and isinstance(m, known) for kind, m in methods.items())
-        return self.methods is not None and all(every)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         return np.full(len(x), STEP) if self.iterated and self.smooth else None
@@ -776,12 +750,7 @@ class OrdinalModel(Model):
             self.counts.append(count)
             plan: Any = np.asarray(count)  # which is made anew where steps lead
             return dataclasses.replace(loss, nodes=count, method=plan)
-        held = likelihood.hold(self.method, loss.rows_at(at), *loss.gaussian(at))
-        if isinstance(self.method, Automatic):
-            boxes = {kind: NestedQuadrature() for kind in map(str, NODES)}
-            methods = {kind: boxes.get(kind, method) for kind, method in held.methods.items()}
-            held = dataclasses.replace(held, methods=methods)
-        return dataclasses.replace(loss, method=held)
+        return loss.held_at(x, np.inf)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         turned = [self.first.copy() for _ in range(1, count or 1)]
@@ -823,12 +792,12 @@ class OrdinalModel(Model):
         return UNRESOLVED.format(rest, resolved) if rest < resolved else None
 
     def resolved(self, path: Path, rest: float) -> float:
-        """The smallest conditional standard deviation of an outcome that integrals resolve, of
-        which `rest` is the one at the end."""
+        """The smallest conditional standard deviation of an outcome at which a maximum is told from
+        a likelihood that grows for ever; `rest` is the one at the end."""
         if self.by_factor:  # as many nodes are needed as it is smaller
             nodes = path.loss.nodes
             return rest * float(path.loss.nodes_needed(path.end.x)) / nodes if nodes else 0.0
-        return RESOLVED.get(self.limited, 0.0) if isinstance(self.method, Automatic) else 0.0
+        return NEARLY_ONE if self.limited > 1 and isinstance(self.method, Automatic) else 0.0
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         pairs = zip(self.inner.kinds, self.inner.constants)

@@ -15,7 +15,7 @@ from truncgauss.execution.batches import mapped
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.regions import Box, Polyhedron, Region, Section
-from truncgauss.likelihood.patterns import Pattern
+from truncgauss.likelihood.patterns import Pattern, RowOrders
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
 
@@ -67,6 +67,7 @@ def conditioned(
     mu_L + S_LE S_EE^-1 (x - mu_E) and covariance S_LL - S_LE S_EE^-1 S_EL. Both come from the one
     Cholesky factor of (E, L), whose last block is the factor of that covariance.
     """
+    assert pattern.exact is not None
     first, e = pattern.representatives, len(pattern.exact)
     order = jnp.array(pattern.exact + pattern.limited, int)
     loc = rows.loc[first] if rows.loc.ndim == 2 else rows.loc
@@ -88,6 +89,70 @@ def conditioned(
         empty |= jnp.any(region.low >= region.high, axis=-1)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
     return pattern.for_rows(density), Integrals(loc, covariance, region, keys, empty)
+
+
+class EachConditioned(NamedTuple):
+    """Rows conditioned on their exact entries, each with its entries in an order of its own.
+
+    Attributes:
+        density: the log density of the exact entries, (n,).
+        loc: mean of the others given these, in the place of all, (n, d).
+        factor: the Cholesky factor of all entries, (n, d, d), whose last block is that of the last
+            ones given the others.
+        lower, upper: (n, d).
+    """
+
+    density: jax.Array
+    loc: jax.Array
+    factor: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+
+
+def conditioned_each(rows: ConditionedRows, orders: RowOrders) -> EachConditioned:
+    """Rows limited by boxes, given their exact entries. Entries that are neither exact nor limited
+    are made independent of all others, so that they tell nothing of these."""
+    n, d = rows.lower.shape
+    dtype = rows.loc.dtype
+    lower, upper = (jnp.take_along_axis(x, orders.entries, 1) for x in (rows.lower, rows.upper))
+    exact = orders.exact
+    limited = (jnp.isfinite(lower) | jnp.isfinite(upper)) & ~exact
+    # As products with matrices, whose derivatives are quicker to compile than those of indexing.
+    turn = jax.nn.one_hot(orders.entries, d, dtype=dtype)
+    loc = jnp.einsum("nij,nj->ni", turn, jnp.broadcast_to(rows.loc, (n, d)))
+    matrix = jnp.broadcast_to(rows.covariance.covariance_matrix, (n, d, d))
+
+    def one(turn: Any, matrix: Any, rest: Any, exact: Any, free: Any) -> tuple[Any, ...]:
+        matrix = turn @ matrix @ turn.T
+        matrix = jnp.where(free[:, None] | free, jnp.eye(d, dtype=dtype), matrix)
+        factor = jnp.linalg.cholesky(matrix)
+        white = jax.scipy.linalg.solve_triangular(factor, rest, lower=True)
+        white = jnp.where(exact, white, 0.0)
+        logs = jnp.log(jnp.diagonal(factor)) + 0.5 * math.log(2.0 * math.pi)
+        density = -jnp.sum(jnp.where(exact, 0.5 * white**2 + logs, 0.0))
+        return density, factor @ white, factor
+
+    rest = jnp.where(exact, lower - loc, 0.0)
+    inputs = turn, matrix, rest, exact, ~exact & ~limited
+    density, move, factor = mapped(one, inputs, (0, 0, 0, 0, 0))
+    return EachConditioned(density, loc + move, factor, lower, upper)
+
+
+def of_conditioned(rows: EachConditioned, pattern: Pattern, key: jax.Array) -> Integrals:
+    """The integrals over the limited entries of the rows of a pattern, which are the last ones."""
+    first, m = pattern.representatives, pattern.limited[0]
+    loc, factor = rows.loc[first, m:], rows.factor[first, m:, m:]
+    region, empty = _open_box(rows.lower[first, m:], rows.upper[first, m:])
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
+    return Integrals(loc, ScaleTril(factor), region, keys, empty)
+
+
+def _open_box(lower: jax.Array, upper: jax.Array) -> tuple[Box, jax.Array]:
+    """The box of each row, (n, l), and whether it is empty: it is then all of space, which any
+    method can answer."""
+    empty = jnp.any(lower >= upper, axis=-1)
+    lower = jnp.where(empty[:, None], -jnp.inf, lower)
+    return Box(lower, jnp.where(empty[:, None], jnp.inf, upper)), empty
 
 
 def _conditional(

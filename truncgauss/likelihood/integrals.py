@@ -28,11 +28,14 @@ from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
+from truncgauss.probability.nested import NestedQuadrature, in_box
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
+from truncgauss.quadrature.nested import NODES
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
 CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # of other boxes and polyhedra, of any other region
+MOST_AT_ONCE = 2**16  # nodes of nested quadratures
 FEW = 64  # rows up to which each is as accurate as one alone
 DRAWS = 2**18  # in all for more rows, each with four replicates of a number of points between:
 LEAST_POINTS, MOST_POINTS = 32, 1024
@@ -144,6 +147,11 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
         intervals = loc, covariance.broadcast_to((len(loc),)), region
         result = parallel.over_rows(of_intervals, intervals, (0, 0, 0))
         return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
+    if isinstance(method, NestedQuadrature) and isinstance(region, Box):
+        factors = jnp.broadcast_to(covariance.scale_tril, (*loc.shape, loc.shape[-1]))
+        boxes = region.low, region.high, loc, factors
+        result = parallel.over_rows(in_boxes, boxes, (0, 0, 0, 0))
+        return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
     covariances = covariance if covariance.batch_shape else None
     methods = method if method.batch_shape else None
 
@@ -175,6 +183,14 @@ def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimat
     log_prob = log_masses_of(*inputs)
     error = last_digit_of_one(log_prob, *inputs)
     return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, error))
+
+
+def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
+    """The log masses of boxes (u, l) and their errors, by nested quadrature."""
+
+    d = low.shape[-1]
+    most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
+    return in_chunks(lambda row: in_box(*row), (low, high, loc, factor), most)
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:

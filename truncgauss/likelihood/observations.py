@@ -13,7 +13,14 @@ from truncgauss.execution import parallel, tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
-from truncgauss.likelihood.patterns import Pattern, RowLimits, counts_of, find_patterns, is_empty
+from truncgauss.likelihood.patterns import (
+    Pattern,
+    RowLimits,
+    RowOrders,
+    counts_of,
+    find_patterns,
+    is_empty,
+)
 
 LIMITS_ON = ("observed", "latent")
 
@@ -66,6 +73,7 @@ class Observations:
     limits_on: str = static_field(default="observed")
     patterns: tuple[Pattern, ...] | None = None
     region_patterns: tuple[Pattern, ...] | None = None
+    orders: RowOrders | None = None
     names: tuple[str, ...] | None = static_field(default=None)
 
     def __post_init__(self) -> None:
@@ -379,13 +387,12 @@ class Observations:
             entries = np.hstack([exact, none]) if self.latent else exact
             others = self._integral_parameters()
             data, region = self.data_limits(np), self.region_limits(np)
-            self._set(
-                patterns=find_patterns(data, entries, others, rows),
-                region_patterns=find_patterns(region, none, others, truncated),
-            )
+            patterns, orders = find_patterns(data, entries, others, rows)
+            region_patterns, _ = find_patterns(region, none, others, truncated)
+            self._set(patterns=patterns, region_patterns=region_patterns, orders=orders)
             return
         if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
-            self._set(patterns=None, region_patterns=None)  # which `local_rows` finds
+            self._set(patterns=None, region_patterns=None, orders=None)  # which `local_rows` finds
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(

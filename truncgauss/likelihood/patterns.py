@@ -16,6 +16,7 @@ from truncgauss.gaussian.regions import Region
 NOWHERE = 2**31 - 1  # an index that no row has
 LEAST = 64  # shortest length of rows whose integrals have closed forms and take no time
 MOST_BITS = 12  # entries of a row of yes or no, whose kinds are counted rather than sorted
+MOST_JOINED = 2**18  # numbers in the covariance matrices of rows whose patterns are joined
 FEW = 256  # rows up to which lengths are powers of two
 
 
@@ -27,8 +28,10 @@ class Pattern:
     first row is repeated, and the results for these copies are dropped.
 
     Attributes:
-        exact: numbers of the entries that are known exactly (static).
-        limited: of the entries that a finite limit or a polyhedron constrains (static).
+        exact: numbers of the entries that are known exactly (static); None for the rows of several
+            patterns with as many limited entries, each in an order of its own, see `RowOrders`.
+        limited: of the entries that a finite limit or a polyhedron constrains (static); in those
+            orders they are the last.
         bounded: whether any of these has a finite limit of its own (static).
         rows: which rows these are, (g,), filled up by the first.
         destinations: of the results, (g,): the same rows, filled up by `NOWHERE`.
@@ -39,7 +42,7 @@ class Pattern:
             of a larger sample, where they have other numbers; None otherwise.
     """
 
-    exact: tuple[int, ...] = static_field()
+    exact: tuple[int, ...] | None = static_field()
     limited: tuple[int, ...] = static_field()
     bounded: bool = static_field()
     rows: jax.Array
@@ -73,6 +76,18 @@ class Pattern:
         return dataclasses.replace(self, first=None, kind=None)
 
 
+class RowOrders(NamedTuple):
+    """An order of the entries of each row: the exact ones, those that are free, the limited ones.
+
+    Attributes:
+        entries: (n, D).
+        exact: whether the entries in that order are, (n, D).
+    """
+
+    entries: jax.Array
+    exact: jax.Array
+
+
 class RowLimits(NamedTuple):
     """The limits of n rows of D entries, NumPy arrays or JAX arrays.
 
@@ -95,10 +110,13 @@ class RowLimits(NamedTuple):
 
 def find_patterns(
     limits: RowLimits, exact: np.ndarray, parameters: np.ndarray, rows: np.ndarray
-) -> tuple[Pattern, ...]:
-    """The patterns of some rows, in one order, whichever row comes first.
+) -> tuple[tuple[Pattern, ...], RowOrders | None]:
+    """The patterns of some rows, in one order, whichever row comes first, and orders of the entries
+    of all rows if patterns were joined.
 
-    Samples with the same patterns then share a compilation.
+    Samples with the same patterns then share a compilation. Three patterns or more are joined to
+    one for each number of limited entries, unless there are so many rows that conditioning each by
+    itself takes longer than to compile for each pattern.
 
     Args:
         limits: of all n rows, NumPy arrays.
@@ -110,10 +128,25 @@ def find_patterns(
     limited = bounded | (limits.constrained & ~exact)
     codes = np.concatenate([exact, limited], axis=1)[rows]
     kinds, labels = unique_rows(codes)
-    return tuple(
-        _pattern(limits, parameters, rows[labels == i], codes[kinds[i]], bounded)
-        for i in np.lexsort(codes[kinds].T)
-    )
+    join = len(kinds) > 2 and limits.region is None and exact.size * exact.shape[1] <= MOST_JOINED
+    if not join:
+        separate = tuple(
+            _pattern(limits, parameters, rows[labels == i], codes[kinds[i]], bounded)
+            for i in np.lexsort(codes[kinds].T)
+        )
+        return separate, None
+    d = exact.shape[1]
+    sizes = limited[rows].sum(axis=1) * 2 + exact[rows].any(axis=1)
+    joined = []
+    for size in np.unique(sizes):
+        # One code for all: as many limited entries, the last ones, and whether some are exact.
+        code = np.arange(2 * d) >= 2 * d - size // 2
+        code[0] |= bool(size % 2)
+        part = _pattern(limits, parameters, rows[sizes == size], code, bounded)
+        joined.append(dataclasses.replace(part, exact=None))
+    entries = np.argsort(limited * 2 - exact, axis=1, kind="stable")
+    known = np.take_along_axis(exact, entries, axis=1)
+    return tuple(joined), RowOrders(*jax.device_put((entries.astype(np.int32), known)))
 
 
 def _pattern(

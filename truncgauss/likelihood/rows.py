@@ -24,6 +24,8 @@ from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
+from truncgauss.probability.nested import NestedQuadrature
+from truncgauss.quadrature.nested import NODES
 
 
 class RowTerms(NamedTuple):
@@ -168,14 +170,37 @@ def held_by_shapes(
 ) -> HeldMethods | None:
     """The methods for integrals over boxes of two dimensions at most, which are exact whatever the
     numbers; None if there are others, or the method asks for another one."""
+    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    sizes = box_sizes(observations)
+    if not (plain and isinstance(method, Automatic | Exact)) or sizes is None:
+        return None
+    return None if max(sizes, default=0) > 2 else HeldMethods({f"{d}": Exact() for d in sizes})
+
+
+def box_sizes(observations: Observations) -> dict[int, int] | None:
+    """The dimensions of the boxes over which a likelihood integrates, and at most how many there
+    are of each; None if there are other regions, or not known."""
     region, patterns = observations.region, observations.patterns
     boxes = region is None or (isinstance(region, Box) and not observations.latent)
-    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
-    if not (boxes and plain and isinstance(method, Automatic | Exact)) or patterns is None:
+    if not boxes or patterns is None:
         return None
-    every = (*patterns, *(observations.region_patterns or ()))
-    sizes = {len(pattern.limited) for pattern in every} - {0}
-    return None if max(sizes, default=0) > 2 else HeldMethods({f"{d}": Exact() for d in sizes})
+    sizes: dict[int, int] = {}
+    for pattern in (*patterns, *(observations.region_patterns or ())):
+        d = len(pattern.limited)
+        sizes[d] = sizes.get(d, 0) + len(pattern.rows)
+    return {d: count for d, count in sizes.items() if d > 0}
+
+
+def nested_quadratures(observations: Observations, most: float) -> HeldMethods | None:
+    """Quadratures that are quick to compile for all integrals of a likelihood, which are NaN where
+    they do not reach; None if there are others than boxes in up to four dimensions, or more than
+    `most` nodes."""
+    sizes = box_sizes(observations)
+    if sizes is None or not 1 < max(sizes, default=0) <= max(NODES):
+        return None
+    if sum(count * NODES[d] ** (d - 1) for d, count in sizes.items()) > most:
+        return None
+    return HeldMethods({f"{d}": NestedQuadrature() for d in sizes})
 
 
 @functools.partial(Compiled, cost=closed_form)
@@ -257,18 +282,26 @@ def row_terms(
     """
     n, dtype = observations.num_rows, loc.dtype
     zeros = jnp.zeros(n, dtype)
-    values, variances = {1.0: zeros, -1.0: zeros}, {1.0: zeros, -1.0: zeros}
+    by_sign: dict[float, list[Any]] = {1.0: [], -1.0: []}
     terms = terms_of(observations, loc, covariance, key, equal)
     for term, estimate in zip(terms, evaluated([term.integrals for term in terms], method)):
         value, rows = term.density, term.pattern.destinations
+        squares = jnp.zeros(len(rows), dtype)
         if estimate is not None:
             value = value + term.pattern.for_rows(estimate.log_prob)
-            squares = jax.lax.stop_gradient(estimate.stderr**2)
-            variance = variances[term.sign].at[rows].set(term.pattern.for_rows(squares))
-            variances[term.sign] = variance
-        values[term.sign] = values[term.sign].at[rows].set(value)
-    data = jnp.where(outside(observations), -jnp.inf, values[1.0])
-    return RowTerms(data, values[-1.0], variances[1.0], variances[-1.0])
+            squares = term.pattern.for_rows(jax.lax.stop_gradient(estimate.stderr**2))
+        by_sign[term.sign].append((rows, value, squares))
+
+    def together(parts: list[Any]) -> tuple[jax.Array, jax.Array]:
+        if not parts:
+            return zeros, zeros
+        rows, *numbers = map(jnp.concatenate, zip(*parts))
+        value, variance = (zeros.at[rows].add(x) for x in numbers)
+        return value, variance
+
+    (data, data_variance), (region, region_variance) = map(together, by_sign.values())
+    data = jnp.where(outside(observations), -jnp.inf, data)
+    return RowTerms(data, region, data_variance, region_variance)
 
 
 def variance_of_sum(

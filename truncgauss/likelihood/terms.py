@@ -7,7 +7,13 @@ import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.regions import Box, Polyhedron
-from truncgauss.likelihood.conditioning import ConditionedRows, Integrals, conditioned
+from truncgauss.likelihood.conditioning import (
+    ConditionedRows,
+    Integrals,
+    conditioned,
+    conditioned_each,
+    of_conditioned,
+)
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
 
@@ -52,10 +58,20 @@ def terms_of(
         parts.append((observations.region_patterns or (), rows, region, -1.0))
     terms = []
     for patterns, rows, part_key, sign in parts:
+        joined = None
+        if observations.orders is not None and sign > 0:
+            joined = conditioned_each(rows, observations.orders)
+            every = jnp.arange(observations.num_rows)
+            whole = Pattern(None, (), False, every, every)
+            terms.append(PatternTerm(whole, sign, joined.density, None))
         for pattern in patterns:
             if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()
-            terms.append(PatternTerm(pattern, sign, *conditioned(rows, pattern, part_key)))
+            if pattern.exact is not None:
+                terms.append(PatternTerm(pattern, sign, *conditioned(rows, pattern, part_key)))
+            elif joined is not None and pattern.limited:
+                integrals = of_conditioned(joined, pattern, part_key)
+                terms.append(PatternTerm(pattern, sign, jnp.zeros((), loc.dtype), integrals))
     return terms
 
 

@@ -110,7 +110,9 @@ class Descent:
             visited += steps[bool(visited) :]
             x = visited[-1].x
             planned = sums_of(loss).any(jax.tree.leaves(getattr(loss, "method", None)))
-            again = moves and (narrowed or planned)
+            reaches = getattr(loss, "reaches", None)
+            lost = reaches is not None and not reaches(visited[-1])
+            again = (moves and (narrowed or planned)) or lost
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
         if isinstance(points, Chord) and visited[-1].finite:

@@ -1,0 +1,163 @@
+"""Masses of boxes for the rows of fits: against exact methods, and where they do not reach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.probability.nested import NestedQuadrature, in_box
+from truncgauss.quadrature import nested
+
+jax.config.update("jax_enable_x64", True)
+
+
+def random_boxes(d, count, seed):
+    """Limits and Cholesky factors of correlations of every strength, some limits far, some near to
+    each other, (count, d) and (count, d, d)."""
+    rng = np.random.default_rng(seed)
+    factors, low, high = np.zeros((count, d, d)), np.zeros((count, d)), np.zeros((count, d))
+    for k in range(count):
+        kind = rng.integers(3)
+        root = rng.normal(size=(d, d + rng.integers(6)))
+        matrix = root @ root.T
+        if kind == 1:
+            rho = rng.uniform(-0.9 / (d - 1), 0.98)
+            matrix = np.full((d, d), rho) + (1.0 - rho) * np.eye(d)
+        if kind == 2:
+            matrix = np.outer(root[:, 0], root[:, 0]) + np.diag(rng.uniform(0.01, 1.0, d))
+        scale = np.sqrt(np.diagonal(matrix))
+        factors[k] = np.linalg.cholesky(matrix / np.outer(scale, scale))
+        high[k] = rng.normal(size=d) * rng.choice([0.5, 1.0, 3.0])
+        width = 10.0 ** rng.uniform(-3.0, 0.5, d)
+        low[k] = np.where(rng.random(d) < 0.5, -np.inf, high[k] - width)
+        if rng.random() < 0.5:
+            low[k], high[k] = -high[k], -low[k]
+    return low, high, factors
+
+
+def truths(low, high, factors):
+    box = tg.Box(jnp.asarray(low), jnp.asarray(high))
+    zeros = jnp.zeros(low.shape)
+    return np.asarray(tg.log_probability(zeros, tg.ScaleTril(jnp.asarray(factors)), box).log_prob)
+
+
+@pytest.mark.parametrize("d, count, reached", [(2, 400, 0.9), (3, 200, 0.7)])
+def test_what_is_claimed_is_right(d, count, reached):
+    """An error of 0 means nine digits, any other bounds the error."""
+    low, high, factors = random_boxes(d, count, d)
+    found = jax.jit(jax.vmap(nested.log_box))(low, high, np.zeros_like(low), factors)
+    errors, claimed = np.abs(found.log_prob - truths(low, high, factors)), np.asarray(found.error)
+    certain, known = claimed == 0, np.isfinite(claimed)
+    assert np.mean(certain) > reached and np.all(errors[certain] < 1e-9)
+    assert np.all(errors[known] <= claimed[known] + 1e-9)
+
+
+def test_four_variables_are_those_of_a_finer_rule(monkeypatch):
+    low, high, factors = random_boxes(4, 24, 4)
+    found = jax.jit(jax.vmap(nested.log_box))(low, high, np.zeros_like(low), factors)
+    monkeypatch.setitem(nested.NODES, 4, 56)
+    fine = jax.lax.map(
+        lambda row: nested.log_mass(*row[:2], jnp.zeros(4), row[2]),
+        (jnp.asarray(low), jnp.asarray(high), jnp.asarray(factors)),
+    )
+    certain = np.asarray(found.error) == 0
+    assert np.mean(certain) > 0.4
+    np.testing.assert_allclose(found.log_prob[certain], fine[certain], atol=2e-11)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_scores_are_the_derivative_of_the_sum(d):
+    """The closed form by mean and factor beside the derivative of the quadrature, which also gives
+    those by the limits; these are right where a shift of all changes nothing."""
+    low, high, factors = random_boxes(d, 6, 10 + d) if d > 1 else random_boxes(2, 6, 9)
+    low, high, factors = low[:, :d], high[:, :d], factors[:, :d, :d]
+    for row in zip(low, high, factors):
+        a, b, factor = map(jnp.asarray, row)
+        loc = 0.1 * jnp.arange(1.0, d + 1.0)
+        found = nested.log_box(a, b, loc, factor)
+        if found.error > 0:
+            continue
+        every = jax.grad(nested.log_mass, argnums=(0, 1, 2, 3))(a, b, loc, factor)
+        scale = 1e-7 * max(1.0, *(float(jnp.abs(part).max()) for part in every))
+        np.testing.assert_allclose(found.by_loc, every[2], rtol=0, atol=scale)
+        np.testing.assert_allclose(found.by_factor, jnp.tril(every[3]), rtol=0, atol=scale)
+        np.testing.assert_allclose(every[0] + every[1], -every[2], rtol=0, atol=scale)
+
+
+def test_derivatives_of_the_method():
+    """By the Gaussian alone and by the limits too, under vmap, beside exact ones."""
+    covariance = jnp.array([[1.0, 0.5, 0.2], [0.5, 2.0, 0.1], [0.2, 0.1, 0.5]])
+    limits = jnp.array([-1.0, -jnp.inf, 0.2]), jnp.array([0.5, 1.0, jnp.inf])
+
+    def value(method):
+        def of(loc, covariance, low, high):
+            return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
+
+        return of
+
+    point = jnp.zeros(3), covariance, *limits
+    for which in ((0, 1), (0, 1, 2, 3)):
+        ours = jax.jit(jax.grad(value(NestedQuadrature()), which))(*point)
+        exact = jax.jit(jax.grad(value(tg.Exact()), which))(*point)
+        for a, b in zip(ours, exact):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "low, high, rho",
+    [
+        ([0.0, -jnp.inf], [jnp.inf, 0.0], 0.99999),  # a step between two nodes
+        ([-jnp.inf, 40.0], [jnp.inf, jnp.inf], 0.0),  # no mass in floats
+        ([-jnp.inf, 10.0], [jnp.inf, jnp.inf], 0.999),  # mass beyond what is integrated
+        ([0.0, 0.1], [1.0, 0.1 + 1e-13], 0.3),  # tails that cancel
+    ],
+)
+def test_what_is_not_resolved_is_not_claimed(low, high, rho):
+    factor = jnp.linalg.cholesky(jnp.array([[1.0, rho], [rho, 1.0]]))
+    found = in_box(jnp.array(low), jnp.array(high), jnp.zeros(2), factor)
+    assert not found.stderr == 0.0
+
+
+def test_fits_go_on_with_exact_integrals_where_nodes_do_not_reach():
+    """Nearly collinear outcomes with limits of detection: the fit is that by exact integrals."""
+    rng = np.random.default_rng(0)
+    rows = rng.multivariate_normal([0.5, 0.2], [[1.0, 0.9995], [0.9995, 1.0]], 80)
+    lower, upper = np.where(rows < 0.0, -np.inf, rows), np.maximum(rows, 0.0)
+    observations = tg.Observations(lower, upper)
+    ours = tg.fit_observations(observations, progress=False, num_profiles=0)
+    exact = tg.fit_observations(observations, method=tg.Exact(), progress=False, num_profiles=0)
+    assert ours.converged and ours.log_likelihood_stderr == 0.0
+    np.testing.assert_allclose(ours.estimates, exact.estimates, rtol=1e-7)
+    np.testing.assert_allclose(ours.errors, exact.errors, rtol=1e-5)
+
+
+def test_joined_patterns_are_those_apart(monkeypatch):
+    """Exact, censored, interval and missing entries in every order, with a region and noise."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(40, 3))
+    kinds = rng.integers(4, size=values.shape)
+    lower = np.select([kinds == 0, kinds == 2], [values, values - 0.5], -np.inf)
+    upper = np.select([kinds == 3], [np.inf], np.maximum(values, lower))
+    upper = np.where(kinds == 2, values + 0.5, upper)
+    noise = rng.uniform(0.1, 0.3, size=values.shape)
+    region = tg.Box(jnp.full(3, -4.0), jnp.array([4.0, jnp.inf, 5.0]))
+    loc, root = jnp.array([0.1, -0.2, 0.3]), jnp.array([[1.0, 0, 0], [0.4, 0.9, 0], [0.3, -0.2, 1]])
+
+    def terms(**more):
+        rows = tg.Observations(lower, upper, **more)
+
+        def total(loc, covariance):
+            return tg.log_likelihood(rows, loc, covariance).log_prob.sum()
+
+        each = tg.log_likelihood(rows, loc, root @ root.T).log_prob
+        return rows.orders is not None, each, *jax.grad(total, (0, 1))(loc, root @ root.T)
+
+    for more in ({}, {"noise": noise}, {"region": region}, {"noise": noise, "region": region}):
+        joined = terms(**more)
+        monkeypatch.setattr("truncgauss.likelihood.patterns.MOST_JOINED", 0)
+        apart = terms(**more)
+        monkeypatch.undo()
+        assert joined[0] and not apart[0]
+        for a, b in zip(joined[1:], apart[1:]):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
