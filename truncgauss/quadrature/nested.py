@@ -127,14 +127,15 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
     # Narrow intervals of the last variable magnify the rounding of both tails.
     terms += [points.check * inside, points.weight * near]
     total, *others = sums([jnp.broadcast_to(x, inside.shape).ravel() for x in terms])
-    ratios = jnp.stack([jnp.ones_like(total), *(x / total for x in others)])
-    gap, rounding = jnp.abs(ratios[-2] - 1.0), jnp.finfo(low.dtype).eps * ratios[-1]
+    # Not in one array: XLA would then compute the sums three times.
+    *others, check, whole = (x / total for x in others)
+    gap, rounding = jnp.abs(check - 1.0), jnp.finfo(low.dtype).eps * whole
     error = jnp.where((gap <= ALIKE) & (rounding <= ROUNDED), 0.0, jnp.maximum(gap, rounding))
     log_prob, error = jnp.where(error <= BEYOND, jnp.stack([jnp.log(total), error]), jnp.nan)
     numbers = np.zeros((size + 1, size + 1), int)
     numbers[np.tril_indices(size + 1)] = np.arange(len(terms) - 2)
-    moments = ratios[np.maximum(numbers, numbers.T)[1:]]  # E[z] and E[z z^T] beside each other
-    moments -= np.eye(size, size + 1, 1)
+    # E[z] and E[z z^T] - 1 beside each other.
+    moments = jnp.stack(others)[np.maximum(numbers, numbers.T)[1:] - 1] - np.eye(size, size + 1, 1)
     slopes = jax.scipy.linalg.solve_triangular(factor, moments, trans=1, lower=True)
     return BoxIntegral(log_prob, error, slopes[:, 0], jnp.tril(slopes[:, 1:]))
 
