@@ -44,13 +44,28 @@ def truths(low, high, factors):
 
 @pytest.mark.parametrize("d, count, reached", [(2, 400, 0.9), (3, 200, 0.7)])
 def test_what_is_claimed_is_right(d, count, reached):
-    """An error of 0 means nine digits, any other bounds the error."""
+    """An error of 0 means seven digits, as a rule twelve; any other bounds the error."""
     low, high, factors = random_boxes(d, count, d)
     found = jax.jit(jax.vmap(nested.log_box))(low, high, np.zeros_like(low), factors)
     errors, claimed = np.abs(found.log_prob - truths(low, high, factors)), np.asarray(found.error)
     certain, known = claimed == 0, np.isfinite(claimed)
-    assert np.mean(certain) > reached and np.all(errors[certain] < 1e-9)
-    assert np.all(errors[known] <= claimed[known] + 1e-9)
+    assert np.mean(certain) > reached and np.all(errors[certain] < 1e-8)
+    assert np.all(errors[known] <= claimed[known] + 1e-8)
+
+
+def test_steep_limits_at_any_place_are_seen():
+    """Quadrants of nearly equal variables: the error oscillates with the place of the step."""
+    rng = np.random.default_rng(0)
+    rho = (1.0 - 10.0 ** rng.uniform(-3.5, -0.3, 4000)) * rng.choice([-1.0, 1.0], 4000)
+    low = rng.normal(size=(4000, 2)) * rng.choice([1.0, 2.0], (4000, 1))
+    high, factors = np.full((4000, 2), np.inf), np.zeros((4000, 2, 2))
+    factors[:, 0, 0], factors[:, 1, 0], factors[:, 1, 1] = 1.0, rho, np.sqrt(1.0 - rho**2)
+    found = jax.jit(jax.vmap(nested.log_box))(low, high, np.zeros_like(low), factors)
+    exact = truths(low, high, factors)
+    errors, claimed = np.abs(found.log_prob - exact), np.asarray(found.error)
+    known = np.isfinite(claimed) & (exact > -300)
+    assert np.mean(claimed == 0) > 0.4
+    assert np.all(errors[known] <= np.maximum(claimed[known], 1e-7))
 
 
 def test_four_variables_are_those_of_a_finer_rule(monkeypatch):
@@ -61,9 +76,10 @@ def test_four_variables_are_those_of_a_finer_rule(monkeypatch):
         lambda row: nested.log_mass(*row[:2], jnp.zeros(4), row[2]),
         (jnp.asarray(low), jnp.asarray(high), jnp.asarray(factors)),
     )
-    certain = np.asarray(found.error) == 0
-    assert np.mean(certain) > 0.4
-    np.testing.assert_allclose(found.log_prob[certain], fine[certain], atol=2e-11)
+    errors, claimed = np.abs(found.log_prob - fine), np.asarray(found.error)
+    known = np.isfinite(claimed)
+    assert np.mean(known) > 0.6 and np.mean(claimed < 1e-4) > 0.4
+    assert np.all(errors[known] <= claimed[known] + 1e-8)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4])

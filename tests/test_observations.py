@@ -76,7 +76,9 @@ def test_rows_without_an_entry_do_not_count():
     assert among.bic == pytest.approx(alone.bic, rel=1e-9)
 
 
-def test_every_row_with_an_entry_belongs_to_one_pattern():
+@pytest.mark.parametrize("most", [0, 2**18])
+def test_every_row_with_an_entry_belongs_to_one_pattern(most, monkeypatch):
+    monkeypatch.setattr("truncgauss.likelihood.patterns.MOST_JOINED", most)
     rng = np.random.default_rng(0)
     lower = rng.choice([-INF, 0.0, 0.5], size=(200, 3))
     upper = np.where(lower == 0.5, 0.5, rng.choice([1.0, INF], size=(200, 3)))
@@ -91,11 +93,15 @@ def test_every_row_with_an_entry_belongs_to_one_pattern():
         np.testing.assert_array_equal(
             np.unique(own), np.unique(pattern.destinations[pattern.destinations < 200])
         )
-        for j in range(3):
-            exact = lower[own, j] == upper[own, j]
-            limited = np.isfinite(lower[own, j]) | np.isfinite(upper[own, j])
-            assert np.all(exact == (j in pattern.exact))
-            assert np.all((limited & ~exact) == (j in pattern.limited))
+        exact, limited = lower[own] == upper[own], np.isfinite(lower[own]) | np.isfinite(upper[own])
+        if pattern.exact is not None:  # as of more rows, of which patterns are not joined
+            assert np.all(exact == np.isin(np.arange(3), pattern.exact))
+            assert np.all((limited & ~exact) == np.isin(np.arange(3), pattern.limited))
+            continue
+        order = np.asarray(rows.orders.entries)[own]
+        exact, limited = (np.take_along_axis(x, order, 1) for x in (exact, limited & ~exact))
+        np.testing.assert_array_equal(exact, np.asarray(rows.orders.exact)[own])
+        assert np.all(limited == np.isin(np.arange(3), pattern.limited))
 
 
 @pytest.mark.parametrize("region", [None, tg.Box([-1.0, -INF, -INF], INF)])

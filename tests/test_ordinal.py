@@ -209,6 +209,15 @@ def test_two_outcomes_that_are_nearly_one_have_no_maximum_inside():
     assert np.all(np.isinf(fit.errors)) and tg.polychoric(table).rho == 1.0
 
 
+@pytest.mark.parametrize("table", [[[34, 156], [0, 10]], [[19, 175], [6, 0]], [[102, 87], [11, 0]]])
+def test_tables_with_empty_cells_have_no_maximum_inside(table):
+    """The likelihood is flat to rounding from a correlation of .95 on, or of -.95."""
+    x, y = (np.repeat(part.ravel(), np.ravel(table)) for part in np.indices(np.shape(table)))
+    rows = tg.Observations.of([tg.Ordinal(x), tg.Ordinal(y)])
+    fit = tg.fit_observations(rows, num_profiles=0, progress=False)
+    assert not fit.converged and abs(tg.polychoric(x, y).rho) == 1.0
+
+
 def test_mixed_rows_are_their_density():
     """Exact, ordered, limited and missing entries in the same rows."""
     rng = np.random.default_rng(0)

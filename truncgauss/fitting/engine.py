@@ -140,7 +140,7 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         "outliers": outliers,
         "references": ("marquardt1963", *model.references, *REFERENCES.get(information, ())),
     }
-    refuse(fields, model.undetermined(path, errors))
+    refuse(fields, model.undetermined(path, errors), model.undetermined_reason)
     fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, path), path)
     return model.result(fields, path)
 

@@ -174,15 +174,16 @@ def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarra
     return ~(np.asarray(errors) <= ABSURD * width * np.linalg.norm(transform, axis=1))
 
 
-def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
-    """Take back that a fit has converged whose coefficients are not determined, in place."""
+def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str = UNDETERMINED) -> None:
+    """Take back that a fit has converged whose coefficients are not determined, in place, for a
+    reason that names them."""
     if fields["converged"] and undetermined.any():
         named = ", ".join(fields["names"][k] for k in np.flatnonzero(undetermined))
         q, errors = fields["num_parameters"], np.full(len(fields["names"]), np.inf)
         unknown = FreeErrors.observed(np.zeros((q, q)))
         nothing = {"wald_ratios": np.zeros((0, 2)), "free_errors": unknown}
         fields |= {"converged": False, "errors": errors, **nothing}
-        fields["reason"] = UNDETERMINED.format(named)
+        fields["reason"] = sentence.format(named)
 
 
 def clearly_bounded(

@@ -28,7 +28,8 @@ from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.probability.separation import Separation
 
 MOST_NODES = 2**23  # of nested quadratures, whose gradients then take some tenths of a second
-NEARLY = 1e-2  # error of a log-likelihood, at most that of estimated integrals
+RESOLVED = 1e-6  # bound of the error of a log-likelihood by nested quadratures
+NEARLY = 0.05  # likewise over four variables, which are otherwise estimated
 FEW = 12  # outcomes whose covariance matrix is a sum of matrices, one for each entry
 SMOOTH = Exact | NestedQuadrature | Separation  # methods whose gradients of boxes are smooth
 STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
@@ -302,12 +303,12 @@ class ObservationsLoss:
         return any(isinstance(method, NestedQuadrature) for method in used.values())
 
     def reaches(self, point: Point) -> bool:
-        """Whether nested quadratures, if integrals are by these, resolve them at a point: to
-        rounding or, over four variables, of which other methods give estimates, nearly so."""
+        """Whether nested quadratures, if integrals are by these, resolve them at a point; over four
+        variables, of which other methods give estimates, nearly so."""
         if not self.nested:
             return True
         finite = np.isfinite(point.loss) and np.all(np.isfinite(point.gradient))
-        most = NEARLY if "4" in (self.methods or {}) else 0.0
+        most = NEARLY if "4" in (self.methods or {}) else RESOLVED
         return bool(finite and point.variance <= most**2)
 
     @property

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.fitting.existence import UNDETERMINED
 from truncgauss.fitting.optimization.descent import SAME, Descent, Path
 from truncgauss.fitting.optimization.newton import Point, point, verdict
 from truncgauss.fitting.optimization.result import (
@@ -73,6 +74,7 @@ class Model:
         flat: what it means where the curvature is not positive at the end.
         no_start: the message where the likelihood is finite at no start.
         unused_start: the note where the steps from the user's start did not converge.
+        undetermined_reason: what to say of `undetermined` estimates, with {} for their names.
         references: keys of the literature that the fit rests on, besides that of its steps.
 
     Example:
@@ -114,6 +116,7 @@ class Model:
     unused_start: Any = (
         "From the start that was given the steps did not converge; these began at least squares."
     )
+    undetermined_reason: Any = UNDETERMINED
     references: Any = ()
 
     # ---------------------------------------------------------------- to be defined
@@ -144,13 +147,17 @@ class Model:
         It is a callable pytree with `size`, the rows' total weight; `total(x)`, the log-likelihood
         of all rows and its standard error; and `scores(x)`, the rows' gradients. It may have
         `derivatives(x)`, value, gradient and Hessian, and `expensive_hessian`, whether profiles
-        are to avoid the last; and `reaches(point)`, whether it serves at a point, which decides
-        where steps have ended: if not, it is made anew there.
+        are to avoid the last; and `reaches(point)`, whether it serves at a point: if not where
+        steps have ended, these go on with `loss_that_reaches`.
         """
         if self.weights is not None:
             return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))
         rows = jax.eval_shape(self.log_likelihoods, jnp.asarray(x, float))
         return RowsLoss(self, jnp.asarray(float(rows.shape[0])))
+
+    def loss_that_reaches(self, x: np.ndarray) -> Any:
+        """`loss_at` by means that serve everywhere, where there are quicker ones that do not."""
+        return self.loss_at(x)
 
     def descent(self, num_steps: int, progress: bool) -> Descent:
         """The way of the steps from one start or several, with `path(start)` and `best(starts)`."""

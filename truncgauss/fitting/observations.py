@@ -180,7 +180,7 @@ def fit_observations(
         start: (coefficients, covariance) to begin with, coefficients one after the other.
         method: how probabilities are computed; its plans and key are held in a fit. By default
             boxes in up to four dimensions are integrated by quadratures that compile in a second,
-            where their nodes resolve all integrals to nine digits (nearly so in four dimensions);
+            where their nodes resolve the integrals (in four dimensions nearly so);
             otherwise by what `tg.Automatic` chooses.
         key: its random key.
         num_steps: the most Newton steps from each start.
@@ -503,6 +503,9 @@ class GaussianRows(Model):
         if self.simple:
             return self.simple_loss
         return self.general_loss.held_at(x)
+
+    def loss_that_reaches(self, x: np.ndarray) -> Any:
+        return self.simple_loss if self.simple else self.general_loss.held_at(x, 0.0)
 
     @functools.cached_property
     def general_loss(self) -> ObservationsLoss:

@@ -80,6 +80,7 @@ FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."
 )
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
+LARGEST = 2.0  # standard error of a correlation: the length of all that it can be
 NEARLY_ONE = 0.08  # standard deviation of an outcome given others with limits
 NO_COMMON = 1e-6  # a common correlation that has fallen to 0
 AT_ZERO_COMMON = "The common correlation has fallen to 0."
@@ -87,6 +88,10 @@ UNRESOLVED = (
     "The latent outcomes determine one another but for a standard deviation of {:.2g}, below the "
     "{:g} at which a maximum can be told: the likelihood may grow up to correlations of 1 or -1. "
     "tg.polychoric decides that for two outcomes."
+)
+FLAT = (
+    "No maximum was found: the likelihood is flat along {} up to 1 or -1, as where cells of a "
+    "table are empty. tg.polychoric decides that for two outcomes."
 )
 SINGULAR = (
     "There is no maximum inside: the likelihood grows as the correlation matrix becomes singular "
@@ -620,6 +625,7 @@ class OrdinalModel(Model):
     rising: str | None
     remarks: tuple[str, ...]
     counts: list[int] = dataclasses.field(default_factory=list)
+    undetermined_reason = FLAT
     references = ("ashford1970", "mckelvey1975")
 
     @classmethod
@@ -751,6 +757,16 @@ class OrdinalModel(Model):
             plan: Any = np.asarray(count)  # which is made anew where steps lead
             return dataclasses.replace(loss, nodes=count, method=plan)
         return loss.held_at(x, np.inf)
+
+    def loss_that_reaches(self, x: np.ndarray) -> LatentLoss:
+        plain = self.plain_loss
+        return self.loss_at(x) if plain.by_factor else plain.held_at(x, 0.0)
+
+    def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
+        """A mask of correlations whose likelihood is flat up to 1 or -1, as of tables with empty
+        cells."""
+        correlations = np.arange(len(errors)) >= len(errors) - self.inner.num_correlations
+        return correlations & ~(errors < LARGEST)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         turned = [self.first.copy() for _ in range(1, count or 1)]

@@ -19,7 +19,7 @@ from truncgauss.quadrature.nested import log_box, log_mass
 class NestedQuadrature(Method):
     """The probability of a box in up to four dimensions, by quadrature over all but the last.
 
-    It compiles in a tenth of the time of `Exact`. stderr is 0 where log P is right to 1e-9, and as
+    It compiles in a tenth of the time of `Exact`. stderr is 0 where log P is right to 1e-7, and as
     a rule to 1e-12; both are NaN where the nodes do not resolve the integrand. See
     `quadrature.nested`.
     """

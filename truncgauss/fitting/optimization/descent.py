@@ -90,8 +90,9 @@ class Descent:
         model, precision = self.model, self.model.precision
         visited: list[Point] = []
         points: Any = None
-        for _ in range(model.rounds):
-            loss = model.loss_at(x)
+        lost, rounds = False, model.rounds
+        while rounds > 0:
+            loss = model.loss_that_reaches(x) if lost else model.loss_at(x)
             points = model.points(loss, points)
             current = self.first(points, loss, x, visited)
             if not current.finite:
@@ -111,8 +112,10 @@ class Descent:
             x = visited[-1].x
             planned = sums_of(loss).any(jax.tree.leaves(getattr(loss, "method", None)))
             reaches = getattr(loss, "reaches", None)
-            lost = reaches is not None and not reaches(visited[-1])
-            again = (moves and (narrowed or planned)) or lost
+            if not lost and reaches is not None and not reaches(visited[-1]):
+                lost = True
+                continue
+            again, rounds = moves and (narrowed or planned), rounds - 1
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
         if isinstance(points, Chord) and visited[-1].finite:
