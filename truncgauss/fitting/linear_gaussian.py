@@ -28,7 +28,7 @@ from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.probability.separation import Separation
 
 MOST_NODES = 2**23  # of nested quadratures, whose gradients then take some tenths of a second
-RESOLVED = 1e-6  # bound of the error of a log-likelihood by nested quadratures
+RESOLVED = 1e-4  # bound of the error of a log-likelihood by nested quadratures, which is far less
 NEARLY = 0.05  # likewise over four variables, which are otherwise estimated
 FEW = 12  # outcomes whose covariance matrix is a sum of matrices, one for each entry
 SMOOTH = Exact | NestedQuadrature | Separation  # methods whose gradients of boxes are smooth

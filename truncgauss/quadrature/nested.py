@@ -5,10 +5,9 @@ Gauss-Legendre over z_1, ..., z_(l-1) of x = loc + L z, with the mass of the las
 these. The integrands are entire functions, which vary over the ratio of a conditional standard
 deviation to the correlation with those before. Where that is resolved their coefficients in
 Legendre polynomials fall faster than any power, and the error, about the coefficient of degree 2 N,
-is far below those of degrees 3/4 N to N that the nodes can see. The root of the sum of their
-squares, along each variable and summed over the nodes of those before, is the check: no position of
-a steep limit makes all of them small. Densities where the part that is integrated was cut off are
-added to it.
+is far below those of degrees 3/4 N to N that the nodes can see. The root of the sum of squares of
+some of these, along each variable, is the check: no position of a steep limit makes all of them
+small. Densities where the part that is integrated was cut off are added to it.
 `quadrature.bivariate` and `trivariate` serve any correlation and any tail, and take ten times as
 long to compile.
 
@@ -28,9 +27,11 @@ from truncgauss.quadrature.bivariate import sums
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
-NODES = {1: 1, 2: 80, 3: 56, 4: 36}  # a dimension, by the number of variables
+NODES = {1: 1, 2: 80, 3: 44, 4: 36}  # a dimension, by the number of variables
 ALIKE = 1e-7  # relative size of the check, which bounds the error, up to which none is claimed
 BEYOND = 1e-2  # error from which nothing is known
+BACK = (1, 3, 7, 12)  # degrees in the check, by how far below the number of nodes
+WEIGHT = 6.0  # of their squares, for those that are left out
 OUTSIDE = 1e5  # weight in the check of densities where the part that is integrated was cut
 ROUNDED = 1e-11  # relative rounding that is none
 DEPTH = 34.0  # by how many nats a density falls within that part
@@ -122,24 +123,25 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
     # The integrals of z_l and its square over the last interval.
     first, second = (jnp.exp(-0.5 * x**2 - LOG_SQRT_2PI) for x in (below, above))
     last, square = first - second, inside + below * first - above * second
-    mass, before = points.weight * inside, [jnp.ones_like(inside), *points.z]
-    # The lower triangle of E[(1, z) (1, z)^T], times the mass.
-    terms = [mass * before[i] * before[j] for i in range(size) for j in range(i + 1)]
-    terms += [points.weight * last * x for x in before] + [points.weight * square]
+    mass = points.weight * inside
+    moments = {(): mass, (size,): points.weight * last, (size, size): points.weight * square}
     # Narrow intervals of the last variable magnify the rounding of both tails.
-    terms += [points.check * inside, points.weight * near]
-    total, *others = sums([jnp.broadcast_to(x, inside.shape).ravel() for x in terms])
+    others = [points.check * inside, points.weight * near]
+    for k in reversed(range(size - 1)):
+        moments, others = summed(moments, others, points.z[k].reshape(inside.shape[: k + 1]), k + 1)
+    total = moments[()]
     # Not in one array: XLA would then compute the sums three times.
-    *others, check, whole = (x / total for x in others)
-    gap = jnp.abs(check - 1.0) + highest_coefficients(mass) / total
+    check, whole, *seen = (x / total for x in others)
+    gap = jnp.abs(check - 1.0) + jnp.sqrt(sum((x**2 for x in seen), jnp.zeros_like(total)))
     rounding = jnp.finfo(low.dtype).eps * whole
     error = jnp.where((gap <= ALIKE) & (rounding <= ROUNDED), 0.0, jnp.maximum(gap, rounding))
     log_prob, error = jnp.where(error <= BEYOND, jnp.stack([jnp.log(total), error]), jnp.nan)
-    numbers = np.zeros((size + 1, size + 1), int)
-    numbers[np.tril_indices(size + 1)] = np.arange(len(terms) - 2)
     # E[z] and E[z z^T] - 1 beside each other.
-    moments = jnp.stack(others)[np.maximum(numbers, numbers.T)[1:] - 1] - np.eye(size, size + 1, 1)
-    slopes = jax.scipy.linalg.solve_triangular(factor, moments, trans=1, lower=True)
+    numbers = range(1, size + 1)
+    each = [((i,), *((min(i, j), max(i, j)) for j in numbers)) for i in numbers]
+    expected = jnp.stack([moments[pair] / total for row in each for pair in row])
+    expected = expected.reshape(size, size + 1) - np.eye(size, size + 1, 1)
+    slopes = jax.scipy.linalg.solve_triangular(factor, expected, trans=1, lower=True)
     return BoxIntegral(log_prob, error, slopes[:, 0], jnp.tril(slopes[:, 1:]))
 
 
@@ -156,27 +158,44 @@ def standard_limits(
     return (low[k] - mean) / factor[k, k], (high[k] - mean) / factor[k, k]
 
 
-def highest_coefficients(mass: jax.Array) -> jax.Array:
-    """The size of the coefficients of the highest degrees of what was summed, (N, ..., N): roots of
-    sums of squares along each variable, summed over those before."""
-    size = jnp.zeros((), mass.dtype)
-    while mass.ndim:
-        highest = mass @ rule(mass.shape[-1])[-1]
-        size += jnp.sum(jnp.sqrt(jnp.sum(highest**2, axis=-1)))
-        mass = jnp.sum(mass, axis=-1)
-    return size
+def summed(
+    moments: dict[tuple[int, ...], jax.Array], others: list[jax.Array], z: jax.Array, k: int
+) -> tuple[dict[tuple[int, ...], jax.Array], list[jax.Array]]:
+    """Sums over the last axis of the nodes, that of z_k, all in one loop.
+
+    Args:
+        moments: of the variables after it, by their numbers, up to the second; (N, ..., N).
+        others: what else is to be summed, likewise.
+        z: z_k, likewise.
+        k: its number, from 1 on.
+
+    Returns:
+        The moments with those of z_k among them; and the others, with the coefficients of `BACK`.
+    """
+    powers = [jnp.ones_like(z), z, z * z]
+    products = {
+        (k,) * power + numbers: part * powers[power]
+        for numbers, part in moments.items()
+        for power in range(3 - len(numbers))
+    }
+    high = [moments[()] * column for column in rule(z.shape[-1])[-1].T]
+    along = sums
+    for _ in range(z.ndim - 1):
+        along = jax.vmap(along)
+    results = along([*products.values(), *others, *high])
+    return dict(zip(products, results)), results[len(products) :]
 
 
 @functools.cache
 def rule(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Nodes and weights of Gauss and Legendre, (count,) each; what the first and the last node add
     to the check where mass was cut off beyond them, (2, count); and the Legendre polynomials of
-    the highest degrees, of mean square 1, at the nodes, (count, count / 4)."""
+    high degrees, of mean square `WEIGHT`, at the nodes, (count, m)."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
-    degrees = np.arange(count - count // 4, count)
+    degrees = count - np.array([back for back in BACK if back <= count])
     highest = np.polynomial.legendre.legvander(nodes, count)[:, degrees]
     ends = OUTSIDE * np.eye(count)[[0, -1]]
-    return nodes, weights, ends, highest * np.sqrt(2.0 * degrees + 1.0)
+    return nodes, weights, ends, highest * np.sqrt(WEIGHT * (2.0 * degrees + 1.0))
 
 
 def log_of_independent(
