@@ -56,7 +56,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         standard_errors: the same in the shapes of the estimates, if these have others.
         information: what the errors come from: "observed", "expected" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
-        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
+        log_likelihood_stderr: its sampling error, or a bound of the error of quadratures, as a rule
+            far above it; 0 if the integrals are exact.
         num_rows: n, the total weight of the rows that say something.
         num_parameters: how many were estimated.
         fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
