@@ -9,7 +9,7 @@ from scipy import integrate, optimize, special, stats
 import truncgauss as tg
 from tests.published_rows import SHARED
 from truncgauss.fitting.ordinal import FactorRows
-from truncgauss.quadrature.nested import log_box
+from truncgauss.quadrature.nested import log_box, log_mass
 
 
 def sample(n=300, seed=0):
@@ -114,6 +114,9 @@ def test_boxes_are_those_of_a_common_factor(size):
     found = boxes(low, high, loc)
     np.testing.assert_allclose(found.log_prob, true, atol=1e-11)
     assert np.all(np.isfinite(found.error))
+    masses = jax.vmap(lambda *row: log_mass(*row, jnp.asarray(factor)))
+    far = masses(low + 12.0, high + 12.0, loc)
+    assert np.all(np.isfinite(far)) and np.all(far[1:] < -60)
 
 
 def logs_by_factor(low, high, loading, variance):
