@@ -174,7 +174,7 @@ def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarra
     return ~(np.asarray(errors) <= ABSURD * width * np.linalg.norm(transform, axis=1))
 
 
-def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str = UNDETERMINED) -> None:
+def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str) -> None:
     """Take back that a fit has converged whose coefficients are not determined, in place, for a
     reason that names them."""
     if fields["converged"] and undetermined.any():

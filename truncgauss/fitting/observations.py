@@ -180,8 +180,8 @@ def fit_observations(
         start: (coefficients, covariance) to begin with, coefficients one after the other.
         method: how probabilities are computed; its plans and key are held in a fit. By default
             boxes in up to four dimensions are integrated by quadratures that compile in a second,
-            where their nodes resolve the integrals (in four dimensions nearly so);
-            otherwise by what `tg.Automatic` chooses.
+            where their nodes resolve the integrals (in four dimensions nearly so); otherwise by
+            what `tg.Automatic` chooses.
         key: its random key.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, the first by least squares and the others drawn
@@ -505,7 +505,7 @@ class GaussianRows(Model):
         return self.general_loss.held_at(x)
 
     def loss_that_reaches(self, x: np.ndarray) -> Any:
-        return self.simple_loss if self.simple else self.general_loss.held_at(x, 0.0)
+        return self.general_loss.held_at(x, 0.0)
 
     @functools.cached_property
     def general_loss(self) -> ObservationsLoss:

@@ -759,8 +759,7 @@ class OrdinalModel(Model):
         return loss.held_at(x, np.inf)
 
     def loss_that_reaches(self, x: np.ndarray) -> LatentLoss:
-        plain = self.plain_loss
-        return self.loss_at(x) if plain.by_factor else plain.held_at(x, 0.0)
+        return self.plain_loss.held_at(x, 0.0)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         """A mask of correlations whose likelihood is flat up to 1 or -1, as of tables with empty

@@ -87,7 +87,7 @@ def conditioned(
     if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
         loc, covariance, region = _across_faces(loc, covariance, region)
         empty |= jnp.any(region.low >= region.high, axis=-1)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
+    keys = _keys(pattern, key)
     return pattern.for_rows(density), Integrals(loc, covariance, region, keys, empty)
 
 
@@ -142,17 +142,23 @@ def of_conditioned(rows: EachConditioned, pattern: Pattern, key: jax.Array) -> I
     """The integrals over the limited entries of the rows of a pattern, which are the last ones."""
     first, m = pattern.representatives, pattern.limited[0]
     loc, factor = rows.loc[first, m:], rows.factor[first, m:, m:]
-    region, empty = _open_box(rows.lower[first, m:], rows.upper[first, m:])
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
-    return Integrals(loc, ScaleTril(factor), region, keys, empty)
+    lower, upper, empty = _opened(rows.lower[first, m:], rows.upper[first, m:])
+    return Integrals(loc, ScaleTril(factor), Box(lower, upper), _keys(pattern, key), empty)
 
 
-def _open_box(lower: jax.Array, upper: jax.Array) -> tuple[Box, jax.Array]:
-    """The box of each row, (n, l), and whether it is empty: it is then all of space, which any
-    method can answer."""
-    empty = jnp.any(lower >= upper, axis=-1)
+def _keys(pattern: Pattern, key: jax.Array) -> jax.Array:
+    """The random keys of a pattern's integrals, (u,)."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
+
+
+def _opened(
+    lower: jax.Array, upper: jax.Array, broken: jax.Array | bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Limits (u, m), and which of these regions have no inside, (u,), or are `broken`: they are
+    replaced by all of space, which any method can answer."""
+    empty = jnp.any(lower >= upper, axis=-1) | broken
     lower = jnp.where(empty[:, None], -jnp.inf, lower)
-    return Box(lower, jnp.where(empty[:, None], jnp.inf, upper)), empty
+    return lower, jnp.where(empty[:, None], jnp.inf, upper), empty
 
 
 def _conditional(
@@ -208,10 +214,7 @@ def _regions(region: Any, pattern: Pattern) -> Any:
 def _open_region(
     rows: ConditionedRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
-    """The region of the limited entries of each row, and which of these regions have no inside.
-
-    An empty region is replaced by all of space, which any method can answer.
-    """
+    """The region of the limited entries of each row, and which are empty, see `_opened`."""
     limited = jnp.array(pattern.limited, int)
     if rows.region is not None and not isinstance(rows.region, Polyhedron):
         return _section(rows, pattern, values, lower, upper)
@@ -228,16 +231,12 @@ def _open_region(
             matrix = jnp.concatenate([matrix, unit], axis=1)
             low, high = jnp.append(low, lower, axis=1), jnp.append(high, upper, axis=1)
         lower, upper = low, high
-    alone = rows.region is not None and len(pattern.limited) == 1
+    alone, broken = rows.region is not None and len(pattern.limited) == 1, jnp.asarray(False)
     if rows.region is not None:
         matrix, lower, upper, broken = _without_idle(matrix, lower, upper)
         if alone:
             lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
-    empty = jnp.any(lower >= upper, axis=-1)
-    if rows.region is not None:
-        empty |= broken
-    lower = jnp.where(empty[:, None], -jnp.inf, lower)
-    upper = jnp.where(empty[:, None], jnp.inf, upper)
+    lower, upper, empty = _opened(lower, upper, broken)
     if rows.region is not None and not alone:
         return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
@@ -249,13 +248,11 @@ def _section(
     """`_open_region` for a region that is no set of linear limits."""
     assert rows.region is not None
     regions = _regions(rows.region, pattern)
-    empty = jnp.any(lower >= upper, axis=-1)
+    lower, upper, empty = _opened(lower, upper)
     before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
     if not pattern.exact and not pattern.bounded and not before:
         return regions, empty
     where = tuple(max(coordinate - before, -1) for coordinate in pattern.limited)
-    lower = jnp.where(empty[:, None], -jnp.inf, lower)
-    upper = jnp.where(empty[:, None], jnp.inf, upper)
     return Section(regions, _with_zeros(rows, pattern, values), where, lower, upper), empty
 
 

@@ -187,7 +187,6 @@ def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimat
 
 def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
     """The log masses of boxes (u, l) and their errors, by nested quadrature."""
-
     d = low.shape[-1]
     most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
     return in_chunks(lambda row: in_box(*row), (low, high, loc, factor), most)

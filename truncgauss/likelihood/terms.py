@@ -52,18 +52,17 @@ def terms_of(
             "or use fit_observations, or the rows of one process."
         )
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-    parts = [(observations.patterns or (), data_rows(observations, loc, covariance), data, 1.0)]
+    rows = data_rows(observations, loc, covariance)
+    parts = [(observations.patterns or (), rows, data, 1.0)]
+    terms, joined = [], None
+    if observations.orders is not None:
+        joined, every = conditioned_each(rows, observations.orders), jnp.arange(len(rows.lower))
+        whole = Pattern(exact=None, limited=(), bounded=False, rows=every, destinations=every)
+        terms.append(PatternTerm(whole, 1.0, joined.density, None))
     if observations.region is not None:
         rows = region_rows(observations, loc, covariance)
         parts.append((observations.region_patterns or (), rows, region, -1.0))
-    terms = []
     for patterns, rows, part_key, sign in parts:
-        joined = None
-        if observations.orders is not None and sign > 0:
-            joined = conditioned_each(rows, observations.orders)
-            every = jnp.arange(observations.num_rows)
-            whole = Pattern(None, (), False, every, every)
-            terms.append(PatternTerm(whole, sign, joined.density, None))
         for pattern in patterns:
             if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()

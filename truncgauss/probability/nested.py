@@ -34,14 +34,14 @@ class NestedQuadrature(Method):
 @jax.custom_jvp
 def in_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
     """log P(low < x < high) of x with this mean, all (l,), and Cholesky factor (l, l)."""
-    found = log_box(low, high, loc, factor)
-    return Estimate(found.log_prob, found.error)
+    integral = log_box(low, high, loc, factor)
+    return Estimate(integral.log_prob, integral.error)
 
 
 @in_full_precision
 def _in_box_jvp(box: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
-    found = log_box(*box)
-    slopes: tuple[Any, ...] = (None, None, found.by_loc, found.by_factor)
+    integral = log_box(*box)
+    slopes: tuple[Any, ...] = (None, None, integral.by_loc, integral.by_factor)
     if not all(isinstance(change, SymbolicZero) for change in changes[:2]):
         slopes = jax.grad(log_mass, argnums=(0, 1, 2, 3))(*box)
     moved = [
@@ -49,9 +49,9 @@ def _in_box_jvp(box: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Estimat
         for slope, change in zip(slopes, changes)
         if not isinstance(change, SymbolicZero)
     ]
-    change = sum(moved, jnp.zeros_like(found.log_prob))
-    estimate = Estimate(found.log_prob, found.error)
-    return estimate, Estimate(change, jnp.zeros_like(found.error))
+    estimate = Estimate(integral.log_prob, integral.error)
+    change = sum(moved, jnp.zeros_like(estimate.log_prob))
+    return estimate, Estimate(change, jnp.zeros_like(estimate.stderr))
 
 
 in_box.defjvp(_in_box_jvp, symbolic_zeros=True)

@@ -55,12 +55,12 @@ class Points(NamedTuple):
     above: jax.Array
 
     def tails(self) -> tuple[jax.Array, jax.Array]:
-        """Two masses of the last variable whose difference is that of the interval: beyond its
-        nearer and its farther end, on the side on which both are small."""
+        """The masses of the last variable beyond the nearer and the farther end of its interval, on
+        the side on which both are small; their difference is that of the interval."""
         low, high = self.below, self.above
         ends = jnp.where(low > 0, jnp.stack([low, high]), -jnp.stack([high, low]))
-        near, far = 0.5 * jax.lax.erfc(ends / 2.0**0.5)  # a sixth of the time of ndtr
-        return near, far
+        larger, smaller = 0.5 * jax.lax.erfc(ends / 2.0**0.5)  # a sixth of the time of ndtr
+        return larger, smaller
 
 
 def points_in(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Points:
@@ -89,8 +89,8 @@ def log_mass(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array)
     """log P(low < x < high) of x with this mean, all (l,), and Cholesky factor (l, l), with
     derivatives by all of these, also where the nodes do not resolve the integrand."""
     points = points_in(low, high, loc, factor)
-    near, far = points.tails()
-    return jnp.log(jnp.sum(points.weight * (near - far)))
+    larger, smaller = points.tails()
+    return jnp.log(jnp.sum(points.weight * (larger - smaller)))
 
 
 class BoxIntegral(NamedTuple):
@@ -98,8 +98,7 @@ class BoxIntegral(NamedTuple):
 
     Attributes:
         log_prob: log P; NaN where the nodes do not resolve the integrand.
-        error: of it, likewise; 0 where it is known to be below 1e-7, and as a rule is
-            below 1e-12.
+        error: of it, likewise; 0 where it is known to be below 1e-7, and as a rule is below 1e-12.
         by_loc: derivative by the mean, (l,).
         by_factor: by the Cholesky factor, (l, l), 0 above its diagonal.
     """
@@ -118,22 +117,23 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
     derivative of the sum.
     """
     points = points_in(low, high, loc, factor)
-    near, far = points.tails()
-    below, above, inside, size = points.below, points.above, near - far, len(low)
+    larger, smaller = points.tails()
+    below, above, inside, size = points.below, points.above, larger - smaller, len(low)
     # The integrals of z_l and its square over the last interval.
     first, second = (jnp.exp(-0.5 * x**2 - LOG_SQRT_2PI) for x in (below, above))
     last, square = first - second, inside + below * first - above * second
     mass = points.weight * inside
     moments = {(): mass, (size,): points.weight * last, (size, size): points.weight * square}
     # Narrow intervals of the last variable magnify the rounding of both tails.
-    others = [points.check * inside, points.weight * near]
+    others = [points.check * inside, points.weight * larger]
     for k in reversed(range(size - 1)):
         moments, others = summed(moments, others, points.z[k].reshape(inside.shape[: k + 1]), k + 1)
     total = moments[()]
     # Not in one array: XLA would then compute the sums three times.
-    check, whole, *seen = (x / total for x in others)
-    gap = jnp.abs(check - 1.0) + jnp.sqrt(sum((x**2 for x in seen), jnp.zeros_like(total)))
-    rounding = jnp.finfo(low.dtype).eps * whole
+    check, tail, *coefficients = (x / total for x in others)
+    squares = sum((x**2 for x in coefficients), jnp.zeros_like(total))
+    gap = jnp.abs(check - 1.0) + jnp.sqrt(squares)
+    rounding = jnp.finfo(low.dtype).eps * tail
     error = jnp.where((gap <= ALIKE) & (rounding <= ROUNDED), 0.0, jnp.maximum(gap, rounding))
     log_prob, error = jnp.where(error <= BEYOND, jnp.stack([jnp.log(total), error]), jnp.nan)
     # E[z] and E[z z^T] - 1 beside each other.
