@@ -10,7 +10,13 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.fitting.centring import whitened
-from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
+from truncgauss.fitting.existence import (
+    UNDETERMINED,
+    absurd,
+    recession,
+    refuse,
+    rising_direction,
+)
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.optimization.descent import Descent
@@ -202,7 +208,7 @@ def test_coefficients_without_information_are_absurd():
     with pytest.raises(ValueError, match="more of them .* than rows that count"):
         whitened(design, np.r_[1.0, np.zeros(49)], "columns")
     fields = {"converged": True, "names": ("a", "b"), "errors": usual, "num_parameters": 2}
-    refuse(fields, np.array([False, True]))
+    refuse(fields, np.array([False, True]), UNDETERMINED)
     assert not fields["converged"] and "next to nothing of b," in fields["reason"]
     assert np.all(np.isinf(fields["errors"]))
 
