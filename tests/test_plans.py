@@ -117,6 +117,15 @@ def test_nearly_parallel_rows():
         assert abs(log_prob - truth) < QUANTILE * stderr + 1e-12 and stderr < 1e-3
 
 
+def test_a_site_that_is_flat_where_most_mass_lies_is_weak():
+    """Its curvature there is rounding, and the ratio of two such numbers may be anything."""
+    correlation = 1.0 / np.sqrt(1.0 + 1e-6)  # the second limit follows from the first, but for 1e-3
+    box = tg.Box(jnp.zeros(2), INF)
+    plan = tg.Separation().hold(jnp.zeros(2), [[1.0, correlation], [correlation, 1.0]], box).plan
+    first, second = plan.twist.precision
+    np.testing.assert_allclose(second / first, 0.1, rtol=1e-4)
+
+
 @SLOW
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_moments_of_a_polyhedron_whose_rows_have_any_length(scale):
