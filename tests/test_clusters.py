@@ -569,7 +569,7 @@ def test_families_have_one_optimum_from_ten_starts():
 
 def test_clusters_are_in_the_order_of_their_labels_whatever_their_sizes(monkeypatch):
     rng = np.random.default_rng(8)
-    sizes = rng.integers(1, 12, 40)
+    sizes = rng.choice([1, 4], 40)
     cluster = np.repeat(np.arange(40), sizes)
     y = np.repeat(rng.normal(size=40), sizes) + rng.normal(size=len(cluster))
     rows = y, np.ones((len(y), 1)), cluster

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, stats
 
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, whitened
@@ -480,11 +481,8 @@ class ClustersLoss:
 
     def evaluated(self, x: jax.Array) -> Estimate:
         """The log-likelihood of each different cluster, and its error."""
-        mean, rest = self.inner.split(x)
-        result = log_likelihoods(self.shapes, self.inner.covariance, self.plan, mean, rest)
-        exact = [jnp.sum(s.index[:, : s.num_exact] >= 0, axis=1) for s in self.shapes]
-        units = jnp.log(self.inner.unit) * jnp.concatenate(exact)
-        return Estimate(result.log_prob - units, result.stderr)
+        result: Estimate = of_each_cluster(self, x)
+        return result
 
     def total(self, x: jax.Array) -> Estimate:
         value, stderr = self.evaluated(x)
@@ -501,6 +499,16 @@ class ClustersLoss:
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         return np.full(len(x), STEP) if self.expensive else None
+
+
+@Compiled
+def of_each_cluster(loss: ClustersLoss, x: jax.Array) -> Estimate:
+    """The log-likelihood of each different cluster, and its error."""
+    mean, rest = loss.inner.split(x)
+    result = log_likelihoods(loss.shapes, loss.inner.covariance, loss.plan, mean, rest)
+    exact = [jnp.sum(s.index[:, : s.num_exact] >= 0, axis=1) for s in loss.shapes]
+    units = jnp.log(loss.inner.unit) * jnp.concatenate(exact)
+    return Estimate(result.log_prob - units, result.stderr)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -300,6 +300,13 @@ def _needed(
     return jnp.max(common_effect.in_batches(function, clusters, size))
 
 
+@jax.jit
+def _integrals(
+    rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array, number: int
+) -> Integrals | None:
+    return integrals_of(clusters_at(rows, covariance, mean, x), number)[1]
+
+
 def plan_of(
     shapes: tuple[ClusterRows, ...],
     covariance: CovarianceSum,
@@ -314,9 +321,7 @@ def plan_of(
     for number, rows in enumerate(shapes):
         rank, size, count, method = covariance.form(rows.columns), rows.num_limited, 0, None
         if rank is None and size:
-            clusters = clusters_at(rows, covariance, mean, x)
-            integrals = integrals_of(clusters, number)[1]
-            assert integrals is not None
+            integrals = _integrals(rows, covariance, mean, x, number)
             method = held(Automatic(), {str(size): integrals})
         elif rank and size > 1:
             needed = float(_needed(rows, covariance, mean, x))
