@@ -53,6 +53,30 @@ def test_what_is_claimed_is_right(d, count, reached):
     assert np.all(errors[known] <= claimed[known] + 1e-8)
 
 
+@pytest.mark.parametrize("d, counts", [(2, (8, 16, 24)), (3, (10, 20)), (4, (8, 14))])
+def test_errors_known_beforehand_bound_those_of_few_nodes(d, counts, monkeypatch):
+    """Where no mass was cut off; the bound is no vacuous one either."""
+    low, high, factors = (jnp.asarray(x) for x in random_boxes(d, 60, 20 + d))
+    boxes = low, high, jnp.zeros_like(low), factors
+
+    def both(*box):
+        points = nested.points_in(*box)
+        larger, smaller = points.tails()
+        mass = jnp.sum(points.weight * (larger - smaller))
+        cut = jnp.abs(jnp.sum(points.check * (larger - smaller)) / mass - 1.0)
+        return mass, nested.error_beforehand(points, box[-1]), cut
+
+    fine, _, cut = jax.lax.map(lambda box: both(*box), boxes)
+    kept = np.asarray(cut < 1e-12)
+    sharp = 0
+    for count in counts:
+        monkeypatch.setitem(nested.NODES, d, count)
+        mass, bound, _ = jax.lax.map(lambda box: both(*box), boxes)
+        assert np.all(np.abs(mass - fine)[kept] <= bound[kept] + 1e-13)
+        sharp += np.sum(bound[kept] < 1e-3)
+    assert kept.mean() > 0.4 and sharp > 10
+
+
 def test_steep_limits_at_any_place_are_seen():
     """Quadrants of nearly equal variables: the error oscillates with the place of the step."""
     rng = np.random.default_rng(0)
@@ -99,6 +123,14 @@ def test_scores_are_the_derivative_of_the_sum(d):
         np.testing.assert_allclose(found.by_loc, every[2], rtol=0, atol=scale)
         np.testing.assert_allclose(found.by_factor, jnp.tril(every[3]), rtol=0, atol=scale)
         np.testing.assert_allclose(every[0] + every[1], -every[2], rtol=0, atol=scale)
+
+
+def test_what_is_steeper_than_nodes_are_dense_is_not_claimed():
+    """Coefficients of high degree are small by chance here, and the error is 1.6e-4."""
+    last = [-0.780009004, -0.625731304, 0.0068]
+    factor = jnp.array([[1.0, 0.0, 0.0], [0.476182279, 0.879346597, 0.0], last])
+    low = jnp.array([-1.73341483, 0.32876002, -2.96504008])
+    assert np.isnan(in_box(low, jnp.full(3, jnp.inf), jnp.zeros(3), factor).log_prob)
 
 
 def test_derivatives_of_the_method():

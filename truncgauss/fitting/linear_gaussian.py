@@ -307,9 +307,8 @@ class ObservationsLoss:
         variables, of which other methods give estimates, nearly so."""
         if not self.nested:
             return True
-        finite = np.isfinite(point.loss) and np.all(np.isfinite(point.gradient))
         most = NEARLY if "4" in (self.methods or {}) else RESOLVED
-        return bool(finite and point.variance <= most**2)
+        return point.finite and point.variance <= most**2
 
     @property
     def iterated(self) -> bool:

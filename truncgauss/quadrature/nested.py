@@ -3,11 +3,15 @@ where they do not reach.
 
 Gauss-Legendre over z_1, ..., z_(l-1) of x = loc + L z, with the mass of the last variable given
 these. The integrands are entire functions, which vary over the ratio of a conditional standard
-deviation to the correlation with those before. Where that is resolved their coefficients in
-Legendre polynomials fall faster than any power, and the error, about the coefficient of degree 2 N,
-is far below those of degrees 3/4 N to N that the nodes can see. The root of the sum of squares of
-some of these, along each variable, is the check: no position of a steep limit makes all of them
-small. Densities where the part that is integrated was cut off are added to it.
+deviation to the correlation with those before. What they are for complex z_k is bounded, see
+`error_beforehand`, and with it the error of the rule: far below rounding where a standard deviation
+given the other variables is no small part of that given the earlier ones.
+
+Elsewhere their coefficients in Legendre polynomials, which fall faster than any power as soon as
+the nodes resolve the integrand, tell: the error, about the coefficient of degree 2 N, is far below
+those of degrees 3/4 N to N that the nodes can see. The root of the sum of squares of some of these,
+along each variable, is the check: no position of a steep limit makes all of them small. Densities
+where the part that is integrated was cut off are added to either.
 `quadrature.bivariate` and `trivariate` serve any correlation and any tail, and take ten times as
 long to compile.
 
@@ -31,7 +35,8 @@ NODES = {1: 1, 2: 80, 3: 44, 4: 36}  # a dimension, by the number of variables
 ALIKE = 1e-7  # relative size of the check, which bounds the error, up to which none is claimed
 BEYOND = 1e-2  # error from which nothing is known
 BACK = (1, 3, 7, 12)  # degrees in the check, by how far below the number of nodes
-WEIGHT = 6.0  # of their squares, for those that are left out
+WEIGHT = 30.0  # of their squares, for those that are left out
+BLIND = 1e3  # bound beforehand from which nodes may step over what is steep, and see nothing
 OUTSIDE = 1e5  # weight in the check of densities where the part that is integrated was cut
 ROUNDED = 1e-11  # relative rounding that is none
 DEPTH = 34.0  # by how many nats a density falls within that part
@@ -46,6 +51,8 @@ class Points(NamedTuple):
         weight, check: at the nodes, (N, ..., N), of the sum, and of one that adds what lies where
             the part that is integrated was cut off.
         below, above: ends of the last interval, likewise.
+        halves: half the length of the part of each variable but the last, (), (N,), ...
+        densities: weights of the nodes of those before, likewise.
     """
 
     z: list[jax.Array]
@@ -53,6 +60,8 @@ class Points(NamedTuple):
     check: jax.Array
     below: jax.Array
     above: jax.Array
+    halves: list[jax.Array]
+    densities: list[jax.Array]
 
     def tails(self) -> tuple[jax.Array, jax.Array]:
         """The masses of the last variable beyond the nearer and the farther end of its interval, on
@@ -69,12 +78,15 @@ def points_in(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array
     largest = float(jnp.finfo(low.dtype).max) ** 0.5  # inf times a derivative of 0 is NaN
     low, high = jnp.maximum(low, -largest), jnp.minimum(high, largest)
     z: list[jax.Array] = []
+    halves: list[jax.Array] = []
+    densities: list[jax.Array] = []
     weight = check = jnp.ones_like(low[0])
     for k in range(len(low) - 1):
         below, above = standard_limits(k, low, high, loc, factor, z)
         least, most = part_that_counts(below, above)
         left, right = jnp.minimum(jnp.maximum(below, least), above), jnp.minimum(above, most)
-        half = (0.5 * (right - left))[..., None]
+        halves, densities = [*halves, 0.5 * (right - left)], [*densities, weight]
+        half = halves[-1][..., None]
         at = (0.5 * (left + right))[..., None] + half * nodes
         density = jnp.exp(-0.5 * at**2 - LOG_SQRT_2PI)
         weight = weight[..., None] * density * (half * weights)
@@ -82,7 +94,8 @@ def points_in(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array
         check = check[..., None] * density * (half * weights + cut)
         z = [*(before[..., None] for before in z), at]
     limits = standard_limits(len(low) - 1, low, high, loc, factor, z)
-    return Points(z, weight, check, *(jnp.clip(end, -FARTHEST, FARTHEST) for end in limits))
+    below, above = (jnp.clip(end, -FARTHEST, FARTHEST) for end in limits)
+    return Points(z, weight, check, below, above, halves, densities)
 
 
 def log_mass(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> jax.Array:
@@ -132,9 +145,11 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
     # Not in one array: XLA would then compute the sums three times.
     check, tail, *coefficients = (x / total for x in others)
     squares = sum((x**2 for x in coefficients), jnp.zeros_like(total))
-    gap = jnp.abs(check - 1.0) + jnp.sqrt(squares)
+    known = error_beforehand(points, factor) / total
+    gap = jnp.abs(check - 1.0) + jnp.minimum(jnp.sqrt(squares), known)
     rounding = jnp.finfo(low.dtype).eps * tail
     error = jnp.where((gap <= ALIKE) & (rounding <= ROUNDED), 0.0, jnp.maximum(gap, rounding))
+    error = jnp.where(known <= BLIND, error, jnp.inf)
     log_prob, error = jnp.where(error <= BEYOND, jnp.stack([jnp.log(total), error]), jnp.nan)
     # E[z] and E[z z^T] - 1 beside each other.
     numbers = range(1, size + 1)
@@ -143,6 +158,33 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
     expected = expected.reshape(size, size + 1) - np.eye(size, size + 1, 1)
     slopes = jax.scipy.linalg.solve_triangular(factor, expected, trans=1, lower=True)
     return BoxIntegral(log_prob, error, slopes[:, 0], jnp.tril(slopes[:, 1:]))
+
+
+def error_beforehand(points: Points, factor: jax.Array) -> jax.Array:
+    r"""A bound of the error of the sum over the nodes, from the Gaussian alone.
+
+    For complex z_k = x + i y, and the variables after it in real limits, the densities of z_k and
+    of these are exp(a y^2 / 2) times those at x at most, where a - 1 is the square of the change of
+    the later means by z_k in units of their covariance, and a = L_kk^2 sum_j (L^-1)_jk^2. So the
+    integrand is at most M = exp(a (h t)^2 / 2) / sqrt(2 pi) in an ellipse of semi-axes h t and
+    h sqrt(1 + t^2) about the interval of half length h, and N nodes leave
+
+    .. math:: \frac{64}{15} \frac{h M \rho^{-2N}}{1 - \rho^{-2}}, \quad
+        \rho = t + \sqrt{1 + t^2},
+
+    which is least where t sqrt(1 + t^2) = 2 N / (a h^2).
+    """
+    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(factor)), lower=True)
+    growth = jnp.diagonal(factor) ** 2 * jnp.sum(inverse**2, axis=0)
+    total = jnp.zeros_like(factor[0, 0])
+    for k, (half, density) in enumerate(zip(points.halves, points.densities)):
+        count, half = points.z[k].shape[k], jnp.maximum(half, 1e-3)
+        scale = growth[k] * half**2
+        square = 0.5 * (jnp.sqrt(1.0 + (4.0 * count / scale) ** 2) - 1.0)
+        rho = jnp.sqrt(square) + jnp.sqrt(1.0 + square)
+        size = half * jnp.exp(0.5 * scale * square - 2.0 * count * jnp.log(rho) - LOG_SQRT_2PI)
+        total += jnp.sum(density * (64.0 / 15.0) * size / (1.0 - rho**-2.0))
+    return total
 
 
 def standard_limits(

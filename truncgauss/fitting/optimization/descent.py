@@ -70,6 +70,11 @@ def joined(current: Point, known: tuple[Path, ...]) -> Path | None:
     return None
 
 
+def reaches(loss: Any, current: Point) -> bool:
+    """Whether a loss is known well enough at a point, as quick quadratures may not know it."""
+    return bool(loss.reaches(current)) if hasattr(loss, "reaches") else True
+
+
 @dataclasses.dataclass(frozen=True)
 class Descent:
     """Newton steps down the loss of a model.
@@ -111,8 +116,7 @@ class Descent:
             visited += steps[bool(visited) :]
             x = visited[-1].x
             planned = sums_of(loss).any(jax.tree.leaves(getattr(loss, "method", None)))
-            reaches = getattr(loss, "reaches", None)
-            if not lost and reaches is not None and not reaches(visited[-1]):
+            if not lost and not reaches(loss, visited[-1]):
                 lost = True
                 continue
             again, rounds = moves and (narrowed or planned), rounds - 1
@@ -122,7 +126,11 @@ class Descent:
             visited[-1] = points.renewed(visited[-1], len(points.hessians))
         elif steps_of(loss, x) is not None and visited[-1].finite:
             order = 2 if self.learns(loss, x) else 4
-            visited[-1] = point(loss, visited[-1].x, order=order)
+            end = point(loss, visited[-1].x, order=order)
+            # A curvature that is not finite, next to the end of the domain, tells nothing.
+            visited[-1] = dataclasses.replace(
+                end, hessian=np.where(np.isfinite(end.hessian), end.hessian, 0.0)
+            )
         return Path(loss, visited, model.is_endless(x))
 
     def learns(self, loss: Any, x: np.ndarray) -> bool:
@@ -137,7 +145,7 @@ class Descent:
         a rough curvature if it is to be learnt from gradients."""
         if not self.learns(loss, x):
             return points(x)
-        if before:
+        if before and before[-1].finite:
             return dataclasses.replace(sloped(loss, x), hessian=before[-1].hessian)
         return point(loss, x, order=1)
 
@@ -164,7 +172,10 @@ class Descent:
             path += watched(steps, float(loss.size), self.progress)
             if stop(path[-1]) or (learns and path[-1].settled):
                 return path
-            path[-1] = points(path[-1].x)
+            renewed = points(path[-1].x)
+            if not renewed.finite:  # its curvature: the loss ends close by
+                return path if reaches(loss, renewed) else [*path[:-1], renewed]
+            path[-1] = renewed
         steps = newton_steps(
             points, path[-1], left, self.model.damping, stop=stop, admits=self.admits
         )
