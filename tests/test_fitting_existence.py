@@ -10,13 +10,7 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.fitting.centring import whitened
-from truncgauss.fitting.existence import (
-    UNDETERMINED,
-    absurd,
-    recession,
-    refuse,
-    rising_direction,
-)
+from truncgauss.fitting.existence import UNDETERMINED, absurd, recession, refuse, rising_direction
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.optimization.descent import Descent

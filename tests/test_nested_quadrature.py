@@ -201,7 +201,7 @@ def test_joined_patterns_are_those_apart(monkeypatch):
         each = tg.log_likelihood(rows, loc, root @ root.T).log_prob
         return rows.orders is not None, each, *jax.grad(total, (0, 1))(loc, root @ root.T)
 
-    for more in ({}, {"noise": noise, "region": region}):
+    for more in ({}, {"noise": noise}, {"region": region}, {"noise": noise, "region": region}):
         joined = terms(**more)
         monkeypatch.setattr("truncgauss.likelihood.patterns.MOST_JOINED", 0)
         apart = terms(**more)
