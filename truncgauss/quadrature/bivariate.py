@@ -24,7 +24,13 @@ import numpy as np
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
-from truncgauss.quadrature.double_double import difference_of_products, exact_sum, line, products
+from truncgauss.quadrature.double_double import (
+    difference_of_products,
+    exact_sum,
+    line,
+    pair,
+    products,
+)
 from truncgauss.special import (
     Interval,
     log_interval_mass,
@@ -65,7 +71,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Bi
     Both the rounding error of the slope and the residual variance are differences y - slope x.
     """
     slope = product / first
-    to = jnp.stack([product, second]), jnp.stack([first, product])
+    to = pair(product, second), pair(first, product)
     value, remainder = exact_sum([to[0], *products(-slope, to[1])])
     error, variance = value + remainder
     rest = error / first
@@ -140,15 +146,15 @@ def span(
     high: jax.Array,
 ) -> Span:
     """The part of the limits in which a log-concave density of the standardised X1 counts."""
-    outer = standardize(low, high, loc, scale)
-    support = log_concave.support(log_density, outer.low, outer.high)
-    limits = jnp.stack([outer.low, outer.high])
+    per_scale = 1.0 / scale
+    outer_low, outer_high = (low - loc) * per_scale, (high - loc) * per_scale
+    support = log_concave.support(log_density, outer_low, outer_high)
+    limits = jnp.stack([outer_low, outer_high])
     at_low, at_high = log_concave.touches(log_density, support.mode, limits)
     anchor = jnp.clip(loc + scale * support.mode, low, high)
-    ends = standardize(low, high, anchor)
-    centre = (anchor - loc) / scale
-    left = jnp.where(at_low, ends.low, scale * (support.left - centre))
-    right = jnp.where(at_high, ends.high, scale * (support.right - centre))
+    centre = (anchor - loc) * per_scale
+    left = jnp.where(at_low, low - anchor, scale * (support.left - centre))
+    right = jnp.where(at_high, high - anchor, scale * (support.right - centre))
     return Span(anchor, centre, left, right, at_low, at_high)
 
 
@@ -160,30 +166,37 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     the support, where X2 is at a limit, over residual_scale / |slope|.
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    rate = form.slope * form.scale / form.residual_scale
+    # No derivative is taken: products with reciprocals are quicker to compile than quotients.
+    per_residual = 1.0 / form.residual_scale
+    rate = form.slope * form.scale * per_residual
     # Beyond 1e9 it is the root of 1 + rate^2 to the last digit, and the square may overflow.
     size = jnp.abs(rate)
     norm = jnp.maximum(size, jnp.sqrt(1.0 + jnp.square(jnp.minimum(size, 1e9))))
-    anchor, left, right, at_low, at_high = strip_span(loc, form, low, high, rate, norm)
+    per_norm = 1.0 / norm
+    anchor, left, right, at_low, at_high = strip_span(
+        loc, form.scale, per_residual, low, high, rate, per_norm
+    )
     width = right - left
     edge = jnp.minimum(log_concave.END_DEPTH * form.scale / size, 0.5 * width)
-    long, short = log_concave.REACH * form.scale, log_concave.REACH * form.scale / norm
-    cost, middle = edge / short, (width - 2.0 * edge) / long
+    per_long = 1.0 / (log_concave.REACH * form.scale)
+    cost, middle = edge * norm * per_long, (width - 2.0 * edge) * per_long
     count, parts = log_concave.shared_out(2.0 * cost + middle, MAX_PANELS)
     within = jnp.clip(parts - cost, 0.0, middle)
     offsets = jnp.minimum(parts, cost) + jnp.maximum(parts - cost - middle, 0.0)
     used = np.arange(MAX_PANELS + 1, dtype=count.dtype) < count
-    breakpoints = jnp.where(used, left + (within * long + offsets * short), right)
+    steps = (within + offsets * per_norm) * (log_concave.REACH * form.scale)
+    breakpoints = jnp.where(used, left + steps, right)
     return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count.astype(int))
 
 
 def strip_span(
     loc: jax.Array,
-    form: BivariateRegression,
+    scale: jax.Array,
+    per_residual: jax.Array,
     low: jax.Array,
     high: jax.Array,
     rate: jax.Array,
-    norm: jax.Array,
+    per_norm: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     r"""The part of the limits on X1 in which the density at the most likely X2 counts.
 
@@ -192,41 +205,45 @@ def strip_span(
     more by 2 DROP than at the mode is the root of a quadratic equation.
 
     Args:
-        loc, form, low, high: as of `log_probability`.
-        rate, norm: r, and the root of 1 + r^2.
+        loc, low, high: as of `log_probability`.
+        scale, per_residual: the standard deviation of X1, and 1 over that of X2 given X1.
+        rate, per_norm: r, and 1 over the root of 1 + r^2.
 
     Returns:
         Anchor, ends as offsets from it, and whether these are the limits: see `Span`.
     """
-    outer = standardize(low[0], high[0], loc[0], form.scale)
-    inner = standardize(low[1], high[1], loc[1], form.residual_scale)
+    per_scale = 1.0 / scale
+    outer_low, outer_high = (low[0] - loc[0]) * per_scale, (high[0] - loc[0]) * per_scale
+    inner_low, inner_high = (low[1] - loc[1]) * per_residual, (high[1] - loc[1]) * per_residual
 
     def nearest(z: jax.Array) -> jax.Array:
-        return jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
+        return jnp.clip(0.0, inner_low - rate * z, inner_high - rate * z)
 
-    mode = jnp.clip(rate / norm * (nearest(jnp.zeros_like(rate)) / norm), outer.low, outer.high)
+    share = rate * per_norm
+    mode = jnp.clip(share * (nearest(jnp.zeros_like(rate)) * per_norm), outer_low, outer_high)
     y = nearest(mode)
     # To the left and to the right of the mode, as distances t from it.
     right = np.asarray([False, True])
     sign = jnp.where(right, 1.0, -1.0).astype(rate.dtype)
     reach = _larger_root(sign * mode, 2.0 * log_concave.DROP + y * y)
-    below, above = inner.low - rate * mode, rate * mode - inner.high
+    below, above = inner_low - rate * mode, rate * mode - inner_high
     by_low, by_high = below - sign * rate * reach > 0, above + sign * rate * reach > 0
-    excess, change = jnp.where(by_low, below, above), jnp.where(by_low, -rate, rate) * sign
-    slope = sign * mode / norm / norm + change / norm * (excess / norm)
-    fall = 2.0 * log_concave.DROP / norm / norm + (y - excess) / norm * ((y + excess) / norm)
+    excess, change = jnp.where(by_low, below, above), jnp.where(by_low, -share, share) * sign
+    slope = sign * mode * per_norm * per_norm + change * (excess * per_norm)
+    fall = 2.0 * log_concave.DROP * per_norm * per_norm
+    fall += (y - excess) * per_norm * ((y + excess) * per_norm)
     reach = jnp.where(by_low | by_high, jnp.minimum(_larger_root(slope, fall), reach), reach)
     # By the value at a limit, not by its distance: the density may fall within a fraction of that.
-    limits = jnp.where(right, outer.high, outer.low)
+    limits = jnp.where(right, outer_high, outer_low)
     finite = jnp.isfinite(limits)
     limits = jnp.where(finite, limits, mode)
     y_there = nearest(limits)
     drop = (limits - mode) * (limits + mode) + (y_there - y) * (y_there + y)
     at_limit = finite & (drop <= 2.0 * (log_concave.DROP + log_concave.SLACK))
-    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
-    ends = standardize(low[0], high[0], anchor)
-    offsets = jnp.where(right, ends.high, ends.low)
-    offsets = jnp.where(at_limit, offsets, jnp.clip(form.scale * sign * reach, ends.low, ends.high))
+    anchor = jnp.clip(loc[0] + scale * mode, low[0], high[0])
+    ends_low, ends_high = low[0] - anchor, high[0] - anchor
+    offsets = jnp.where(right, ends_high, ends_low)
+    offsets = jnp.where(at_limit, offsets, jnp.clip(scale * sign * reach, ends_low, ends_high))
     return anchor, offsets[0], offsets[1], at_limit[0], at_limit[1]
 
 
@@ -269,8 +286,8 @@ def alone(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.A
     flat = scale == 0
     outside = flat & ~((low[1] <= loc[1]) & (loc[1] <= high[1]))
     scale = jnp.where(flat, 1.0, scale)
-    first = standardize(low[0], high[0], loc[0], form.scale)
-    second = standardize(low[1], high[1], loc[1], scale)
+    scales = jnp.where(np.arange(2) == 0, form.scale, scale)
+    first, second = (Interval(*ends) for ends in zip(*standardize(low, high, loc, scales)))
     falls = singular & (form.slope < 0)
     second_low = jnp.where(falls, -second.high, second.low)
     second_high = jnp.where(falls, -second.low, second.high)
@@ -354,8 +371,7 @@ def panel_nodes(
     with_ends: bool = False,
 ) -> PanelNodes:
     """The nodes of a panel, and with weight 0 its two ends; for residual_scale > 0."""
-    ends = standardize(low[0], high[0], anchor)
-    breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
+    breakpoints = log_concave.between(breakpoints, low[0] - anchor, high[0] - anchor)
     offsets, weights = log_concave.rule(breakpoints, with_ends=with_ends)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     at_anchor = standardize(low[1], high[1], mean, form.residual_scale)
@@ -448,29 +464,10 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     nodes = integrand_nodes(inputs, panel, with_ends=True)
     slopes, (fall, at_anchor) = log_mass_and_slopes(*nodes.inner), falls(nodes)
     log_values = slopes.relative_log + (nodes.log_prior - fall)
-    top = jax.lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, log_values, -jnp.inf)))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    values = jnp.exp(log_values - top)
-    # A node without weight may have a slope of NaN. The last two, without, are the panel's ends.
-    counted, z = nodes.weights * values, nodes.z
-    rows = [slopes.mean, slopes.mean * z, slopes.spread, slopes.at_low, slopes.at_high, z]
-    terms = [jnp.where(counted > 0, counted * row, 0.0) for row in [*rows, z * z - 1.0]]
-    at_limit = panel[1][0] == -jnp.inf, panel[1][1] == jnp.inf
-    last = np.arange(len(counted))[None] - len(counted) == np.asarray([[-2], [-1]])
-    terms += [jnp.where(last[j] & at_limit[j], values, 0.0) for j in range(2)]
-    total, *means = sums([counted, *terms])
-    return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means) / total
-
-
-@jax.custom_jvp
-def sums(rows: list[jax.Array]) -> list[jax.Array]:
-    """The sum of each row (n,), all in one loop: what the rows share is compiled once."""
-    zero = np.zeros((), rows[0].dtype)
-    add = lambda xs, ys: [x + y for x, y in zip(xs, ys)]
-    return jax.lax.reduce(rows, [zero] * len(rows), add, (0,))
-
-
-sums.defjvp(lambda primals, tangents: (sums(*primals), sums(*tangents)))
+    mean, z = slopes.mean, nodes.z
+    rows = [mean, mean * z, slopes.spread, slopes.at_low, slopes.at_high, z, z * z - 1.0]
+    total, means = log_concave.log_weighted_means(log_values, nodes.weights, rows, panel[1])
+    return nodes.constant - at_anchor + total, means
 
 
 def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:
@@ -537,10 +534,21 @@ def log_integral(
 ) -> jax.Array:
     """The log of the integral over X1, for residual_scale > 0."""
     inputs = loc, form, low, high
-    laid = plan(*inputs)
-    panels = laid.breakpoints, laid.num_panels
-    total = log_concave.log_total(log_panel, inputs, (laid.anchor, None), *panels, GRADIENT)
+    anchor, breakpoints, num_panels = plan(*inputs)
+    panels = (anchor, None), breakpoints, num_panels
+    total = log_concave.log_total(log_panel, inputs, *panels, GRADIENT)
     return total - LOG_SQRT_2PI
+
+
+def log_integral_and_gradient(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """`log_integral`, and its derivatives by all its arguments as a vector."""
+    inputs = loc, form, low, high
+    anchor, breakpoints, num_panels = plan(*inputs)
+    panels = (anchor, None), breakpoints, num_panels
+    total, slopes = log_concave.log_total_and_gradient(inputs, *panels, GRADIENT)
+    return total - LOG_SQRT_2PI, slopes
 
 
 def moments_panel(

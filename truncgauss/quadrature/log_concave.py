@@ -159,7 +159,8 @@ def mesh(
     within = (zones.start[None] <= middle) & (middle <= zones.stop[None])
     finest = jnp.max(jnp.where(within, 1.0 / zones.length[None], 0.0), axis=-1)
     costs = jnp.where(spans > 0, spans * jnp.hypot(1.0 / length, finest), 0.0) / REACH
-    ends = jnp.cumsum(costs)
+    # A cumulative sum is six kernels to XLA.
+    ends = jnp.sum(jnp.where(np.tri(len(spans), dtype=bool), costs[None], 0.0), axis=1)
     count, parts = shared_out(ends[-1], most)
     covered = jnp.clip(parts[:, None] - (ends - costs)[None], 0.0, costs[None])
     steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))[None]
@@ -257,6 +258,46 @@ def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:
     return size + jnp.log(jnp.sum(weights * jnp.exp(log_values - size)))
 
 
+@jax.custom_jvp
+def sums(rows: list[jax.Array]) -> list[jax.Array]:
+    """The sum of each row (n,), all in one loop: what the rows share is compiled once."""
+    zero = np.zeros((), rows[0].dtype)
+    add = lambda xs, ys: [x + y for x, y in zip(xs, ys)]
+    return jax.lax.reduce(rows, [zero] * len(rows), add, (0,))
+
+
+sums.defjvp(lambda primals, tangents: (sums(*primals), sums(*tangents)))
+
+
+def log_weighted_means(
+    log_values: jax.Array, weights: jax.Array, rows: list[jax.Array], ends: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The log of an integral over a panel, and means of some functions weighted by the integrand.
+
+    Args:
+        log_values: logs of the integrand at the nodes, the last two of which are the panel's ends
+            and have weight 0, shape (n,).
+        weights: of the quadrature, shape (n,).
+        rows: the functions at the nodes, m of them.
+        ends: of the panel, shape (2,), infinite where they are limits.
+
+    Returns:
+        The log, and the means, shape (m + 2,): the last two are the integrand at the panel's ends
+        over the integral, where these are limits, else 0.
+    """
+    top = jax.lax.stop_gradient(jnp.max(jnp.where(weights > 0, log_values, -jnp.inf)))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    values = jnp.exp(log_values - top)
+    # A node without weight may have a slope of NaN.
+    counted = weights * values
+    terms = [jnp.where(counted > 0, counted * row, 0.0) for row in rows]
+    at_limit = ends[0] == -jnp.inf, ends[1] == jnp.inf
+    last = np.arange(len(counted))[None] - len(counted) == np.asarray([[-2], [-1]])
+    terms += [jnp.where(last[j] & at_limit[j], values, 0.0) for j in range(2)]
+    total, *means = sums([counted, *terms])
+    return top + jnp.log(total), jnp.stack(means) / total
+
+
 # --- A loop over panels ---------------------------------------------------------------------------
 
 Panel = Callable[[Any, Any], Any]
@@ -278,35 +319,31 @@ class GradientRule(NamedTuple):
     gradient: Callable[[Any, Any, jax.Array], Any]
 
 
-def _derived(panel: Panel, inputs: Any) -> GradientRule:
-    """The rule of a panel that JAX differentiates: the means are those of its derivatives."""
-    flat, unravel = ravel_pytree(inputs)
-
-    def slopes(inputs: Any, panels: Any) -> tuple[jax.Array, jax.Array]:
-        value, gradient = jax.value_and_grad(panel)(inputs, panels)
-        return value, ravel_pytree(gradient)[0]
-
-    return GradientRule(len(flat), slopes, lambda inputs, plan, means: unravel(means))
-
-
 def log_total(
     panel: Panel,
     inputs: Any,
     plan: Any,
     breakpoints: jax.Array,
     num_panels: jax.Array,
-    rule: GradientRule | None = None,
+    rule: GradientRule,
 ) -> jax.Array:
     """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 
     The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
     is not in use. A loop of unknown length has no reverse-mode derivative, so the derivative is
     computed along with the value: d log(sum) = sum_k weight_k d panel_k; likewise the second one.
-    `plan` and breakpoints carry no derivative. Without a rule JAX derives each panel.
+    `plan` and breakpoints carry no derivative.
     """
     plan = jax.lax.stop_gradient(plan)
-    rule = rule or _derived(panel, inputs)
     return _total(panel, rule, inputs, (plan, breakpoints), num_panels)
+
+
+def log_total_and_gradient(
+    inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array, rule: GradientRule
+) -> tuple[jax.Array, jax.Array]:
+    """`log_total`, and its derivatives by the inputs as a vector."""
+    plan = jax.lax.stop_gradient(plan)
+    return _value_and_gradient(rule, inputs, (plan, breakpoints), num_panels)
 
 
 def _over_panels(

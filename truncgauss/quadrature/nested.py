@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.quadrature.bivariate import sums
+from truncgauss.quadrature.log_concave import sums
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 

@@ -21,7 +21,6 @@ from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.quadrature.refused_rows import where_needed
-from truncgauss.special import Interval, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 MAX_PANELS = 40
@@ -63,31 +62,34 @@ def best_order(matrix: jax.Array) -> tuple[jax.Array, Conditional]:
 
 
 def most_likely(
-    correlation: jax.Array, free: jax.Array, low: jax.Array, high: jax.Array
+    correlation: jax.Array, per_free: jax.Array, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     """Minus half the smallest squared distance of a box from 0, given standardised limits (2,).
 
-    `free` is 1 - correlation^2, positive.
+    `per_free` is 1 / (1 - correlation^2). By comparisons, since the derivatives of minima and
+    maxima are divisions, which take longer to compile.
     """
-    nearest = jnp.clip(0.0, low, high)
+    nearest = jnp.where(low > 0, low, jnp.where(high < 0, high, 0.0))
     pull = correlation * nearest
-    other = jnp.clip(pull, low[::-1], high[::-1]) - pull
-    return -0.5 * jnp.min(nearest * nearest + other * other / free)
+    below, above = low[::-1] - pull, high[::-1] - pull
+    other = jnp.where(below > 0, below, jnp.where(above < 0, above, 0.0))
+    first, second = nearest * nearest + other * other * per_free
+    return -0.5 * jnp.where(first < second, first, second)
 
 
 def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.PanelPlan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    scales = jnp.sqrt(form.variances)
-    inner = standardize(low[1:], high[1:], loc[1:], scales)
-    rates = form.slopes * form.scale / scales
+    per_scale = 1.0 / jnp.sqrt(form.variances)
+    inner_low, inner_high = (low[1:] - loc[1:]) * per_scale, (high[1:] - loc[1:]) * per_scale
+    rates = form.slopes * form.scale * per_scale
     correlation = form.correlation
     free = (1.0 - correlation) * (1.0 + correlation)
-    positive = jnp.maximum(free, jnp.finfo(free.dtype).tiny)
+    per_free = 1.0 / jnp.maximum(free, jnp.finfo(free.dtype).tiny)
 
     def log_density(z: jax.Array) -> jax.Array:
         shift = rates * z
-        height = most_likely(correlation, positive, inner.low - shift, inner.high - shift)
+        height = most_likely(correlation, per_free, inner_low - shift, inner_high - shift)
         return height - 0.5 * z * z
 
     anchor, centre, left, right, at_low, at_high = bivariate.span(
@@ -97,7 +99,7 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
     ends_of_support = log_concave.end_zones(left, right, form.scale / steepest)
-    positions, width = crossings(correlation, rates, inner)
+    positions, width = crossings(correlation, rates, inner_low, inner_high)
     positions = form.scale * (positions - centre)
     half = (8.0 + log_concave.REACH) * form.scale * width
     lengths = jnp.broadcast_to(form.scale * width, positions.shape)
@@ -110,7 +112,7 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
 
 
 def crossings(
-    correlation: jax.Array, rates: jax.Array, inner: Interval
+    correlation: jax.Array, rates: jax.Array, low: jax.Array, high: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
@@ -119,9 +121,9 @@ def crossings(
     """
     falling = correlation < 0
     rate = jnp.where(falling, -rates[1], rates[1]) - rates[0]
-    limits3 = jnp.stack([inner.low[1], inner.high[1]])
+    limits3 = jnp.stack([low[1], high[1]])
     limits3 = jnp.where(falling, -limits3, limits3)
-    limits2 = jnp.stack([inner.low[0], inner.high[0]])
+    limits2 = jnp.stack([low[0], high[0]])
     free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
     return ((limits3[:, None] - limits2[None, :]) / rate).ravel(), free / jnp.abs(rate)
 
@@ -147,30 +149,45 @@ def reduced(
 
 
 class ConditionalNodes(NamedTuple):
-    """X1 at quadrature nodes, and the conditional means of (X2, X3) there, shape (n, 2)."""
+    """X1 at quadrature nodes, and the conditional means of (X2, X3) there.
+
+    Attributes:
+        offsets: the nodes less the anchor, shape (n,).
+        z: the standardised nodes, shape (n,).
+        means: shape (n, 2).
+        log_prior: log density of X1 at the nodes, times sqrt(2 pi).
+        weights: of the quadrature, shape (n,).
+    """
 
     offsets: jax.Array
+    z: jax.Array
     means: jax.Array
     log_prior: jax.Array
     weights: jax.Array
 
 
 def integrand_nodes(
-    problem: Reduced, anchor: jax.Array, breakpoints: jax.Array
+    problem: Reduced, anchor: jax.Array, breakpoints: jax.Array, with_ends: bool = False
 ) -> ConditionalNodes:
-    """The log density of X1 at the nodes of some panels, and the means of the others given it."""
+    """The log density of X1 at the nodes of some panels, and the means of the others given it.
+
+    With weight 0 at the two ends, if these are asked for.
+    """
     loc, form, _, low, high = problem
-    ends = standardize(low[0], high[0], anchor)
-    breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
-    offsets, weights = log_concave.rule(breakpoints)
+    breakpoints = log_concave.between(breakpoints, low[0] - anchor, high[0] - anchor)
+    offsets, weights = log_concave.rule(breakpoints, with_ends=with_ends)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
     means = means[None] + (mean_rests[None] + form.slopes[None] * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return ConditionalNodes(offsets, means, constant - (base + 0.5 * steps) * steps, weights)
+    log_prior = constant - (base + 0.5 * steps) * steps
+    return ConditionalNodes(offsets, base + steps, means, log_prior, weights)
 
 
-def log_panel(problem: Reduced, panel: tuple[jax.Array, jax.Array]) -> jax.Array:
+Panel = tuple[jax.Array, jax.Array]  # anchor, and two ends as offsets from it
+
+
+def log_panel(problem: Reduced, panel: Panel) -> jax.Array:
     """The log of the integral over one panel."""
     nodes = integrand_nodes(problem, *panel)
 
@@ -181,6 +198,43 @@ def log_panel(problem: Reduced, panel: tuple[jax.Array, jax.Array]) -> jax.Array
     return log_concave.log_weighted_sum(log_values, nodes.weights)
 
 
+def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
+    """The log of the integral over a panel, and means over its nodes, weighted by the integrand.
+
+    They are of the derivatives of the bivariate log mass, shape (10,); of those by the two
+    conditional means, times the standardised node z, shape (2,); of z and of z^2 - 1; and the
+    integrand at the limits of X1 over the integral, 0 at others.
+    """
+    nodes = integrand_nodes(problem, *panel, with_ends=True)
+
+    def log_mass(means: jax.Array) -> tuple[jax.Array, jax.Array]:
+        others = problem.rest, problem.low[1:], problem.high[1:]
+        return bivariate.log_integral_and_gradient(means, *others)
+
+    values, by = jax.vmap(log_mass)(nodes.means)
+    z = nodes.z[:, None]
+    rows = jnp.concatenate([by, by[:, :2] * z, z, z * z - 1.0], axis=1)
+    log_values = values + nodes.log_prior
+    return log_concave.log_weighted_means(log_values, nodes.weights, list(rows.T), panel[1])
+
+
+def gradient(problem: Reduced, plan: jax.Array, means: jax.Array) -> Reduced:
+    """The derivatives of the log of the integral."""
+    form = problem.form
+    by_loc, by_rest, by_low, by_high, along, by_first = jnp.split(means, [2, 6, 8, 10, 12])
+    nothing = jnp.zeros_like(form.slopes)
+    return Reduced(
+        jnp.append(by_first[0] / form.scale - jnp.sum(form.slopes * by_loc), by_loc),
+        Conditional(by_first[1] / form.scale, form.scale * along, nothing, nothing, nothing[0]),
+        bivariate.BivariateRegression(*by_rest),
+        jnp.append(-by_first[2], by_low),
+        jnp.append(by_first[3], by_high),
+    )
+
+
+GRADIENT = log_concave.GradientRule(16, scores, gradient)
+
+
 @jax.jit  # traced once for all its uses
 def log_probability(
     loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
@@ -188,7 +242,7 @@ def log_probability(
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     _, problem = reduced(loc, matrix, low, high)
     laid = plan(problem.loc, problem.form, problem.low, problem.high)
-    return log_concave.log_total(log_panel, problem, *laid) - LOG_SQRT_2PI
+    return log_concave.log_total(log_panel, problem, *laid, GRADIENT) - LOG_SQRT_2PI
 
 
 def log_probability_of_many(

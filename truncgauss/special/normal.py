@@ -79,7 +79,8 @@ def standardize(
     """
     low, high, loc, scale = as_floats(low, high, loc, scale)
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    nan_propagator = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
+    proper = (scale > 0) & jnp.isfinite(loc)
+    nan_propagator = jax.lax.stop_gradient(jnp.where(proper, 0.0, jnp.nan))
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
     # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
