@@ -33,7 +33,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product
+from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product, times_vector
 from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.normal import fixed_interval, quick_moments
 
@@ -180,8 +180,8 @@ def posterior(sites: Sites, correlation: Array) -> SitePosterior:
     right = jnp.concatenate([identity, rows, (root * center)[:, None]], axis=1)
     solved = solve_triangular(tril, right, lower=True)
     tril_inverse, half = solved[:, : len(root)], solved[:, len(root) : -1]
-    force = root * (tril_inverse.T @ solved[:, -1])
-    mean, left = correlation @ force, jnp.sum(tril_inverse**2, 0)
+    force = root * times_vector(tril_inverse.T, solved[:, -1])
+    mean, left = times_vector(correlation, force), jnp.sum(tril_inverse**2, 0)
     strong = left < 0.5
     variance = jnp.where(
         strong,

@@ -22,7 +22,7 @@ from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import diagonal_of
+from truncgauss.gaussian.linalg import diagonal_of, times_vector
 from truncgauss.special import Interval
 from truncgauss.special.normal import fixed_interval, quick_moments
 
@@ -77,16 +77,16 @@ class DenseTriangle(NamedTuple):
     gram: Array
 
     def times(self, x: Array) -> Array:
-        return self.unit @ x
+        return times_vector(self.unit, x)
 
     def transposed_times(self, x: Array) -> Array:
-        return self.unit.T @ x
+        return times_vector(self.unit.T, x)
 
     def strict_times(self, x: Array) -> Array:
-        return jnp.tril(self.unit, -1) @ x
+        return times_vector(jnp.tril(self.unit, -1), x)
 
     def strict_transposed_times(self, x: Array) -> Array:
-        return jnp.tril(self.unit, -1).T @ x
+        return times_vector(jnp.tril(self.unit, -1).T, x)
 
     def solve(self, root: Array, right: Array) -> Array:
         matrix = jnp.eye(len(root), dtype=root.dtype) + root[:, None] * self.gram * root[None, :]

@@ -26,7 +26,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import diagonal_of
+from truncgauss.gaussian.linalg import diagonal_of, times_vector
 from truncgauss.separation import expectation_propagation, kernel
 from truncgauss.separation.arrangement import input_rounding
 from truncgauss.special.normal import fixed_interval, quick_moments
@@ -210,7 +210,7 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     m = len(precision)
     identity = jnp.eye(m, dtype=factor.dtype)
     diagonal = diagonal_of(factor)
-    pull = factor.T @ (precision * distance)
+    pull = times_vector(factor.T, precision * distance)
     flipped = (identity + factor.T @ (precision[:, None] * factor))[::-1, ::-1]
     reverse = jnp.linalg.cholesky(flipped).T[::-1, ::-1]
     pivots = diagonal_of(reverse)
@@ -222,7 +222,7 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     offset = pivots * drawn - site * distance
     # The least sum of squares, at the mean of z given all sites, without a difference of two terms.
     mean = solve_triangular(reverse, drawn, lower=True)
-    least = jnp.sum(mean**2) + jnp.sum(precision * (distance - factor @ mean) ** 2)
+    least = jnp.sum(mean**2) + jnp.sum(precision * (distance - times_vector(factor, mean)) ** 2)
     log_start = -jnp.sum(jnp.log(pivots)) - 0.5 * least
     right = jnp.concatenate([jnp.diag(1.0 / jnp.sqrt(left)), (offset / left)[:, None]], axis=1)
     both = factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
