@@ -1,12 +1,14 @@
 """Masses of boxes for the rows of fits: against exact methods, and where they do not reach."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability.nested import NestedQuadrature, in_box
+from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.quadrature import nested
 
 jax.config.update("jax_enable_x64", True)
@@ -64,7 +66,7 @@ def test_errors_known_beforehand_bound_those_of_few_nodes(d, counts, monkeypatch
         larger, smaller = points.tails()
         mass = jnp.sum(points.weight * (larger - smaller))
         cut = jnp.abs(jnp.sum(points.check * (larger - smaller)) / mass - 1.0)
-        return mass, nested.error_beforehand(points, box[-1]), cut
+        return mass, nested.error_beforehand(points, box[-1], nested.NODES[d]), cut
 
     fine, _, cut = jax.lax.map(lambda box: both(*box), boxes)
     kept = np.asarray(cut < 1e-12)
@@ -75,6 +77,27 @@ def test_errors_known_beforehand_bound_those_of_few_nodes(d, counts, monkeypatch
         assert np.all(np.abs(mass - fine)[kept] <= bound[kept] + 1e-13)
         sharp += np.sum(bound[kept] < 1e-3)
     assert kept.mean() > 0.4 and sharp > 10
+
+
+def test_fewer_nodes_are_used_where_they_are_enough():
+    """Batches of moderate boxes, with fewer nodes, and of any boxes, with all."""
+    rng = np.random.default_rng(3)
+    below = rng.normal(size=(40, 3))
+    low, high = np.where(below > 0, -np.inf, below), np.where(below > 0, below, np.inf)
+    factor = np.linalg.cholesky([[1.0, 0.5, 0.3], [0.5, 1.0, 0.4], [0.3, 0.4, 1.0]])
+    loc, factors = np.zeros((40, 3)), np.broadcast_to(factor, (40, 3, 3))
+    every = jax.jit(jax.vmap(nested.log_box))
+    few = jax.jit(jax.vmap(functools.partial(nested.log_box, count=nested.FEWER[3])))
+    found = jax.jit(nested.log_boxes)(low, high, loc, factors)
+    for part, one, all_of_them in zip(
+        found, few(low, high, loc, factors), every(low, high, loc, factors)
+    ):
+        np.testing.assert_array_equal(part, one)
+        np.testing.assert_allclose(part, all_of_them, rtol=0, atol=1e-11)
+    low, high, factors = random_boxes(3, 40, 5)
+    found = jax.jit(nested.log_boxes)(low, high, loc, factors)
+    for part, one in zip(found, every(low, high, loc, factors)):
+        np.testing.assert_array_equal(part, one)
 
 
 def test_steep_limits_at_any_place_are_seen():
@@ -130,7 +153,7 @@ def test_what_is_steeper_than_nodes_are_dense_is_not_claimed():
     last = [-0.780009004, -0.625731304, 0.0068]
     factor = jnp.array([[1.0, 0.0, 0.0], [0.476182279, 0.879346597, 0.0], last])
     low = jnp.array([-1.73341483, 0.32876002, -2.96504008])
-    assert np.isnan(in_box(low, jnp.full(3, jnp.inf), jnp.zeros(3), factor).log_prob)
+    assert np.isnan(nested.log_box(low, jnp.full(3, jnp.inf), jnp.zeros(3), factor).log_prob)
 
 
 def test_derivatives_of_the_method():
@@ -163,8 +186,8 @@ def test_derivatives_of_the_method():
 )
 def test_what_is_not_resolved_is_not_claimed(low, high, rho):
     factor = jnp.linalg.cholesky(jnp.array([[1.0, rho], [rho, 1.0]]))
-    found = in_box(jnp.array(low), jnp.array(high), jnp.zeros(2), factor)
-    assert not found.stderr == 0.0
+    found = nested.log_box(jnp.array(low), jnp.array(high), jnp.zeros(2), factor)
+    assert not found.error == 0.0
 
 
 def test_fits_go_on_with_exact_integrals_where_nodes_do_not_reach():

@@ -24,11 +24,12 @@ from truncgauss.gaussian.regions import (
     Section,
 )
 from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.probability import nested
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
-from truncgauss.probability.nested import NestedQuadrature, in_box
+from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
 from truncgauss.quadrature.nested import NODES
@@ -162,7 +163,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
         return with_derivative(log_probability, loc, row_covariance, region, chosen, key)
 
     rows, most = (loc, region, keys, covariances, methods), chunk_of(region)
-    result = parallel.over_rows(lambda rows: in_chunks(one, rows, most), (rows,), (0,))
+    result = parallel.over_rows(lambda rows: in_chunks(jax.vmap(one), rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
 
@@ -189,7 +190,7 @@ def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array)
     """The log masses of boxes (u, l) and their errors, by nested quadrature."""
     d = low.shape[-1]
     most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
-    return in_chunks(lambda row: in_box(*row), (low, high, loc, factor), most)
+    return in_chunks(lambda rows: nested.in_boxes(*rows), (low, high, loc, factor), most)
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:
@@ -230,14 +231,14 @@ def chunk_of(region: Region) -> int:
     return CHUNK.get(region.dimension, CHUNK_OF_MANY) if isinstance(region, Box) else CHUNK_OF_MANY
 
 
-def in_chunks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
-    """`function` of every row, at most `size` of them at a time, in the memory of so many.
+def in_chunks(batched: Callable[[Any], Any], rows: Any, size: int) -> Any:
+    """A function of rows, of at most `size` of them at a time, in the memory of so many.
 
-    The last rows are repeated rather than compile for fewer.
+    The first row is repeated at the end rather than compile for fewer.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
-    batched = jax.vmap(function)
-    size = min(size, at_once(function, (rows,), (0,)))
+    one = lambda row: batched(jax.tree.map(lambda leaf: leaf[None], row))
+    size = min(size, at_once(one, (rows,), (0,)))
     if count <= size:
         return batched(rows)
     num_chunks = -(-count // size)

@@ -12,7 +12,7 @@ from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Region, as_linear
 from truncgauss.probability.method import Method
-from truncgauss.quadrature.nested import log_box, log_mass
+from truncgauss.quadrature.nested import log_boxes, log_mass
 
 
 @frozen_pytree
@@ -28,30 +28,31 @@ class NestedQuadrature(Method):
         self, loc: jax.Array, covariance: Covariance, region: Region, key: jax.Array
     ) -> Estimate:
         box, factor = as_linear(region), jnp.linalg.cholesky(covariance.covariance_matrix)
-        return in_box(box.low, box.high, loc, factor)
+        one = (x[None] for x in (box.low, box.high, loc, factor))
+        return jax.tree.map(lambda x: x[0], in_boxes(*one))
 
 
 @jax.custom_jvp
-def in_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
-    """log P(low < x < high) of x with this mean, all (l,), and Cholesky factor (l, l)."""
-    integral = log_box(low, high, loc, factor)
-    return Estimate(integral.log_prob, integral.error)
+def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
+    """log P(low < x < high) of each x with this mean, all (u, l), and Cholesky factor (u, l, l)."""
+    integrals = log_boxes(low, high, loc, factor)
+    return Estimate(integrals.log_prob, integrals.error)
 
 
 @in_full_precision
-def _in_box_jvp(box: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
-    integral = log_box(*box)
-    slopes: tuple[Any, ...] = (None, None, integral.by_loc, integral.by_factor)
+def _in_boxes_jvp(boxes: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
+    integrals = log_boxes(*boxes)
+    slopes: tuple[Any, ...] = (None, None, integrals.by_loc, integrals.by_factor)
     if not all(isinstance(change, SymbolicZero) for change in changes[:2]):
-        slopes = jax.grad(log_mass, argnums=(0, 1, 2, 3))(*box)
+        slopes = jax.vmap(jax.grad(log_mass, argnums=(0, 1, 2, 3)))(*boxes)
     moved = [
-        jnp.sum(slope * change)
+        jnp.sum(slope * change, axis=tuple(range(1, slope.ndim)))
         for slope, change in zip(slopes, changes)
         if not isinstance(change, SymbolicZero)
     ]
-    estimate = Estimate(integral.log_prob, integral.error)
+    estimate = Estimate(integrals.log_prob, integrals.error)
     change = sum(moved, jnp.zeros_like(estimate.log_prob))
     return estimate, Estimate(change, jnp.zeros_like(estimate.stderr))
 
 
-in_box.defjvp(_in_box_jvp, symbolic_zeros=True)
+in_boxes.defjvp(_in_boxes_jvp, symbolic_zeros=True)
