@@ -156,8 +156,7 @@ def sites_of(
     cut = quick_moments(interval(low, high, center, spread))
     mean, variance = cut.mean, cut.variance
     lost = 1.0 - variance
-    # Below this the effect of the constraint is only rounding: as without limits.
-    active = lost > float(jnp.finfo(lost.dtype).eps) ** 0.75
+    active = is_curved(lost)
     lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
     precision = lost / variance * jnp.exp(-cavity.log_variance)
     center = jnp.exp(0.5 * cavity.log_variance) * mean / lost
@@ -167,6 +166,12 @@ def sites_of(
         jnp.where(active, precision, nan_propagator),
         cavity.mean + jnp.where(active, center, nan_propagator),
     )
+
+
+def is_curved(lost: Array) -> Array:
+    """Whether a share of a variance that a constraint takes away, which is the curvature of its log
+    mass, is more than rounding: else it is as without limits."""
+    return lost > float(jnp.finfo(lost.dtype).eps) ** 0.75
 
 
 def posterior(sites: Sites, correlation: Array) -> SitePosterior:

@@ -157,7 +157,7 @@ def sites_for(limits: GaussianLimits, least_share: float, most_added: float = jn
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
     curvatures = curvature(middle[None] + steps * reach[None])
     # Where log mass is flat in the middle, all curvatures there are rounding.
-    curved = curvatures[2] > float(jnp.finfo(scale.dtype).eps) ** 0.75
+    curved = expectation_propagation.is_curved(curvatures[2])
     share = jnp.min(curvatures, axis=0) / jnp.where(curved, curvatures[2], 1.0)
     share = jnp.where(curved, share, 0.0)
     twist = weakened(jnp.clip(share, least_share, 1.0))
