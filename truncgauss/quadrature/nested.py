@@ -33,8 +33,9 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 
 NODES = {1: 1, 2: 80, 3: 44, 4: 36}  # a dimension, by the number of variables
 FEWER = {3: 32}  # likewise, for rows for which these are enough:
-ENOUGH = 1e-11  # by a bound of their relative errors, from a coarse sum
-COARSE = 12
+ENOUGH = 1e-11  # by a bound of their relative errors,
+COARSE = 12  # from a coarse sum
+WORTH = 32  # rows from which on that is worth a second program
 ALIKE = 1e-7  # relative size of the check, which bounds the error, up to which none is claimed
 BEYOND = 1e-2  # error from which nothing is known
 BACK = (1, 3, 7, 12)  # degrees in the check, by how far below the number of nodes
@@ -136,7 +137,7 @@ def log_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array
     def by(count: int) -> BoxIntegral:
         return jax.vmap(functools.partial(log_box, count=count))(low, high, loc, factor)
 
-    if size not in FEWER:
+    if size not in FEWER or len(low) < WORTH:
         return by(NODES[size])
     bounds = jax.vmap(coarse_bound)(low, high, loc, factor)
     enough = jnp.all(bounds <= ENOUGH)
