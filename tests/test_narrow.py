@@ -86,3 +86,33 @@ def test_a_narrow_interval_of_a_duplicated_coordinate(method):
         got = tg.log_probability(jnp.zeros(2), jnp.ones((2, 2)), box, method)
         value = stats.norm.logpdf(low + 0.5 * width) + np.log((low + width) - low)
         assert abs(got.log_prob - value) <= 4.5 * got.stderr + 1e-12
+
+
+@pytest.mark.parametrize("gap", [1e-5, 4e-6])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((0.5, 0.5 + 1e-6), (-INF, INF)),
+        ((0.5, 0.5 + 1e-6), (0.499, INF)),
+        ((0.0, INF), (0.001, INF)),
+    ],
+)
+def test_float32_tells_what_the_last_digit_of_a_nearly_singular_covariance_changes(
+    first, second, gap
+):
+    """A copy without limits loses nothing, however narrow the interval of the other one."""
+    near = np.float32(1 - gap)
+    box = tg.Box(*np.array([first, second, (-1, 1), (-1, 1)], np.float32).T)
+    wide = tg.Box(*(np.asarray(x, float) for x in (box.low, box.high)))
+
+    def matrix(near, dtype):
+        rows = [[1, near, 0.3, 0.1], [near, 1, 0.3, 0.1], [0.3, 0.3, 1, 0.2], [0.1, 0.1, 0.2, 1]]
+        return np.array(rows, np.float32).astype(dtype)
+
+    got = tg.log_probability(np.zeros(4, np.float32), matrix(near, np.float32), box)
+    digits = (near, np.nextafter(near, np.float32(0)))
+    truth, moved = (tg.log_probability(np.zeros(4), matrix(x, float), wide) for x in digits)
+    allowed = 4 * np.hypot(got.stderr, truth.stderr) + 1e-5 * (1 - truth.log_prob)
+    assert abs(got.log_prob - truth.log_prob) <= allowed
+    assert got.stderr >= 0.25 * (abs(moved.log_prob - truth.log_prob) - 4 * truth.stderr)
+    assert got.stderr < (1e-3 if second[0] == -INF else 0.1)

@@ -30,6 +30,7 @@ MAX_STEPS = 100
 MAX_HALVINGS = 40
 MAX_INNER_STEPS = 60
 NARROW = 0.25  # an interval is narrow if its width is below this power of eps
+ROUNDED = 256.0  # of log P in units of its last digit: a smaller gain is rounding
 
 
 class Tilt(NamedTuple):
@@ -137,16 +138,28 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
         unit: U.
         limits: less the mean and over the scale, shape (d,).
         start: as for `saddle`.
-        precise: the gain in log P by another Newton step below which the solver stops.
+        precise: the gain in log P by another Newton step, beside rounding, below which the solver
+            stops.
     """
     problem = _SaddleProblem(unit, limits)
     zero = jnp.zeros_like(start)
     nowhere = jnp.full((), -jnp.inf, start.dtype)
     before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
 
+    eps = float(jnp.finfo(start.dtype).eps)
+
+    def settled(now: _Iterate) -> Array:
+        """Whether another step would gain no more than `precise`, or than rounding.
+
+        Not where parts of the gain only cancel, as they do by chance once slopes are rounding.
+        """
+        value = jnp.where(jnp.isfinite(now.value), now.value, 0.0)
+        parts = jnp.sum(jnp.abs(now.slope * now.dx))
+        return (now.gain <= precise) | (parts < ROUNDED * eps * jnp.abs(value))
+
     def unfinished(state: Any) -> Array:
         now, num_steps, stuck = state
-        return (now.gain > precise) & (num_steps < MAX_STEPS) & ~stuck
+        return ~settled(now) & (num_steps < MAX_STEPS) & ~stuck
 
     def advance(state: Any) -> Any:
         now, num_steps, _ = state
@@ -156,16 +169,18 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
     now, num_steps, _ = jax.lax.while_loop(
         unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
     )
-    converged = (now.gain <= precise) & jnp.isfinite(now.value)
+    converged = settled(now) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
     # The last variable is not drawn, so its weight would not correct for a tilt.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
     # In a narrow interval the draw is nearly uniform whatever the tilt, and the tilt, which depends
     # on the slope across the interval, is ill-conditioned and may be large, which costs digits.
     # Leaving it out changes a weight by at most the factor exp(|mu| width).
-    width = problem.limits.width
-    narrow = width < float(jnp.finfo(start.dtype).eps) ** NARROW
-    bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width), 0.0))
+    low, high, width = problem.limits.low, problem.limits.high, problem.limits.width
+    narrow = width < eps**NARROW
+    # The width of the interval that the solver saw is the difference of two rounded limits.
+    seen = eps * (jnp.abs(low) + jnp.abs(high)) / jnp.where(narrow & (width > 0), width, 1.0)
+    bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width) + seen, 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
     return Tilt(tilt, bound, converged, now.x, jnp.asarray(num_steps))
 
