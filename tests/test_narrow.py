@@ -100,7 +100,7 @@ def test_a_narrow_interval_of_a_duplicated_coordinate(method):
 def test_float32_tells_what_the_last_digit_of_a_nearly_singular_covariance_changes(
     first, second, gap
 ):
-    """A copy without limits loses nothing, however narrow the interval of the other one."""
+    """No less than a quarter of it, and no error of the value beyond four of the stated one."""
     near = np.float32(1 - gap)
     box = tg.Box(*np.array([first, second, (-1, 1), (-1, 1)], np.float32).T)
     wide = tg.Box(*(np.asarray(x, float) for x in (box.low, box.high)))
@@ -115,4 +115,3 @@ def test_float32_tells_what_the_last_digit_of_a_nearly_singular_covariance_chang
     allowed = 4 * np.hypot(got.stderr, truth.stderr) + 1e-5 * (1 - truth.log_prob)
     assert abs(got.log_prob - truth.log_prob) <= allowed
     assert got.stderr >= 0.25 * (abs(moved.log_prob - truth.log_prob) - 4 * truth.stderr)
-    assert got.stderr < (1e-3 if second[0] == -INF else 0.1)

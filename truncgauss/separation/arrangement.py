@@ -18,9 +18,6 @@ from truncgauss.separation.kernel import Constraints
 
 DETERMINED = 0.1  # largest rounding, relative to it, of a conditional variance that counts
 MOST_CHANGE = 0.25  # of log P, to which its change by rounding is linear in that of the covariance
-# Half of eps over the smallest eigenvalue of a correlation matrix below which that eigenvalue is
-# more than its rounding. With 4 eps added to the diagonal, one of 0 has 1/8.
-MOST_LOST = 1.0 / 32.0
 
 
 def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constraints, Constraints]:
@@ -49,7 +46,7 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     )
 
 
-def input_rounding(limits: GaussianLimits, force: Array, converged: Array) -> Array:
+def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     """The standard error of log P from the rounding of the inputs.
 
     With f the derivative of log P in loc, `force`, and T the precisions of Gaussians that resemble
@@ -59,9 +56,10 @@ def input_rounding(limits: GaussianLimits, force: Array, converged: Array) -> Ar
         f^T dS f / 2 = f^T d(root) z,   f^T d(limits)   and   tr(Q dS) / 2.
 
     Independent relative errors of size eps in all entries are added in quadrature. Q is large where
-    several limits narrow one direction. Where others nearly determine variables, `_layers` adds
-    what Q leaves out. The error is inf where such a change is no longer small, and where f is
-    unknown. `converged` tells whether the solver of the force converged.
+    several limits narrow one direction. A variable that others determine up to rounding is drawn
+    with a standard deviation of its rounding, which moves log P by that over the scale of the
+    narrowest limits. The error is inf where such a change is no longer small, and where f is
+    unknown.
     """
     loc, covariance, root = limits.loc, limits.covariance, limits.root
     eps = float(jnp.finfo(loc.dtype).eps)
@@ -70,15 +68,13 @@ def input_rounding(limits: GaussianLimits, force: Array, converged: Array) -> Ar
     precision = _precision(limits, force)
     if root is None:
         entries = 0.25 * jnp.square(force) @ jnp.square(covariance) @ jnp.square(force)
-        least, narrow = rounding(covariance), eps * diagonal_of(covariance)
-        # A variable without limits limits no other one: log P is that without it.
-        limited = (jnp.isfinite(limits.low) | jnp.isfinite(limits.high)) & (least > 0)
-        inputs = [jnp.where(limited, 1.0 / x, 0.0) for x in (least, 4.0 * narrow)]
-        all_three = jnp.stack([precision, *inputs])
-        narrowing, *inverses = jax.vmap(_narrowing, (None, 0))(covariance, all_three)
+        least = rounding(covariance)
+        both = jnp.stack([precision, jnp.where(least > 0, 1.0 / least, 0.0)])
+        narrowing, inverse = jax.vmap(_narrowing, (None, 0))(covariance, both)
         changes = 0.25 * jnp.sum(jnp.square(covariance * narrowing))
-        layer, change = _layers(limited, precision, least, narrow, *inverses)
-        layers = jnp.where(converged, change, layer)
+        determined = least * diagonal_of(inverse) < DETERMINED
+        narrowest = jnp.max(jnp.where(determined, 0.0, precision))
+        layers = jnp.sum(jnp.where(determined, 0.0, least)) * narrowest
     else:
         entries = jnp.square(force) @ jnp.square(root) @ jnp.square(product(root.T, force))
         changes = jnp.sum(jnp.square(root * product(_narrowing(covariance, precision), root)))
@@ -89,46 +85,6 @@ def input_rounding(limits: GaussianLimits, force: Array, converged: Array) -> Ar
     unknown = jnp.isnan(jnp.sum(covariance) + jnp.sum(loc))
     size = jnp.where(jnp.all(jnp.isfinite(force * magnitudes)), size, jnp.inf)
     return jnp.where(unknown, 0.0, size)
-
-
-def _layers(
-    limited: Array, precision: Array, least: Array, size: Array, rough: Array, fine: Array
-) -> tuple[Array, Array]:
-    """The square of what rounding does to log P through variables that others nearly determine.
-
-    By two bounds, of which the second needs the true T.
-
-    Let N be the negative second derivative of log P in loc, of which tr(N dS) / 2 is the change
-    beside that by the force. As P is log-concave in loc, 0 <= N <= S^-1 as matrices, S of the
-    variables with limits alone. With s the standard deviation of a variable given all others,
-    N_kk is thus at most 1 / s^2; and it is at most the mean of the curvature of its log mass given
-    the others, which of a single limit is at most about its force over s, and with two limits about
-    the sum of both forces over s, sqrt(T_kk) / s. For dS of independent entries of size
-    eps sqrt(S_jj S_kk), |N_jk|^2 <= N_jj N_kk gives a standard deviation of the change of at most
-
-        eps sum_k S_kk N_kk / sqrt(2).
-
-    That is to first order in dS, where S is resolved: its smallest eigenvalue is larger than its
-    rounding. Elsewhere such variables are drawn with a standard deviation of their rounding, which
-    moves log P by that over the scale of the narrowest limits among them.
-
-    Args:
-        limited: which variables have limits.
-        precision: T.
-        least: the rounding of each conditional variance.
-        size: eps times each variance.
-        rough, fine: S^-1 of the variables with limits, of S with `least` or 4 `size` added.
-    """
-    lost = limited & ~(least * diagonal_of(rough) < DETERMINED)
-    layer = jnp.sum(jnp.where(lost, least, 0.0)) * jnp.max(jnp.where(lost, precision, 0.0))
-    inverse = diagonal_of(fine)
-    curvature = jnp.sqrt(inverse * jnp.minimum(inverse, precision))
-    change = 0.5 * jnp.square(jnp.sum(jnp.where(lost, size * curvature, 0.0)))
-    # The fourth root of the sum of fourth powers of eigenvalues is no less than the largest.
-    root = jnp.sqrt(size)
-    scaled = 0.5 * root[:, None] * fine * root[None, :]
-    largest = jnp.sum(jnp.square(product(scaled, scaled))) ** 0.25
-    return layer, jnp.where(largest < MOST_LOST, change, layer)
 
 
 def _precision(limits: GaussianLimits, force: Array) -> Array:

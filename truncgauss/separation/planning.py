@@ -91,8 +91,7 @@ def tilted_attempt(limits: GaussianLimits, rank: int) -> Proposed:
 def with_rounding(limits: GaussianLimits, plan: Plan, force: Array) -> Plan:
     """The plan with the standard error of log P from the rounding of the inputs."""
     inner = limits.reordered(plan.order[: len(force)])
-    rounding = input_rounding(inner, force, plan.converged)
-    return replace(plan, rounding=jnp.hypot(plan.rounding, rounding))
+    return replace(plan, rounding=jnp.hypot(plan.rounding, input_rounding(inner, force)))
 
 
 def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:

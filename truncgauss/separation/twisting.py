@@ -96,7 +96,7 @@ def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
     """Sites as of `sites_for` with the rounding of the inputs."""
     limits = lax.stop_gradient(limits)
     sites = sites_for(limits, least_share)
-    rounding = jnp.hypot(input_rounding(limits, sites.force, sites.converged), sites.twist.rounding)
+    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.twist.rounding)
     return replace(sites.twist, rounding=rounding)
 
 
