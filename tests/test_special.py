@@ -189,6 +189,13 @@ def test_every_transform_agrees():
     np.testing.assert_allclose(forward, backward, rtol=1e-12, atol=1e-12)
 
 
+def test_infinite_limits_stay_where_the_mean_in_standard_deviations_overflows():
+    low, high, width = special.standardize(-INF, 1e300, 1e300, 1e-300)
+    assert (low, high, width) == (-INF, 0.0, INF)
+    for loc, scale in [(math.nan, 1.0), (INF, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, math.nan)]:
+        assert np.isnan(special.standardize(-INF, INF, loc, scale)).all()
+
+
 def test_infinite_limits_take_part_in_no_derivative():
     arguments = jnp.array(
         [
