@@ -24,12 +24,11 @@ from truncgauss.gaussian.regions import (
     Section,
 )
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.probability import nested
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
-from truncgauss.probability.nested import NestedQuadrature
+from truncgauss.probability.nested import NestedQuadrature, in_boxes
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
 from truncgauss.quadrature.nested import NODES
@@ -151,7 +150,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     if isinstance(method, NestedQuadrature) and isinstance(region, Box):
         factors = jnp.broadcast_to(covariance.scale_tril, (*loc.shape, loc.shape[-1]))
         boxes = region.low, region.high, loc, factors
-        result = parallel.over_rows(in_boxes, boxes, (0, 0, 0, 0))
+        result = parallel.over_rows(of_boxes, boxes, (0, 0, 0, 0))
         return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
     covariances = covariance if covariance.batch_shape else None
     methods = method if method.batch_shape else None
@@ -186,11 +185,11 @@ def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimat
     return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, error))
 
 
-def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
+def of_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
     """The log masses of boxes (u, l) and their errors, by nested quadrature."""
     d = low.shape[-1]
     most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
-    return in_chunks(lambda rows: nested.in_boxes(*rows), (low, high, loc, factor), most)
+    return in_chunks(lambda rows: in_boxes(*rows), (low, high, loc, factor), most)
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:

@@ -37,7 +37,7 @@ from truncgauss.special import (
     standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.special.normal import log_mass_and_slopes
+from truncgauss.special.normal import fixed_interval, log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 
@@ -146,13 +146,12 @@ def span(
     high: jax.Array,
 ) -> Span:
     """The part of the limits in which a log-concave density of the standardised X1 counts."""
-    per_scale = 1.0 / scale
-    outer_low, outer_high = (low - loc) * per_scale, (high - loc) * per_scale
-    support = log_concave.support(log_density, outer_low, outer_high)
-    limits = jnp.stack([outer_low, outer_high])
+    outer = fixed_interval(low, high, loc, scale)
+    support = log_concave.support(log_density, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
     at_low, at_high = log_concave.touches(log_density, support.mode, limits)
     anchor = jnp.clip(loc + scale * support.mode, low, high)
-    centre = (anchor - loc) * per_scale
+    centre = (anchor - loc) / scale
     left = jnp.where(at_low, low - anchor, scale * (support.left - centre))
     right = jnp.where(at_high, high - anchor, scale * (support.right - centre))
     return Span(anchor, centre, left, right, at_low, at_high)
@@ -167,15 +166,12 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     # No derivative is taken: products with reciprocals are quicker to compile than quotients.
-    per_residual = 1.0 / form.residual_scale
-    rate = form.slope * form.scale * per_residual
+    rate = form.slope * form.scale / form.residual_scale
     # Beyond 1e9 it is the root of 1 + rate^2 to the last digit, and the square may overflow.
     size = jnp.abs(rate)
     norm = jnp.maximum(size, jnp.sqrt(1.0 + jnp.square(jnp.minimum(size, 1e9))))
     per_norm = 1.0 / norm
-    anchor, left, right, at_low, at_high = strip_span(
-        loc, form.scale, per_residual, low, high, rate, per_norm
-    )
+    anchor, left, right, at_low, at_high = strip_span(loc, form, low, high, rate, per_norm)
     width = right - left
     edge = jnp.minimum(log_concave.END_DEPTH * form.scale / size, 0.5 * width)
     per_long = 1.0 / (log_concave.REACH * form.scale)
@@ -191,8 +187,7 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
 
 def strip_span(
     loc: jax.Array,
-    scale: jax.Array,
-    per_residual: jax.Array,
+    form: BivariateRegression,
     low: jax.Array,
     high: jax.Array,
     rate: jax.Array,
@@ -205,28 +200,26 @@ def strip_span(
     more by 2 DROP than at the mode is the root of a quadratic equation.
 
     Args:
-        loc, low, high: as of `log_probability`.
-        scale, per_residual: the standard deviation of X1, and 1 over that of X2 given X1.
+        loc, form, low, high: as of `log_probability`.
         rate, per_norm: r, and 1 over the root of 1 + r^2.
 
     Returns:
         Anchor, ends as offsets from it, and whether these are the limits: see `Span`.
     """
-    per_scale = 1.0 / scale
-    outer_low, outer_high = (low[0] - loc[0]) * per_scale, (high[0] - loc[0]) * per_scale
-    inner_low, inner_high = (low[1] - loc[1]) * per_residual, (high[1] - loc[1]) * per_residual
+    outer = fixed_interval(low[0], high[0], loc[0], form.scale)
+    inner = fixed_interval(low[1], high[1], loc[1], form.residual_scale)
 
     def nearest(z: jax.Array) -> jax.Array:
-        return jnp.clip(0.0, inner_low - rate * z, inner_high - rate * z)
+        return jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
 
     share = rate * per_norm
-    mode = jnp.clip(share * (nearest(jnp.zeros_like(rate)) * per_norm), outer_low, outer_high)
+    mode = jnp.clip(share * (nearest(jnp.zeros_like(rate)) * per_norm), outer.low, outer.high)
     y = nearest(mode)
     # To the left and to the right of the mode, as distances t from it.
     right = np.asarray([False, True])
     sign = jnp.where(right, 1.0, -1.0).astype(rate.dtype)
     reach = _larger_root(sign * mode, 2.0 * log_concave.DROP + y * y)
-    below, above = inner_low - rate * mode, rate * mode - inner_high
+    below, above = inner.low - rate * mode, rate * mode - inner.high
     by_low, by_high = below - sign * rate * reach > 0, above + sign * rate * reach > 0
     excess, change = jnp.where(by_low, below, above), jnp.where(by_low, -share, share) * sign
     slope = sign * mode * per_norm * per_norm + change * (excess * per_norm)
@@ -234,16 +227,16 @@ def strip_span(
     fall += (y - excess) * per_norm * ((y + excess) * per_norm)
     reach = jnp.where(by_low | by_high, jnp.minimum(_larger_root(slope, fall), reach), reach)
     # By the value at a limit, not by its distance: the density may fall within a fraction of that.
-    limits = jnp.where(right, outer_high, outer_low)
+    limits = jnp.where(right, outer.high, outer.low)
     finite = jnp.isfinite(limits)
     limits = jnp.where(finite, limits, mode)
     y_there = nearest(limits)
     drop = (limits - mode) * (limits + mode) + (y_there - y) * (y_there + y)
     at_limit = finite & (drop <= 2.0 * (log_concave.DROP + log_concave.SLACK))
-    anchor = jnp.clip(loc[0] + scale * mode, low[0], high[0])
+    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
     ends_low, ends_high = low[0] - anchor, high[0] - anchor
     offsets = jnp.where(right, ends_high, ends_low)
-    offsets = jnp.where(at_limit, offsets, jnp.clip(scale * sign * reach, ends_low, ends_high))
+    offsets = jnp.where(at_limit, offsets, jnp.clip(form.scale * sign * reach, ends_low, ends_high))
     return anchor, offsets[0], offsets[1], at_limit[0], at_limit[1]
 
 
@@ -286,8 +279,8 @@ def alone(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.A
     flat = scale == 0
     outside = flat & ~((low[1] <= loc[1]) & (loc[1] <= high[1]))
     scale = jnp.where(flat, 1.0, scale)
-    scales = jnp.where(np.arange(2) == 0, form.scale, scale)
-    first, second = (Interval(*ends) for ends in zip(*standardize(low, high, loc, scales)))
+    intervals = standardize(low, high, loc, pair(form.scale, scale))
+    first, second = (Interval(*ends) for ends in zip(*intervals))
     falls = singular & (form.slope < 0)
     second_low = jnp.where(falls, -second.high, second.low)
     second_high = jnp.where(falls, -second.low, second.high)
@@ -534,10 +527,7 @@ def log_integral(
 ) -> jax.Array:
     """The log of the integral over X1, for residual_scale > 0."""
     inputs = loc, form, low, high
-    anchor, breakpoints, num_panels = plan(*inputs)
-    panels = (anchor, None), breakpoints, num_panels
-    total = log_concave.log_total(log_panel, inputs, *panels, GRADIENT)
-    return total - LOG_SQRT_2PI
+    return log_concave.log_total(log_panel, inputs, *_panels(inputs), GRADIENT) - LOG_SQRT_2PI
 
 
 def log_integral_and_gradient(
@@ -545,10 +535,14 @@ def log_integral_and_gradient(
 ) -> tuple[jax.Array, jax.Array]:
     """`log_integral`, and its derivatives by all its arguments as a vector."""
     inputs = loc, form, low, high
-    anchor, breakpoints, num_panels = plan(*inputs)
-    panels = (anchor, None), breakpoints, num_panels
-    total, slopes = log_concave.log_total_and_gradient(inputs, *panels, GRADIENT)
+    total, slopes = log_concave.log_total_and_gradient(inputs, *_panels(inputs), GRADIENT)
     return total - LOG_SQRT_2PI, slopes
+
+
+def _panels(inputs: Inputs) -> tuple[tuple[jax.Array, None], jax.Array, jax.Array]:
+    """The plan of panels where no interval decides, their ends, and how many are in use."""
+    anchor, breakpoints, num_panels = plan(*inputs)
+    return (anchor, None), breakpoints, num_panels
 
 
 def moments_panel(

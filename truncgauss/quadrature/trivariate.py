@@ -21,6 +21,8 @@ from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.quadrature.refused_rows import where_needed
+from truncgauss.special import Interval
+from truncgauss.special.normal import fixed_interval
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 MAX_PANELS = 40
@@ -80,16 +82,16 @@ def most_likely(
 def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.PanelPlan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    per_scale = 1.0 / jnp.sqrt(form.variances)
-    inner_low, inner_high = (low[1:] - loc[1:]) * per_scale, (high[1:] - loc[1:]) * per_scale
-    rates = form.slopes * form.scale * per_scale
+    scales = jnp.sqrt(form.variances)
+    inner = fixed_interval(low[1:], high[1:], loc[1:], scales)
+    rates = form.slopes * form.scale / scales
     correlation = form.correlation
     free = (1.0 - correlation) * (1.0 + correlation)
     per_free = 1.0 / jnp.maximum(free, jnp.finfo(free.dtype).tiny)
 
     def log_density(z: jax.Array) -> jax.Array:
         shift = rates * z
-        height = most_likely(correlation, per_free, inner_low - shift, inner_high - shift)
+        height = most_likely(correlation, per_free, inner.low - shift, inner.high - shift)
         return height - 0.5 * z * z
 
     anchor, centre, left, right, at_low, at_high = bivariate.span(
@@ -99,7 +101,7 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
     ends_of_support = log_concave.end_zones(left, right, form.scale / steepest)
-    positions, width = crossings(correlation, rates, inner_low, inner_high)
+    positions, width = crossings(correlation, rates, inner)
     positions = form.scale * (positions - centre)
     half = (8.0 + log_concave.REACH) * form.scale * width
     lengths = jnp.broadcast_to(form.scale * width, positions.shape)
@@ -112,7 +114,7 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
 
 
 def crossings(
-    correlation: jax.Array, rates: jax.Array, low: jax.Array, high: jax.Array
+    correlation: jax.Array, rates: jax.Array, inner: Interval
 ) -> tuple[jax.Array, jax.Array]:
     """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
@@ -121,9 +123,9 @@ def crossings(
     """
     falling = correlation < 0
     rate = jnp.where(falling, -rates[1], rates[1]) - rates[0]
-    limits3 = jnp.stack([low[1], high[1]])
+    limits3 = jnp.stack([inner.low[1], inner.high[1]])
     limits3 = jnp.where(falling, -limits3, limits3)
-    limits2 = jnp.stack([low[0], high[0]])
+    limits2 = jnp.stack([inner.low[0], inner.high[0]])
     free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
     return ((limits3[:, None] - limits2[None, :]) / rate).ravel(), free / jnp.abs(rate)
 

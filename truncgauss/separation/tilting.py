@@ -148,18 +148,15 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
 
     eps = float(jnp.finfo(start.dtype).eps)
 
-    def settled(now: _Iterate) -> Array:
-        """Whether another step would gain no more than `precise`, or than rounding.
-
-        Not where parts of the gain only cancel, as they do by chance once slopes are rounding.
-        """
+    def rounded(now: _Iterate) -> Array:
+        """Whether all that another step would gain is rounding of log P; not where its parts only
+        cancel, as they do by chance once slopes are rounding."""
         value = jnp.where(jnp.isfinite(now.value), now.value, 0.0)
-        parts = jnp.sum(jnp.abs(now.slope * now.dx))
-        return (now.gain <= precise) | (parts < ROUNDED * eps * jnp.abs(value))
+        return jnp.sum(jnp.abs(now.slope * now.dx)) < ROUNDED * eps * jnp.abs(value)
 
     def unfinished(state: Any) -> Array:
         now, num_steps, stuck = state
-        return ~settled(now) & (num_steps < MAX_STEPS) & ~stuck
+        return (now.gain > precise) & ~rounded(now) & (num_steps < MAX_STEPS) & ~stuck
 
     def advance(state: Any) -> Any:
         now, num_steps, _ = state
@@ -169,7 +166,7 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
     now, num_steps, _ = jax.lax.while_loop(
         unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
     )
-    converged = settled(now) & jnp.isfinite(now.value)
+    converged = ((now.gain <= precise) | rounded(now)) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
     # The last variable is not drawn, so its weight would not correct for a tilt.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
