@@ -1,6 +1,6 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-all test-core test-float32 test-slow figures bench-gpu docs release \
+.PHONY: help run test test-for test-times test-all test-core test-float32 test-slow figures bench-gpu docs release \
     check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
@@ -35,6 +35,9 @@ test-float32: venv  ## the tests that hold without float64 too
 
 test-slow: venv  ## the long statistics, fuzzing and crash tests
 	@XLA_FLAGS= $(pytest) -m slow
+
+test-times: venv  ## processor seconds and compiled programs of the quick tests, by file and by test
+	@$(pytest) -q -p tests.times -m "not slow"
 
 test-all: check  ## every test, the slow ones included
 	@XLA_FLAGS= $(pytest)

@@ -17,6 +17,9 @@ os.environ.setdefault(
     + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     * importlib.metadata.version("jaxlib").startswith("0.10."),
 )
+# Devices of one host wait for each other on an overloaded machine, where XLA by default ends the
+# process after 40 seconds.
+os.environ["XLA_FLAGS"] += " --xla_cpu_collective_call_terminate_timeout_seconds=86400"
 
 import importlib.util
 

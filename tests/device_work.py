@@ -20,7 +20,7 @@ if __name__ == "__main__" and "JOIN" in os.environ:  # before the first array is
     meeting, num_processes, index = os.environ["JOIN"].split()
     tg.distributed.join(meeting, int(num_processes), int(index))
 
-LIMIT = 500  # seconds, after which a stand-still is reported
+LIMIT = 1200  # seconds, after which a stand-still is reported
 COVARIANCE, REGION = 0.5 * np.eye(4) + 0.5, tg.Box(np.full(4, -1.0), np.full(4, 1.5))
 MEANS = np.linspace(-1.0, 1.0, 7)[:, None] + np.zeros(4)  # a prime number of rows
 FEW = tg.Separation(32, 5, tilted=False)  # a prime number of replicates

@@ -846,7 +846,7 @@ def two_processes() -> Any:
             for index in range(2)
         ]  # fmt: skip
         try:
-            printed = [process.communicate(timeout=200) for process in processes]
+            printed = [process.communicate(timeout=900) for process in processes]
         finally:
             for process in processes:
                 process.kill()

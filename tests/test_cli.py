@@ -57,7 +57,7 @@ def run(settings):
         case "sleep":
             fitting.computed("half", lambda: fresh.append(1))
             print("ready", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         case "devices":
             return {"devices": jax.local_device_count(), "one": jnp.ones(())}
     return {
@@ -337,7 +337,7 @@ def test_signals_have_their_exit_codes(number, code):
     with process("--mode", "sleep") as child:
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(timeout=60) == code
+        assert child.wait(timeout=600) == code
     (partial,) = folders()
     assert (partial / "checkpoint" / "work.npz").exists()
     assert not (partial / "summary.json").exists()
@@ -345,7 +345,7 @@ def test_signals_have_their_exit_codes(number, code):
 
 def test_precision_and_devices_come_from_the_settings():
     with process("--mode", "devices", "--devices", "3", "--dtype", "float32") as child:
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=600) == 0
     (folder,) = folders()
     with np.load(folder / "result.npz") as arrays:
         assert arrays["devices"] == 3 and arrays["one"].dtype == np.float32

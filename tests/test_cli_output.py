@@ -24,7 +24,7 @@ def test_a_reader_that_has_gone_is_no_error(words, buffered):
     errors = into if words[-1] == "nowhere" else subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=into, stderr=errors) as started:
         os.close(into)
-        said = started.communicate(timeout=120)[1]
+        said = started.communicate(timeout=900)[1]
     assert started.returncode == 141 and not said
 
 

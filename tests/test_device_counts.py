@@ -19,7 +19,7 @@ SCRIPT = pathlib.Path(device_work.__file__)
 LIMIT = device_work.LIMIT + 30
 CHEAP = (
     "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false"
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_collective_call_terminate_timeout_seconds=86400"
 )
 # Newton steps end where they gain nothing that a reader would see; on the way rounding may decide
 # whether one more is made.

@@ -21,7 +21,7 @@ from test_device_counts import assert_same as assert_equal_work
 import truncgauss as tg
 from truncgauss.execution import distributed
 
-LIMIT = 400  # seconds for any process here
+LIMIT = 1200  # seconds for any process here
 STOPPED = 60  # seconds within which processes stop after another one was killed
 EXPERIMENT = '''\
 """Work that is spread over rows."""

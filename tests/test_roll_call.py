@@ -20,7 +20,7 @@ def joined(*address, environment=None):
         "cli.console()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, repr(address)], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", code, repr(address)], capture_output=True, text=True, timeout=900,
         env={**os.environ, **(environment or {})},
     )  # fmt: skip
     return done.returncode, done.stderr

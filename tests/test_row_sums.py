@@ -39,7 +39,7 @@ def processes(monkeypatch):
     monkeypatch.setattr(row_sums, "of_spread", of_spread)
 
     def run(function, total=N, count=3):
-        barrier, said, results = threading.Barrier(count, timeout=100), [None] * count, {}
+        barrier, said, results = threading.Barrier(count, timeout=900), [None] * count, {}
 
         def exchanged(tree):
             said[own.index] = tree

@@ -53,7 +53,7 @@ def command(ground, **environment):
 def build(ground, **environment):
     """Exit code and the lines on stderr."""
     done = subprocess.run(
-        **command(ground, **environment), capture_output=True, text=True, timeout=60
+        **command(ground, **environment), capture_output=True, text=True, timeout=600
     )
     assert done.stdout == ""
     return done.returncode, done.stderr.splitlines()
@@ -106,7 +106,7 @@ def test_an_interrupted_build_leaves_nothing_behind(ground):
         while not (ground / "pid").exists() or not (ground / "pid").read_text():
             assert job.poll() is None
         os.killpg(job.pid, signal.SIGINT)
-        assert job.wait(timeout=60) != 0
+        assert job.wait(timeout=600) != 0
     assert not (ground / ".venv").exists()
 
 

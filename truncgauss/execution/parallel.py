@@ -42,6 +42,7 @@ device computes all of them.
 import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -62,11 +63,18 @@ class MeshPlan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
+# XLA ends the process where devices of one host wait longer for each other than this, by default 40
+# seconds: on an overloaded machine a device may get no processor for so long.
+PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
+
 _PLAN: Any = jax.make_user_context(default_value=MeshPlan())  # a part of what programs are known by
 
 
 def host_devices(num_devices: int) -> None:
     """Split the host's CPU into `num_devices` JAX devices; to be called before any computation.
+
+    XLA would end a process whose devices wait more than 40 seconds for each other; unless XLA_FLAGS
+    says how long they may, it is set to a day.
 
     Args:
         num_devices: the number of devices, at least 1.
@@ -82,6 +90,9 @@ def host_devices(num_devices: int) -> None:
         raise ValueError(f"the number of devices must be positive, got {num_devices}.")
     try:
         jax.config.update("jax_num_cpu_devices", num_devices)
+        flags = os.environ.get("XLA_FLAGS", "")
+        if PATIENCE.partition("=")[0] not in flags:
+            os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
     except RuntimeError:
         if jax.device_count() != num_devices:
             raise RuntimeError(
