@@ -1,7 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-times test-all test-core test-float32 test-slow figures bench-gpu docs release \
-    check venv clean
+.PHONY: help run test test-for test-times test-all test-core test-float32 test-slow figures \
+    bench-gpu docs release check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON

@@ -81,9 +81,8 @@ def test_host_devices_split_a_fresh_process_whose_devices_wait_for_each_other():
         f"{name}=7": f"{name}=7",
     }.items():
         environment = {**os.environ, "XLA_FLAGS": flags}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-        )
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.split(maxsplit=1) == ["3", f"{expected}\n"]
 
 
