@@ -1,5 +1,6 @@
 """Both precisions and four host devices for every test."""
 
+import ctypes
 import gc
 import importlib.metadata
 import os
@@ -57,6 +58,13 @@ def pytest_configure(config):
             path.unlink(missing_ok=True)
 
 
+def pytest_itemcollected(item):
+    """Of a test with `quick`, the cases that are not named there are slow."""
+    for mark in item.iter_markers("quick"):
+        if item.callspec.id not in mark.args:
+            item.add_marker("slow")
+
+
 def pytest_ignore_collect(collection_path):
     """The examples of a module whose package is absent cannot be run."""
     extra = collection_path.stem
@@ -67,7 +75,7 @@ def pytest_ignore_collect(collection_path):
 
 # Tracing makes many objects that stay: Python's collector would go through them again and again.
 gc.set_threshold(500_000, 5, 5)
-PROGRAMS = 600  # that a process keeps: one to two GB
+PROGRAMS = 300  # that a process keeps: about one GB
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +96,9 @@ def bounded_memory(compilations):
         compilations.clear()
         gc.unfreeze()
         jax.clear_caches()
+        gc.collect()
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps what is freed
+            trim(0)
     gc.collect()
     gc.freeze()
 

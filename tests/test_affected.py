@@ -12,6 +12,7 @@ SCRIPT = ROOT / ".ci" / "affected.py"
 affected = runpy.run_path(str(SCRIPT))["affected"]
 
 
+@pytest.mark.quick("truncgauss/special/safe.py-test_safe")
 @pytest.mark.parametrize(
     ("file", "nearest"),
     [

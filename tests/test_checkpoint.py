@@ -274,6 +274,7 @@ def test_calls_within_calls_are_counted_by_themselves(tmp_path):
     assert list(header["entries"]) == ["row-1", "row-2"] and not arrays
 
 
+@pytest.mark.quick("rows")
 @pytest.mark.parametrize("kind", ["rows", "mixture"])
 def test_an_interrupted_fit_of_rows_goes_on_to_the_bit(kind, tmp_path, monkeypatch):
     x = jax.random.normal(jax.random.key(2), (40, 1)) + 3.0 * (jnp.arange(40)[:, None] % 2)

@@ -332,6 +332,7 @@ def process(*words: str) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.quick("15-143")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_have_their_exit_codes(number, code):
     with process("--mode", "sleep") as child:
@@ -343,6 +344,7 @@ def test_signals_have_their_exit_codes(number, code):
     assert not (partial / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_precision_and_devices_come_from_the_settings():
     with process("--mode", "devices", "--devices", "3", "--dtype", "float32") as child:
         assert child.wait(timeout=600) == 0
@@ -372,6 +374,7 @@ print(before, jax.config.jax_compilation_cache_dir)
 """
 
 
+@pytest.mark.quick("environment0-None /x/truncgauss/jax")
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -118,6 +118,7 @@ def designs(matrix, seed):
     return data, ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

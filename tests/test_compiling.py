@@ -49,6 +49,7 @@ def test_another_error_of_the_compiler_is_not_taken_for_an_unknown_option():
         compiling.is_accepted({"xla_backend_optimization_level": "much"})
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_user():
     """In a process without the flags of these tests, on whichever JAX is installed."""
     lines = (
@@ -161,6 +162,7 @@ tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]))
 """
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("given", [True, False])
 def test_a_user_keeps_small_programs_too(given, tmp_path):
     """Those of JAX's own threshold, a second, would be none here."""

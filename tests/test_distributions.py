@@ -42,6 +42,7 @@ def outside_law(parameters, d, validate):
     return vector_law(jnp.full(d, loc), scale**2 * jnp.eye(d), method=method, **limits)
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("d", [0, 1, 2])
 def test_nothing_lies_outside(d):
     shape = (d,) if d else ()
@@ -191,6 +192,7 @@ def test_no_way_onto_a_polyhedron():
 # --- Shapes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick("one")
 @pytest.mark.parametrize("form", ["one", "many"])
 def test_distributions_are_trees(form):
     if form == "one":
@@ -295,6 +297,7 @@ def test_complex_parameters_are_refused():
         vector_law(np.array([1j, 0.0]), low=0.0)
 
 
+@pytest.mark.slow
 def test_distributions_without_rows():
     truncated = tg.TruncatedMultivariateNormal(jnp.zeros((0, 2)), jnp.eye(2), low=0.0)
     assert truncated.log_prob(jnp.ones(2)).shape == (0,)

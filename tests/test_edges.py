@@ -230,6 +230,7 @@ def test_widths_must_be_positive():
             build()
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
 def test_the_slope_of_a_probit_edge_in_a_width_whose_square_underflows(dtype):
     """d log Phi(m/w)/dw = -(m/w) hazard(-m/w)/w, which float64 can compute."""

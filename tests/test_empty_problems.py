@@ -71,6 +71,7 @@ def test_a_polyhedron_without_rows_is_everything(rows):
     assert bool(everywhere.contains(loc).all())
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_half_precision_is_for_one_interval_only(dtype):
     """With a covariance it ended in an error of the linear algebra underneath."""
@@ -89,6 +90,7 @@ def test_complex_numbers_are_refused():
             tg.log_probability(loc, jnp.eye(2), tg.Box([low, low], [INF, INF]))
 
 
+@pytest.mark.quick("edges")
 @pytest.mark.parametrize("name", ["safe", "edges", "special", "parallel"])
 def test_modules_are_reachable_at_once(name):
     """`tg.safe` was there only once another import had brought it."""

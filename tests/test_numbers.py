@@ -9,9 +9,20 @@ import pytest
 from tests import recorded_calls, recording
 
 RECORDED = recording.recorded()
+# What is refused, and the first call of each public name; but for those whose docstring is run.
+ALL = {"covariance", "method", "observations", "region", "refused", "table", "config"}
+NONE = {"SequentialMonteCarlo", "TruncatedMultivariateNormal", "TruncatedMixture", "two processes"}
 
 
-@pytest.mark.parametrize("name", RECORDED)
+def cases():
+    seen = set(NONE)
+    for name in RECORDED:
+        kind = name.partition(":")[0]
+        yield pytest.param(name, marks=[pytest.mark.slow] * (kind in seen))
+        seen |= {kind} - ALL
+
+
+@pytest.mark.parametrize("name", cases())
 def test_the_result_is_the_recorded_one(name):
     found = recording.result(name)
     lines = recording.differences(RECORDED[name], found, recorded_calls.CALLS[name].tolerance)

@@ -68,6 +68,7 @@ def test_rows_are_described_by_what_is_known_of_them():
     assert rows.weight == 5.0
 
 
+@pytest.mark.slow
 def test_rows_without_an_entry_do_not_count():
     values = np.array([0.1, 1.5, -0.3, 0.7, 2.2, 1.0])
     every = tg.Observations.exact(np.append(values, [np.nan] * 3), nan_is_missing=True)
@@ -76,6 +77,7 @@ def test_rows_without_an_entry_do_not_count():
     assert among.bic == pytest.approx(alone.bic, rel=1e-9)
 
 
+@pytest.mark.quick("262144")
 @pytest.mark.parametrize("most", [0, 2**18])
 def test_every_row_with_an_entry_belongs_to_one_pattern(most, monkeypatch):
     monkeypatch.setattr("truncgauss.likelihood.patterns.MOST_JOINED", most)
@@ -155,6 +157,7 @@ def test_patterns_are_found_outside_of_a_trace_and_kept_inside():
     np.testing.assert_allclose(slope, 2 * hazard, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_names_of_columns_are_those_of_entries_and_of_estimates():
     table = {"mass": [1.0, 2.0, 4.0, 3.0, 5.0, 2.5], "size": [1.0, 1.5, 1.0, 2.0, 2.5, 2.0]}
     by_name = tg.Observations.exact(table)

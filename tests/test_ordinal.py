@@ -97,6 +97,7 @@ def test_weights_clusters_and_levels_that_never_occur():
 # ---------------------------------------------------------------- several outcomes
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_boxes_are_those_of_a_common_factor(size):
     rng = np.random.default_rng(size)
@@ -134,6 +135,7 @@ def logs_by_factor(low, high, loading, variance):
     return special.logsumexp(logs, axis=1) + np.log(f[1] - f[0])
 
 
+@pytest.mark.quick("5-None")
 @pytest.mark.parametrize("size, rho", [(4, 0.9), (6, 0.978), (10, 0.99), (5, None)])
 def test_the_factor_is_resolved_by_the_nodes_that_it_needs(size, rho):
     """Also where exact entries, which make the factor narrower, lie far from the limited ones."""
@@ -203,6 +205,7 @@ def test_two_ordered_outcomes_are_a_polychoric_correlation():
     assert fit.names == ("cut[x][0]", "cut[x][1]", "cut[y][0]", "cut[y][1]", "correlation[y, x]")
 
 
+@pytest.mark.slow
 def test_two_outcomes_that_are_nearly_one_have_no_maximum_inside():
     """The cells form a rising chain, where the likelihood is highest at a correlation of 1."""
     table = np.array([[590, 0, 0], [220, 700, 0], [0, 115, 375]])
@@ -212,6 +215,7 @@ def test_two_outcomes_that_are_nearly_one_have_no_maximum_inside():
     assert np.all(np.isinf(fit.errors)) and tg.polychoric(table).rho == 1.0
 
 
+@pytest.mark.quick("table2")
 @pytest.mark.parametrize("table", [[[34, 156], [0, 10]], [[19, 175], [6, 0]], [[102, 87], [11, 0]]])
 def test_tables_with_empty_cells_have_no_maximum_inside(table):
     """The likelihood is flat to rounding from a correlation of .95 on, or of -.95."""
@@ -221,6 +225,7 @@ def test_tables_with_empty_cells_have_no_maximum_inside(table):
     assert not fit.converged and abs(tg.polychoric(x, y).rho) == 1.0
 
 
+@pytest.mark.slow
 def test_mixed_rows_are_their_density():
     """Exact, ordered, limited and missing entries in the same rows."""
     rng = np.random.default_rng(0)
@@ -263,6 +268,7 @@ def test_what_ordered_rows_do_not_take_is_refused():
         tg.Observations.of([tg.Ordinal([1, 1])])
 
 
+@pytest.mark.slow
 def test_a_common_correlation_may_be_negative():
     """Down to -1 / (d - 1), where the latent outcomes add up to a constant."""
     rng = np.random.default_rng(0)
@@ -276,6 +282,7 @@ def test_a_common_correlation_may_be_negative():
     assert fit.converged and abs(fit.estimates[-1] + 0.25) < 3.0 * fit.errors[-1] < 0.15
 
 
+@pytest.mark.slow
 def test_margins_are_differences_of_predictions(probit):
     x, y = sample()
     effects = probit.margins()
@@ -317,6 +324,7 @@ def density_of(codes, values, noise, low, cut, estimates):
     return stats.norm.logpdf(values, loc, scale) + np.log(np.where(codes, above, 1 - above)) - seen
 
 
+@pytest.mark.slow
 def test_selection_and_noise_beside_ordered_entries():
     rng = np.random.default_rng(1)
     latent = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.6], [0.6, 1.5]], 3000)
@@ -343,6 +351,7 @@ def test_selection_and_noise_beside_ordered_entries():
         tg.fit_observations(ball)
 
 
+@pytest.mark.slow
 def test_a_factor_of_many_items_is_one_integral():
     rng = np.random.default_rng(2)
     loadings = np.array([0.9, 0.8, 0.7, 0.6, 0.5, -0.6])
@@ -366,6 +375,7 @@ def test_a_factor_of_many_items_is_one_integral():
     )
 
 
+@pytest.mark.slow
 def test_blocks_are_fits_by_themselves():
     x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), [13, 6, 9, 69, 113, 22, 41, 132, 104], 1)
     order = np.random.default_rng(3).permutation(len(x))
@@ -377,6 +387,7 @@ def test_blocks_are_fits_by_themselves():
     np.testing.assert_allclose(four.estimates[-2:], two.estimates[-1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_common_limits_are_common_in_the_units_of_the_user():
     """Also of covariates far from 0, whose coefficients differ between outcomes."""
     rng = np.random.default_rng(4)
@@ -438,6 +449,7 @@ def test_five_items_with_free_correlations():
     assert test.degrees == 9 and test.p_value > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")
 def test_the_multivariate_probit_of_ohio():
     data = np.genfromtxt(SHARED / "ohio_sixcities.csv", delimiter=",", names=True)

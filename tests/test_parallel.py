@@ -24,6 +24,7 @@ def log_prob(loc, samples):
     return tg.log_probability(loc, tg.ScaleTril(FACTOR), BOX, method).log_prob
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("num_devices", [1, 2, 4])
 def test_samples_spread_over_devices_give_the_same_number(num_devices):
     spread = tg.parallel.spread(SAMPLES, tg.parallel.device_mesh(num_devices))
@@ -109,6 +110,7 @@ def assert_same(function, argument, context, num_devices, spread=True, rtol=1e-1
         assert not spread or len(many.sharding.device_set) == num_devices
 
 
+@pytest.mark.quick("replicates")
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_context_spreads_value_and_gradient_and_changes_neither(name):
     context, loc = CONTEXTS[name]
