@@ -645,17 +645,6 @@ def residuals() -> Any:
     }
 
 
-@call("inference: tightened", ITERATED)
-def tightened() -> Any:
-    found = tg.fitting.tightened(OBSERVED["exact, in a box"](), 0.2)
-    return {"text": str(found).split("\n")}
-
-
-@call("inference: tightened, limits of each row", ITERATED)
-def tightened_rows() -> Any:
-    return {"text": str(tg.fitting.tightened(OBSERVED["limits of each row"]())).split("\n")}
-
-
 @call("log_likelihood: rows known in part")
 def likelihood_of_rows() -> Any:
     rows = censored_rows(24)

@@ -240,7 +240,6 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
     "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
-    "tightened, everything is seen": lambda: tg.fitting.tightened(tg.fit_observations(exact())),
     "fit_regression, three columns": lambda: regression(outcome=np.zeros((9, 3))),
     "fit_regression, limits that cross": lambda: regression(censored_low=2.0, censored_high=1.0),
     "fit_regression, limits of two rows": lambda: regression(censored_low=[0.0, 1.0]),

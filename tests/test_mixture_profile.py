@@ -109,5 +109,3 @@ def test_a_mixture_is_a_fit_like_others():
     )
     with pytest.raises(ValueError, match="1 and 2 component.s., which no chi-squared"):
         tg.likelihood_ratio(tg.fit_mixture(rows, 1), fit)
-    with pytest.raises(ValueError, match="tightened"):
-        tg.fitting.tightened(fit)

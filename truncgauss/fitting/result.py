@@ -36,13 +36,7 @@ from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
-from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-
-TIGHTENED = (
-    "How the estimates move as the limits of truncation move inwards: print "
-    "tg.fitting.tightened(fit), which takes a few seconds."
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -469,10 +463,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
             + f"standard errors from {self.errors_from}"
         )
-        one = self.centred is not None and self.centred.dimension == 1
-        truncated = self.centred is not None and isinstance(self.centred.region, Box)
-        last = (TIGHTENED,) if one and truncated and self.converged else ()
-        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes, *last]))
+        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))
 
     def summary(self) -> str:
         """The table of estimates and all that is to be said of them, as `print` shows it."""
