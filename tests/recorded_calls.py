@@ -526,8 +526,6 @@ OBSERVED: dict[str, Callable[[], Any]] = {
     "an entry is fixed": lambda: tg.fit_observations(tg.Observations(
         np.where(rows_of(60, 1) > 0, 0.0, -INF), np.where(rows_of(60, 1) > 0, INF, 0.0)),
         covariance=[[1.0]]),
-    "expected information": lambda: tg.fit_observations(tg.Observations.exact(
-        rows_of(120, 1, 0.0), region=tg.Box([0.0], [INF])), information="expected", **QUICK),
     "sandwich": lambda: tg.fit_observations(censored_rows(), information="sandwich", **QUICK),
     "float32": lambda: tg.fit_observations(tg.Observations.exact(
         jnp.asarray(rows_of(60, 1), jnp.float32)), **QUICK),
@@ -572,8 +570,6 @@ REGRESSIONS: dict[str, dict[str, Any]] = {
     "a design of the scale": {"scale_design": SMALL_SCALE, **QUICK},
     "censored, a design of the scale": {"outcome": np.maximum(line()[0], 0.0),
                                         "censored_low": 0.0, "scale_design": SMALL_SCALE, **QUICK},
-    "expected information": {"outcome": np.maximum(line()[0], 0.0), "censored_low": 0.0,
-                             "information": "expected", **QUICK},
     "sandwich": {"outcome": np.maximum(line()[0], 0.0), "censored_low": 0.0,
                  "information": "sandwich", **QUICK},
     "a line meets all rows": {"outcome": np.maximum(design_of(60)["dose"] - 0.7, 0.0),

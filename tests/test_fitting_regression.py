@@ -192,7 +192,7 @@ def test_intervals_that_shrink_lead_to_the_exact_fit():
         ({"start": ([np.nan], [0.0])}, "start must be finite"),
         ({"weights": -np.ones(9)}, "weights must be finite, not negative"),
         ({"noise": -1.0}, "noise must be symmetric positive"),
-        ({"information": "guessed"}, 'must be "observed", "expected" or "sandwich"'),
+        ({"information": "expected"}, 'must be "observed" or "sandwich", got .expected'),
     ],
 )
 def test_senseless_calls_are_refused(settings, sentence):

@@ -256,9 +256,7 @@ def assert_same(fits, one):
         np.testing.assert_allclose(fit.fraction_not_truncated, one.fraction_not_truncated)
 
 
-@pytest.mark.parametrize(
-    "information", ["observed", "sandwich", pytest.param("expected", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("information", ["observed", "sandwich"])
 def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
     def fit(share=None):
         return tg.fit_regression(

@@ -240,13 +240,6 @@ class Model:
         known cheaper than by the loss."""
         return None
 
-    def expected_loss(self, path: Path) -> Any:
-        """The loss whose Hessian is the expected information of a row where a path ended."""
-        raise ValueError(
-            f'information="expected" is not known for {type(self).__name__}. Use "observed" or '
-            '"sandwich".'
-        )
-
     def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         """Whether there may be higher maxima, in sentences. Where a likelihood that has one maximum
         at most was not followed to it, nothing is said of others."""

@@ -48,7 +48,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
         standard_errors: the same in the shapes of the estimates, if these have others.
-        information: what the errors come from: "observed", "expected" or "sandwich".
+        information: what the errors come from: "observed" or "sandwich"; "expected" for
+            fits of fractions.
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, or a bound of the error of quadratures, as a rule
             far above it; 0 if the integrals are exact.
