@@ -612,16 +612,6 @@ def interval_of_a_normal() -> Any:
     return [fit.profile(name) for name in fit.names]
 
 
-@call("inference: citation", ITERATED)
-def citations() -> Any:
-    observed = OBSERVED["limits of each row on one of 2 outcomes"]()
-    fits = {"regression": regression("censored, a design of the scale"), "rows": observed}
-    version = f"{{{tg.__version__}}}"
-    return {
-        name: fit.citation().replace(version, "{VERSION}").split("\n") for name, fit in fits.items()
-    }
-
-
 @call("inference: likelihood ratios", ITERATED)
 def ratios() -> Any:
     large, y = regression("censored below"), np.maximum(line()[0], 0.0)

@@ -249,7 +249,7 @@ def test_reading_of_a_model_exchanges_nothing(processes, monkeypatch):
 def assert_same(fits, one):
     assert one.converged
     for fit in fits:
-        assert fit.converged and fit.notes == one.notes and fit.references == one.references
+        assert fit.converged and fit.notes == one.notes
         np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-10)
         np.testing.assert_allclose(fit.errors, one.errors, rtol=1e-8)
         np.testing.assert_allclose(fit.log_likelihood, one.log_likelihood, rtol=1e-11)

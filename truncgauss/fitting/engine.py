@@ -135,7 +135,6 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         **traces(path),
         "fraction_not_truncated": fraction,
         "outliers": outliers,
-        "references": ("marquardt1963", *model.references, *REFERENCES.get(information, ())),
     }
     refuse(fields, model.undetermined(path, errors), model.undetermined_reason)
     fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, path), path)
@@ -154,7 +153,6 @@ def traces(path: Path) -> dict[str, Any]:
     }
 
 
-REFERENCES = {"sandwich": ("white1982",)}
 FEW_CLUSTERS = 40
 ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 

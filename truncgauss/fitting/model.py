@@ -75,7 +75,6 @@ class Model:
         no_start: the message where the likelihood is finite at no start.
         unused_start: the note where the steps from the user's start did not converge.
         undetermined_reason: what to say of `undetermined` estimates, with {} for their names.
-        references: keys of the literature that the fit rests on, besides that of its steps.
 
     Example:
         >>> from truncgauss.execution.pytrees import frozen_pytree
@@ -117,7 +116,6 @@ class Model:
         "From the start that was given the steps did not converge; these began at least squares."
     )
     undetermined_reason: Any = UNDETERMINED
-    references: Any = ()
 
     # ---------------------------------------------------------------- to be defined
 

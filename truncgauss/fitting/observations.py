@@ -671,19 +671,6 @@ class GaussianRows(Model):
         return (*common, *decided, *self.centred.notes)
 
     @property
-    def references(self) -> tuple[str, ...]:
-        rows, inner, limited = self.centred.rows, self.inner, not self.summary.exact
-        used = {
-            "tobin1958": limited,
-            "cohen1991": rows.region is not None,
-            "olsen1978": inner.single and inner.power == 1 and limited,
-            "barndorff1978": (inner.single and inner.power == 2) or inner.white is not None,
-            "little2019": self.summary.missing,
-            "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
-        }
-        return tuple(key for key, holds in used.items() if holds)
-
-    @property
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share

@@ -624,7 +624,6 @@ class OrdinalModel(Model):
     remarks: tuple[str, ...]
     counts: list[int] = dataclasses.field(default_factory=list)
     undetermined_reason = FLAT
-    references = ("ashford1970", "mckelvey1975")
 
     @classmethod
     def of(

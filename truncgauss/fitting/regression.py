@@ -381,11 +381,6 @@ class HeteroscedasticRegression(Regression):
         kept, scales = super().kept_rows, Covariates.of(self.scales)
         return kept | {"designs": (*kept["designs"], scales)}
 
-    @property
-    def references(self) -> tuple[str, ...]:
-        convex = "olsen1978", "barndorff1978"
-        return (*(key for key in super().references if key not in convex), "messner2016")
-
 
 def regression_of(
     known: "RegressionRows", design: tables.Table, scales: tables.Table | None, sums: RowSums

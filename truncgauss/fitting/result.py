@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import __version__
 from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.execution.terminal import wrapped
-from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
     DerivedCoordinates,
@@ -67,7 +65,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             see `optimization.wald`. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
-        references: keys of the literature that `citation` lists.
         observations: the rows; where they are spread over processes, those of this one; None if the
             fit does not keep them.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
@@ -99,7 +96,6 @@ class LikelihoodFit(InformationCriteria, Fit):
     free_errors: FreeErrors = dataclasses.field(repr=False)
     wald_ratios: np.ndarray
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    references: tuple[str, ...] = ()
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
@@ -432,23 +428,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             "high": high,
         }
         return tables.data_frame(self.names, columns, backend)
-
-    def citation(self) -> str:
-        """BibTeX entries of this software and of the methods that the fit used.
-
-        Example:
-            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
-            >>> print(fit.citation().splitlines()[0])
-            @software{truncgauss,
-        """
-        software = (
-            "@software{truncgauss,\n"
-            "  author  = {{The truncgauss authors}},\n"
-            "  title   = {truncgauss: Truncated-Gaussian Estimation on {JAX}},\n"
-            f"  version = {{{__version__}}}\n"
-            "}"
-        )
-        return bibtex(software, self.references)
 
     @property
     def size_in_words(self) -> str:
