@@ -212,14 +212,6 @@ for _name in ("mixed in 3", "mixed in 5", "chain in 5", "Markov chain in 30", "b
 call("explain: Separation, dense in 10")(lambda: tg.explain(*PROBLEMS["dense in 10"](), FEW))
 
 
-@call("export: a held method, read again")
-def exported() -> Any:
-    loc, covariance, box = PROBLEMS["mixed in 5"]()
-    stored = tg.export(box, loc, covariance, FEW, platforms=("cpu",)).serialize()
-    rows = (jnp.asarray(part)[None] for part in (loc, covariance, box.low, box.high))
-    return jax.export.deserialize(stored).call(*rows)
-
-
 # ------------------------------------------------------------------------- moments and draws
 
 
