@@ -737,15 +737,6 @@ for _name, _fit in MIXTURES.items():
     call(f"fit_mixture: {_name}", ITERATED)(lambda fit=_fit: of_mixture(fit()))
 
 
-@call("fit_mixture_path: one to three components", ITERATED)
-def path_of_mixtures() -> Any:
-    rows = tg.Observations.exact(two_groups(1))
-    path = tg.mixtures.fit_mixture_path(rows, [1, 2, 3], folds=2, num_starts=2)
-    return {"bic": path.bic, "held_out_means": path.held_out_means, "failures": path.failures,
-            "held_out_errors": path.held_out_errors, "text": str(path).split("\n"),
-            "best": len(path.best.weights)}  # fmt: skip
-
-
 @call("mixtures: predictions and draws", ITERATED)
 def used_mixture() -> Any:
     fit = MIXTURES["behind a cut, with noise"]()

@@ -185,7 +185,7 @@ _MOVED = {"fit": "tg.minimize"} | {
     name: f"tg.{module}.{name}"
     for module, names in {
         "fitting": ("FitResult", "ObservationsFit", "RegressionFit", "TruncatedFit"),
-        "mixtures": ("MixtureFit", "MixturePath", "fit_mixture_path", "mixture_log_likelihood"),
+        "mixtures": ("MixtureFit", "mixture_log_likelihood"),
         "probability": (
             "Draws",
             "FactorLattice",
