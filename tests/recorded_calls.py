@@ -212,14 +212,6 @@ for _name in ("mixed in 3", "mixed in 5", "chain in 5", "Markov chain in 30", "b
 call("explain: Separation, dense in 10")(lambda: tg.explain(*PROBLEMS["dense in 10"](), FEW))
 
 
-@call("export: a held method, read again")
-def exported() -> Any:
-    loc, covariance, box = PROBLEMS["mixed in 5"]()
-    stored = tg.export(box, loc, covariance, FEW, platforms=("cpu",)).serialize()
-    rows = (jnp.asarray(part)[None] for part in (loc, covariance, box.low, box.high))
-    return jax.export.deserialize(stored).call(*rows)
-
-
 # ------------------------------------------------------------------------- moments and draws
 
 
@@ -526,8 +518,6 @@ OBSERVED: dict[str, Callable[[], Any]] = {
     "an entry is fixed": lambda: tg.fit_observations(tg.Observations(
         np.where(rows_of(60, 1) > 0, 0.0, -INF), np.where(rows_of(60, 1) > 0, INF, 0.0)),
         covariance=[[1.0]]),
-    "expected information": lambda: tg.fit_observations(tg.Observations.exact(
-        rows_of(120, 1, 0.0), region=tg.Box([0.0], [INF])), information="expected", **QUICK),
     "sandwich": lambda: tg.fit_observations(censored_rows(), information="sandwich", **QUICK),
     "float32": lambda: tg.fit_observations(tg.Observations.exact(
         jnp.asarray(rows_of(60, 1), jnp.float32)), **QUICK),
@@ -572,8 +562,6 @@ REGRESSIONS: dict[str, dict[str, Any]] = {
     "a design of the scale": {"scale_design": SMALL_SCALE, **QUICK},
     "censored, a design of the scale": {"outcome": np.maximum(line()[0], 0.0),
                                         "censored_low": 0.0, "scale_design": SMALL_SCALE, **QUICK},
-    "expected information": {"outcome": np.maximum(line()[0], 0.0), "censored_low": 0.0,
-                             "information": "expected", **QUICK},
     "sandwich": {"outcome": np.maximum(line()[0], 0.0), "censored_low": 0.0,
                  "information": "sandwich", **QUICK},
     "a line meets all rows": {"outcome": np.maximum(design_of(60)["dose"] - 0.7, 0.0),
@@ -616,16 +604,6 @@ def interval_of_a_normal() -> Any:
     return [fit.profile(name) for name in fit.names]
 
 
-@call("inference: citation", ITERATED)
-def citations() -> Any:
-    observed = OBSERVED["limits of each row on one of 2 outcomes"]()
-    fits = {"regression": regression("censored, a design of the scale"), "rows": observed}
-    version = f"{{{tg.__version__}}}"
-    return {
-        name: fit.citation().replace(version, "{VERSION}").split("\n") for name, fit in fits.items()
-    }
-
-
 @call("inference: likelihood ratios", ITERATED)
 def ratios() -> Any:
     large, y = regression("censored below"), np.maximum(line()[0], 0.0)
@@ -643,17 +621,6 @@ def residuals() -> Any:
         "in a box": tg.quantile_residuals(OBSERVED["exact, in a box"]()),
         "by default": tg.quantile_residuals(OBSERVED["censored, a design"]()),
     }
-
-
-@call("inference: tightened", ITERATED)
-def tightened() -> Any:
-    found = tg.fitting.tightened(OBSERVED["exact, in a box"](), 0.2)
-    return {"text": str(found).split("\n")}
-
-
-@call("inference: tightened, limits of each row", ITERATED)
-def tightened_rows() -> Any:
-    return {"text": str(tg.fitting.tightened(OBSERVED["limits of each row"]())).split("\n")}
 
 
 @call("log_likelihood: rows known in part")
@@ -768,15 +735,6 @@ MIXTURES: dict[str, Callable[[], tg.mixtures.MixtureFit]] = {
 }  # fmt: skip
 for _name, _fit in MIXTURES.items():
     call(f"fit_mixture: {_name}", ITERATED)(lambda fit=_fit: of_mixture(fit()))
-
-
-@call("fit_mixture_path: one to three components", ITERATED)
-def path_of_mixtures() -> Any:
-    rows = tg.Observations.exact(two_groups(1))
-    path = tg.mixtures.fit_mixture_path(rows, [1, 2, 3], folds=2, num_starts=2)
-    return {"bic": path.bic, "held_out_means": path.held_out_means, "failures": path.failures,
-            "held_out_errors": path.held_out_errors, "text": str(path).split("\n"),
-            "best": len(path.best.weights)}  # fmt: skip
 
 
 @call("mixtures: predictions and draws", ITERATED)

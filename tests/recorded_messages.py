@@ -131,7 +131,6 @@ METHODS: dict[str, Callable[[], Any]] = {
     "a gradient of draws": lambda: jax.grad(
         lambda loc: tg.truncated_samples(jax.random.key(0), loc, EYE, box(2), 3).mean()
     )(jnp.zeros(2)),
-    "export of a mean of another dimension": lambda: tg.export(box(2), np.zeros(3), EYE),
     "a value of another dimension": lambda: tg.TruncatedMultivariateNormal(
         np.zeros(2), EYE, low=0.0
     ).log_prob(jnp.zeros(3)),
@@ -158,7 +157,6 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "under a trace": lambda: jax.jit(lambda x: rows(x, x).lower)(jnp.zeros((2, 1))),
     "a likelihood of another dimension": lambda: tg.log_likelihood(rows(), np.zeros(3), np.eye(3)),
     "a likelihood of arrays": lambda: tg.log_likelihood(np.ones((9, 2)), np.zeros(2), EYE),
-    "an artefact of no batch": lambda: tg.export(box(), [0.0], [[1.0]], batch=0),
     "a likelihood of other rows": lambda: tg.log_likelihood(rows(), np.zeros((5, 2)), EYE),
     "a method held for another pattern": lambda: tg.log_likelihood(
         rows(np.zeros((1, 2)), np.ones((1, 2))),
@@ -240,7 +238,6 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
     "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
-    "tightened, everything is seen": lambda: tg.fitting.tightened(tg.fit_observations(exact())),
     "fit_regression, three columns": lambda: regression(outcome=np.zeros((9, 3))),
     "fit_regression, limits that cross": lambda: regression(censored_low=2.0, censored_high=1.0),
     "fit_regression, limits of two rows": lambda: regression(censored_low=[0.0, 1.0]),

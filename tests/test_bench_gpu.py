@@ -1,10 +1,15 @@
 """The script that compares a GPU with the CPU, on the only device that is sure to be here."""
 
+import collections
 import pathlib
+import re
 import subprocess
 import sys
 
+import jax
 import pytest
+
+import truncgauss as tg
 
 SCRIPT = pathlib.Path(__file__).parents[1] / ".ci" / "bench_gpu.py"
 
@@ -30,3 +35,33 @@ def test_the_cpu_agrees_with_itself():
         for task in ("value", "gradient")
     ]
     assert all(float(row[5]) > 0 and float(row[-1]) < 1e-5 for row in rows)
+
+
+def for_cuda(d, n, gradient):
+    """Counts of loops, branches and calls in the program of n problems lowered for CUDA."""
+
+    def value(loc, matrix, low, high):
+        return tg.log_probability(loc, matrix, tg.Box(low, high)).log_prob
+
+    one = jax.value_and_grad(value, argnums=(0, 1, 2, 3)) if gradient else value
+    parts = [(n, d), (n, d, d), (n, d), (n, d)]
+    shapes = [jax.ShapeDtypeStruct(shape, float) for shape in parts]
+    program = jax.export.export(jax.jit(jax.vmap(one)), platforms=["cuda"])(*shapes)
+    text = program.mlir_module()
+    return collections.Counter(
+        re.findall(r"stablehlo\.(?:while|infeed|outfeed|send|recv)|custom_call @\w+", text)
+    )
+
+
+# Loops: in two dimensions the strips of the quadrature; from four dimensions on the plan and the
+# points. None grows with the dimension or the batch, and nothing goes back to the host's Python.
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(("d", "loops"), [(1, 0), (2, 1), (3, 4), (5, 11)])
+def test_batches_for_cuda_have_few_loops_and_no_callback(d, loops, gradient):
+    counts = for_cuda(d, 4, gradient)
+    assert counts.pop("stablehlo.while", 0) <= loops
+    assert set(counts) <= {"custom_call @cusolver_potrf_ffi"}
+
+
+def test_programs_for_cuda_do_not_grow_with_dimension_or_batch():
+    assert for_cuda(16, 64, False) == for_cuda(5, 4, False)

@@ -53,7 +53,7 @@ def test_a_fit_of_counts_is_a_fit_of_maximum_likelihood():
     derived = fit.delta(lambda shift: jax.scipy.special.ndtr(shift[0]))
     np.testing.assert_allclose(derived.value, 0.841, rtol=1e-9)
     np.testing.assert_allclose(derived.standard_error, np.sqrt(0.841 * 0.159 / 1000), rtol=1e-9)
-    assert "shift[0]" in fit.summary() and "efron1978" in fit.citation()
+    assert "shift[0]" in fit.summary()
     np.testing.assert_allclose(fit.wald()[0, 1] - fit.params[0], 1.959964 * fit.errors[0], 1e-6)
     unclear = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000, num_starts=1)
     with pytest.raises(ValueError, match="needs finite standard errors.*do not identify low"):
@@ -74,7 +74,7 @@ def test_the_profile_of_fractions_has_the_weight_of_their_residuals():
     fallen = quasi(best) - 0.5 * dispersion * stats.chi2.ppf(0.95, 1)
     ends = [optimize.brentq(lambda x: quasi(x) - fallen, best, best + d) for d in (-1.0, 1.0)]
     np.testing.assert_allclose(fit.profile("shift[0]"), ends, rtol=1e-6)
-    assert np.isnan(fit.log_likelihood) and "wedderburn1974" in fit.citation()
+    assert np.isnan(fit.log_likelihood)
     met = tg.fit_shift([0.5, 0.5], [0.0], [[1.0]], tg.Box([[0.0], [0.0]], INF), num_starts=1)
     assert met.errors[0] < 1e-7
     with pytest.raises(ValueError, match="met to rounding.*Take wald"):

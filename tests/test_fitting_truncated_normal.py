@@ -353,7 +353,6 @@ def test_profiles_of_a_truncated_fit_are_those_of_its_rows():
     np.testing.assert_allclose([fit.aic, fit.bic], [by_rows.aic, by_rows.bic], rtol=1e-9)
     root = fit.delta(lambda estimates: jnp.sqrt(estimates[2]))
     np.testing.assert_allclose(root.standard_error, fit.errors[2] / (2 * root.value), rtol=1e-9)
-    assert "cohen1991" in fit.citation()
     for wrong, words in ((1.0, "between 0 and 1"), (0.0, "between 0 and 1")):
         with pytest.raises(ValueError, match=words):
             fit.profile("loc[mass]", wrong)

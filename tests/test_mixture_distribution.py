@@ -178,27 +178,3 @@ def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
     censored = tg.Observations([[0.0, 0.0]], [[INF, 0.0]])
     with pytest.raises(ValueError, match="exact or missing without a limit"):
         fit.completed(jax.random.key(0), censored)
-
-
-@pytest.mark.slow
-def test_a_path_reports_criteria_and_what_predicts_rows_left_out():
-    y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
-    y = np.concatenate([y, 8.0 + 0.5 * y])
-    rows = tg.Observations.exact(y)
-    path = tg.mixtures.fit_mixture_path(rows, [1, 2], num_starts=1, folds=3)
-    assert path.best is path.fits[2] and path.bic[1] < path.bic[0]
-    assert "BIC" in str(path) and "held out a row" in str(path) and not path.failures
-    # One Gaussian is fitted by mean and variance, so that each fold has a closed form.
-    fold = np.asarray(jax.random.permutation(jax.random.key(0), len(y))) % 3
-    for out in range(3):
-        rest = y[fold != out]
-        expected = stats.norm.logpdf(y[fold == out], rest.mean(), rest.std())
-        np.testing.assert_allclose(path.held_out[1][fold == out], expected, rtol=1e-7)
-    means, errors = path.held_out_means, path.held_out_errors
-    assert means[2] - means[1] > 3 * errors[1] > 0 and errors[2] == 0
-    gaps = path.held_out[1] - path.held_out[2]
-    assert errors[1] == pytest.approx(gaps.std() / len(y) ** 0.5)
-    ax = tg.plotting.mixture_path(path)
-    assert ax.get_ylabel() == "BIC" and len(ax.figure.axes) == 2
-    with pytest.raises(ValueError, match="from 2 to the number of rows, 120; got 1"):
-        tg.mixtures.fit_mixture_path(rows, [1], folds=1)

@@ -255,7 +255,7 @@ def test_what_ordered_rows_do_not_take_is_refused():
         ({"covariance": "banded"}, 'must be "full", "common", "factor", "diagonal" or a matrix'),
         ({"covariance": 2.0 * np.eye(2)}, "must have 1 or NaN there"),
         ({"start": ([], [])}, "take no start"),
-        ({"information": "expected"}, "have no information"),
+        ({"information": "expected"}, 'must be "observed" or "sandwich"'),
         ({"common_coefficients": True}, "need a design"),
     ):
         with pytest.raises(ValueError, match=words):

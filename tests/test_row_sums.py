@@ -82,7 +82,6 @@ def test_sums_over_processes_are_those_of_all_rows(processes):
             sums.norm(own),
             sums.std(own),
             np.array(sums.median(own[:, 0])),
-            np.array([sums.smallest(own[:, 0] ** 2, rank) for rank in (1, 20, N)]),
             sums.least_squares(own[:, :3], own[:, 3]),
             np.abs(sums.triangle(own)),
             np.array([sums.all(share.begin >= 0), sums.all(share.begin == 0)]),
@@ -96,7 +95,6 @@ def test_sums_over_processes_are_those_of_all_rows(processes):
         np.linalg.norm(values, axis=0),
         values.std(axis=0),
         np.array(np.median(values[:, 0])),
-        np.sort(values[:, 0] ** 2)[[0, 19, N - 1]],
         np.linalg.lstsq(values[:, :3], values[:, 3], rcond=None)[0],
         np.abs(np.linalg.qr(values, mode="r")),
         np.array([True, False]),
@@ -251,16 +249,14 @@ def test_reading_of_a_model_exchanges_nothing(processes, monkeypatch):
 def assert_same(fits, one):
     assert one.converged
     for fit in fits:
-        assert fit.converged and fit.notes == one.notes and fit.references == one.references
+        assert fit.converged and fit.notes == one.notes
         np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-10)
         np.testing.assert_allclose(fit.errors, one.errors, rtol=1e-8)
         np.testing.assert_allclose(fit.log_likelihood, one.log_likelihood, rtol=1e-11)
         np.testing.assert_allclose(fit.fraction_not_truncated, one.fraction_not_truncated)
 
 
-@pytest.mark.parametrize(
-    "information", ["observed", "sandwich", pytest.param("expected", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("information", ["observed", "sandwich"])
 def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
     def fit(share=None):
         return tg.fit_regression(
@@ -271,21 +267,18 @@ def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
     assert_same(processes(fit), fit())
 
 
-def test_residuals_and_a_tightened_fit_of_spread_rows_are_those_of_all(processes):
+def test_residuals_of_spread_rows_are_those_of_all(processes):
     ends = np.column_stack([Y, np.where(Y > LOW + 2.0, np.inf, Y)])
 
     def found(share=None):
         fit = tg.fit_regression(ends, X[:, :2], truncated_low=LOW, num_starts=1)
         draws = tg.quantile_residuals(fit, jax.random.key(3), num_draws=2)
-        return fit, draws, tg.fitting.tightened(fit, 0.2)
+        return fit, draws
 
-    fits, draws, tightened = zip(*processes(found, count=2))
-    one, all_draws, expected = found()
+    fits, draws = zip(*processes(found, count=2))
+    one, all_draws = found()
     assert_same(fits, one)
     np.testing.assert_allclose(np.concatenate(draws, axis=1), all_draws, rtol=1e-7)
-    for told in tightened:
-        for part, whole in zip(told[1:], expected[1:], strict=True):
-            np.testing.assert_allclose(part, whole, rtol=1e-7)
 
 
 def test_a_scale_that_depends_on_covariates_and_a_profile(processes):

@@ -109,9 +109,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Ordinal as Ordinal,
         log_likelihood as log_likelihood,
     )
-    from truncgauss.likelihood.exporting import (
-        export as export,
-    )
     from truncgauss.probability import (
         Automatic as Automatic,
         Exact as Exact,
@@ -159,7 +156,6 @@ _HOMES = {
         "Matern RandomEffects Residual Unstructured"
     ).split(),
     "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
-    "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
         "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
@@ -189,7 +185,7 @@ _MOVED = {"fit": "tg.minimize"} | {
     name: f"tg.{module}.{name}"
     for module, names in {
         "fitting": ("FitResult", "ObservationsFit", "RegressionFit", "TruncatedFit"),
-        "mixtures": ("MixtureFit", "MixturePath", "fit_mixture_path", "mixture_log_likelihood"),
+        "mixtures": ("MixtureFit", "mixture_log_likelihood"),
         "probability": (
             "Draws",
             "FactorLattice",

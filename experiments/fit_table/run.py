@@ -18,7 +18,6 @@ from truncgauss.execution import row_sums, tables
 from truncgauss.fitting.optimization.progress import bar
 
 from . import drawn, mixture
-from .table import log
 
 NUM_CURVE = 7  # points of a profile's curve
 QUANTILE = 1.959964
@@ -154,20 +153,9 @@ def fitted(config, data, rows, design):
     settings = {"num_steps": config.num_steps, "information": config.information}
     if not config.scale_covariates:
         return tg.fit_observations(rows, design, config.covariance, **settings)
-    ((name, entry),) = config.outcomes.items()
     columns = [np.ones(rows.num_rows), *(data.columns[own] for own in config.scale_covariates)]
     scales = dict(zip(["constant", *config.scale_covariates], columns))
     outcome = np.column_stack([rows.lower, rows.upper])
-    marked = entry.left_censored or entry.right_censored or config.by_text
-    if not (entry.lower or entry.upper or marked or config.missing):
-        # With its limits of censoring, which have an expected information.
-        outcome = data.columns[name]
-        limits = {"censored_low": entry.censored_low, "censored_high": entry.censored_high}
-        limits = {key: data.columns[x] if isinstance(x, str) else x for key, x in limits.items()}
-        if entry.log:
-            outcome = log(outcome)
-            limits = {key: x if x is None else log(x) for key, x in limits.items()}
-        settings |= limits
     for key, side in (("truncated_low", "low"), ("truncated_high", "high")):
         if side in data.known:
             settings[key] = data.known[side][..., 0]

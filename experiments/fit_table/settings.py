@@ -114,7 +114,7 @@ class Settings(Experiment):
     """How many Gaussians the rows are a mixture of."""
     num_starts: Count = 8
     """From how many starts a mixture is fitted."""
-    information: Literal["observed", "expected", "sandwich"] = "observed"
+    information: Literal["observed", "sandwich"] = "observed"
     """What standard errors come from."""
     stray_rows: Literal["refuse", "drop"] = "refuse"
     """What to do with rows outside of where a row could be seen. Dropped rows are named."""
@@ -289,9 +289,6 @@ class Settings(Experiment):
             if getattr(self, key):
                 message = "is not for a mixture: leave it out, or set components to 1"
                 raise problem(message, key, got=getattr(self, key))
-        if self.information == "expected":
-            message = "a mixture has observed or sandwich"
-            raise problem(message, "information", got="expected")
         return self
 
     @model_validator(mode="after")

@@ -64,7 +64,7 @@ def mixture_path(tg, gaps=False):
         lower, upper = with_gaps(rows, rows)
         noise = np.square(scales)[:, :, None] * np.eye(2)
         observed = tg.Observations(lower, upper, noise=noise)
-    return lambda: tg.mixtures.fit_mixture_path(observed, (1, 2, 3, 4), progress=False)
+    return lambda: [tg.fit_mixture(observed, k, progress=False) for k in (1, 2, 3, 4)]
 
 
 def normal_rows(d, n, correlation):

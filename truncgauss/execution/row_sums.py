@@ -184,19 +184,6 @@ class RowSums:
         below = np.cumsum(table[:, 1])
         return float(table[np.searchsorted(below, 0.5 * below[-1]), 0])
 
-    def smallest(self, values: np.ndarray, rank: int) -> float:
-        """The value of a rank, 1 for the smallest, among values (n,) of all rows, none negative.
-
-        By bisection among all floats: some 60 counts are exchanged, however many values there are.
-        """
-        bits = np.sort(np.asarray(values, np.float64) + 0.0).view(np.int64)
-        low, high = -1, int(np.float64(np.inf).view(np.int64))
-        while high - low > 1:
-            middle = low + (high - low) // 2
-            count = int(self.sum(np.searchsorted(bits, middle, side="right")))
-            low, high = (low, middle) if count >= rank else (middle, high)
-        return float(np.int64(high).view(np.float64))
-
     # ------------------------------------------------------------ contexts
 
     @contextlib.contextmanager

@@ -45,7 +45,6 @@ from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
 from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import (
     GaussianErrors,
     TruncatedFit,
@@ -84,7 +83,6 @@ __all__ = [
     "SelectionFit",
     "SimultaneousInference",
     "Statistics",
-    "Tightening",
     "TruncatedFit",
     "TwoStep",
     "certificate",
@@ -108,5 +106,4 @@ __all__ = [
     "resumable",
     "simultaneous",
     "standard_errors",
-    "tightened",
 ]

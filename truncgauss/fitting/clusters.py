@@ -551,7 +551,6 @@ class ClusterModel(Model):
     scaleless: bool
     levels: tuple[Any, ...] = ()
     counts: list[int] = dataclasses.field(default_factory=list)
-    references = ("hughes1999", "self1987")
     no_start = (
         "fit_clusters: the likelihood is not finite at the start: the covariance may be singular "
         "there, as without a tg.Residual() among the terms."

@@ -14,13 +14,13 @@ from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point
+from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
 from truncgauss.gaussian.problem import Estimate
 
-INFORMATION = ("observed", "expected", "sandwich")
+INFORMATION = ("observed", "sandwich")
 
 
 def check_settings(information: str, num_profiles: int, cluster: Any = None) -> None:
@@ -28,9 +28,7 @@ def check_settings(information: str, num_profiles: int, cluster: Any = None) -> 
     if cluster is not None and information != "sandwich":
         raise ValueError(f'cluster needs information="sandwich", got {information!r}.')
     if information not in INFORMATION:
-        raise ValueError(
-            f'information must be "observed", "expected" or "sandwich", got {information!r}.'
-        )
+        raise ValueError(f'information must be "observed" or "sandwich", got {information!r}.')
     if isinstance(num_profiles, bool) or not isinstance(num_profiles, int) or num_profiles < 0:
         raise ValueError(f"num_profiles must be a whole number from 0 on, got {num_profiles!r}.")
 
@@ -55,8 +53,7 @@ def maximum_likelihood(
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, by default as many as the model asks for.
         information: what standard errors come from: "observed", minus the Hessian of the
-            log-likelihood; "expected", its mean over samples, if the model knows that; or
-            "sandwich", which holds for many rows of another distribution too.
+            log-likelihood, or "sandwich", which holds for many rows of another distribution too.
         num_profiles: up to how many estimates get a profile interval in the table at once where
             their Wald intervals are not to be trusted.
         progress: say on standard error what goes on, if the fit takes more than a second.
@@ -101,7 +98,7 @@ def ascended(
 
 
 def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> Any:
-    """The fit where a path has led; the information is "observed", "expected" or "sandwich"."""
+    """The fit where a path has led; the information is "observed" or "sandwich"."""
     loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
     total = model.total(path) or total_of(loss, end)
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
@@ -138,7 +135,6 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         **traces(path),
         "fraction_not_truncated": fraction,
         "outliers": outliers,
-        "references": ("marquardt1963", *model.references, *REFERENCES.get(information, ())),
     }
     refuse(fields, model.undetermined(path, errors), model.undetermined_reason)
     fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, path), path)
@@ -157,7 +153,6 @@ def traces(path: Path) -> dict[str, Any]:
     }
 
 
-REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
 FEW_CLUSTERS = 40
 ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 
@@ -279,8 +274,6 @@ def free_errors_of(
     end, size = path.end, float(path.loss.size)
     if not known:
         return FreeErrors.observed(np.zeros_like(end.hessian))
-    if information == "expected":
-        return FreeErrors.observed(size * point(model.expected_loss(path), end.x).hessian)
     observed = FreeErrors.observed(size * end.hessian)
     if information == "observed":
         return observed

@@ -329,7 +329,6 @@ class FractionsModel(Model):
         others = self.alternatives(path, bars)
         fields |= {
             "information": "expected",  # of which the curvature is
-            "references": (*fields["references"], "efron1978"),
             "notes": self.notes_of(path, jacobian, bars, others),
             "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         }
@@ -692,7 +691,6 @@ def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:
         "parameter_covariance": scaled(fields["parameter_covariance"], dispersion),
         "free_errors": free_errors._replace(factor=free_errors.factor / jnp.asarray(root)),
         "loss": dataclasses.replace(loss, size=loss.size / dispersion),
-        "references": (*fields["references"], "wedderburn1974"),
     }
 
 

@@ -75,7 +75,6 @@ class Model:
         no_start: the message where the likelihood is finite at no start.
         unused_start: the note where the steps from the user's start did not converge.
         undetermined_reason: what to say of `undetermined` estimates, with {} for their names.
-        references: keys of the literature that the fit rests on, besides that of its steps.
 
     Example:
         >>> from truncgauss.execution.pytrees import frozen_pytree
@@ -117,7 +116,6 @@ class Model:
         "From the start that was given the steps did not converge; these began at least squares."
     )
     undetermined_reason: Any = UNDETERMINED
-    references: Any = ()
 
     # ---------------------------------------------------------------- to be defined
 
@@ -239,13 +237,6 @@ class Model:
         """R with R R^T the sum of the outer products of the scores of all rows, (q, r), if that is
         known cheaper than by the loss."""
         return None
-
-    def expected_loss(self, path: Path) -> Any:
-        """The loss whose Hessian is the expected information of a row where a path ended."""
-        raise ValueError(
-            f'information="expected" is not known for {type(self).__name__}. Use "observed" or '
-            '"sandwich".'
-        )
 
     def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         """Whether there may be higher maxima, in sentences. Where a likelihood that has one maximum

@@ -22,7 +22,6 @@ from truncgauss.fitting.existence import (
     explained,
     rising_sentence,
 )
-from truncgauss.fitting.expected import check_expected, expected_loss
 from truncgauss.fitting.gaussian_starts import (
     as_columns,
     as_coordinates,
@@ -189,9 +188,7 @@ def fit_observations(
             regions, for one outcome of up to 100,000 rows, or for up to 4096 entries whose
             integrals have three dimensions at most. What the others found stands in `notes`.
         information: what standard errors come from: "observed", minus the Hessian of the
-            log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
-            same covariates, regions and noise, for complete and exact rows; or "sandwich", which
-            holds for many rows of another distribution too.
+            log-likelihood, or "sandwich", which holds for many rows of another distribution too.
         cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
             a patient; with information="sandwich", whose errors then hold for many groups, with
             the factor G / (G - 1) of their number G.
@@ -268,7 +265,6 @@ def fit_of_any_rows(
         rows, design = floats_as_float64(local[0]), local[1]
         weights = None if rows.weights is None else np.asarray(rows.weights)
         designs = as_designs(design, rows.num_rows, rows.dimension, weights, what, sums)
-        check_expected(settings["information"], rows, sums)
         each = settings["information"] == "sandwich"
         model = kind.of(rows, designs, covariance, method=method, key=key, each=each, sums=sums)
         model.check()
@@ -534,9 +530,6 @@ class GaussianRows(Model):
             sums=self.centred.sums,
         )
 
-    def expected_loss(self, path: Path) -> Any:
-        return expected_loss(self.general_loss, self.method, path.end.x)
-
     # ---------------------------------------------------------------- existence of a maximum
 
     def covariance_at(self, x: np.ndarray) -> np.ndarray:
@@ -676,19 +669,6 @@ class GaussianRows(Model):
         tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
         return (*common, *decided, *self.centred.notes)
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        rows, inner, limited = self.centred.rows, self.inner, not self.summary.exact
-        used = {
-            "tobin1958": limited,
-            "cohen1991": rows.region is not None,
-            "olsen1978": inner.single and inner.power == 1 and limited,
-            "barndorff1978": (inner.single and inner.power == 2) or inner.white is not None,
-            "little2019": self.summary.missing,
-            "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
-        }
-        return tuple(key for key, holds in used.items() if holds)
 
     @property
     def kept_rows(self) -> dict[str, Any]:

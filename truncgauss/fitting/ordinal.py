@@ -291,8 +291,6 @@ def fit_ordinal(
             f'{what}: with ordered outcomes covariance must be "full", "common", "factor", '
             f'"diagonal" or a matrix with NaN where it is free, got {covariance!r}.'
         )
-    if settings.get("information") == "expected":
-        raise ValueError(f'{what}: ordered outcomes have no information="expected".')
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"
@@ -626,7 +624,6 @@ class OrdinalModel(Model):
     remarks: tuple[str, ...]
     counts: list[int] = dataclasses.field(default_factory=list)
     undetermined_reason = FLAT
-    references = ("ashford1970", "mckelvey1975")
 
     @classmethod
     def of(

@@ -45,7 +45,6 @@ ADDED = {
     (False, True): "correction was added to each.",
 }
 LEFT_OUT = "{} of {} rows lack a category and were left out."
-REFERENCES = ("olsson1979",)
 
 
 class MarginalTwoStep(NamedTuple):
@@ -298,7 +297,6 @@ class LatentPair(Model):
 
     edge: Any
     sentences: Any
-    references = REFERENCES
 
     def obstacle(self, path: Path) -> str | None:
         if self.edge == 0:

@@ -13,7 +13,6 @@ from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
-from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
@@ -130,9 +129,8 @@ def fit_regression(
         num_starts: from how many points to begin, the first by least squares, the others drawn
             around it. By default 1 if the likelihood has one maximum or the rows are more than
             100,000, else 4. What the others found stands in `notes`.
-        information: what standard errors come from: "observed", "expected" or "sandwich", see
-            `fit_observations`. Censored rows have an expected information too, as their limits
-            are known; outcomes given as intervals have none.
+        information: what standard errors come from: "observed" or "sandwich", see
+            `fit_observations`.
         cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
             a patient, or the name of a column of the data; with information="sandwich", whose
             errors then hold for many groups, with the factor G / (G - 1) of their number G.
@@ -173,7 +171,7 @@ def fit_regression(
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
-        read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
+        read = lambda sums: Columns(*sums.local(tuple(columns))).checked()
         inputs = tuple(columns)
         rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
         with rows as (sums, local):
@@ -268,10 +266,6 @@ class Regression(GaussianRows):
     def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
         """Free coordinates of the user's coefficients and log scale."""
         return self.coordinates.free(coefficients, np.exp(2.0 * log_scale)[:, None])
-
-    def expected_loss(self, path: Path) -> RegressionLoss:
-        censoring = self.censoring - moves_of(self.observations, self.centred.rows)
-        return expected_regression_loss(path.loss, self.centred.rows, censoring, path.end.x)
 
     def result(self, fields: dict[str, Any], path: Path) -> RegressionFit:
         p = self.num_coefficients
@@ -387,11 +381,6 @@ class HeteroscedasticRegression(Regression):
         kept, scales = super().kept_rows, Covariates.of(self.scales)
         return kept | {"designs": (*kept["designs"], scales)}
 
-    @property
-    def references(self) -> tuple[str, ...]:
-        convex = "olsen1978", "barndorff1978"
-        return (*(key for key in super().references if key not in convex), "messner2016")
-
 
 def regression_of(
     known: "RegressionRows", design: tables.Table, scales: tables.Table | None, sums: RowSums
@@ -422,27 +411,16 @@ def whitened_columns(
     return checked[0]._replace(names=names, encoder=table.encoder)
 
 
-def moves_of(observed: Observations, fitted: Observations) -> np.ndarray:
-    """The values that were subtracted from each outcome, (n,)."""
-    lower, upper = (np.asarray(side)[:, 0] for side in (observed.lower, observed.upper))
-    low, high = (np.asarray(side)[:, 0] for side in (fitted.lower, fitted.upper))
-    finite = np.isfinite(lower)
-    ends = np.where(finite, lower, np.where(np.isfinite(upper), upper, 0.0))
-    return ends - np.where(finite, low, np.where(np.isfinite(upper), high, 0.0))
-
-
 class RegressionRows(NamedTuple):
     """The rows of a regression, checked.
 
     Attributes:
         observations: the rows.
         censoring: limits (2, n) at or below which, and at or above which, no value is seen.
-        exact: whether all values were given as numbers, none as an interval.
     """
 
     observations: Observations
     censoring: np.ndarray
-    exact: bool
 
 
 Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
@@ -458,12 +436,10 @@ class Columns(NamedTuple):
     design: Any
     scale_design: Any
 
-    def checked(self, information: str) -> Checked:
+    def checked(self) -> Checked:
         """The rows, the covariates, and those of the log scale."""
         ends = columns_of(self.outcome, "outcome")
         known = as_rows(ends, self.limits, self.noise, self.weights)
-        if information == "expected" and not known.exact:
-            raise ValueError(NOT_EXPECTED.format("fit_regression", ", or censored by limits"))
         scales = self.scale_design
         return (
             known,
@@ -518,7 +494,6 @@ def as_rows(
             f"got {ends.values.shape}."
         )
     lower, upper = ends.values[:, 0].copy(), ends.values[:, -1].copy()
-    exact = bool(np.all(lower == upper))
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [
         of_each_row(limit, ends, word, np.inf if word.endswith("high") else -np.inf)
@@ -534,7 +509,7 @@ def as_rows(
         settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
     below, above = as_float_array(lower[:, None]), as_float_array(upper[:, None])
     observations = Observations(below, above, region, **settings)
-    return RegressionRows(observations, np.stack(sides[:2]), exact)
+    return RegressionRows(observations, np.stack(sides[:2]))
 
 
 def of_each_row(column: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:

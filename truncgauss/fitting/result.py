@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import __version__
 from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.execution.terminal import wrapped
-from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
     DerivedCoordinates,
@@ -36,13 +34,7 @@ from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
-from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-
-TIGHTENED = (
-    "How the estimates move as the limits of truncation move inwards: print "
-    "tg.fitting.tightened(fit), which takes a few seconds."
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +46,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
         standard_errors: the same in the shapes of the estimates, if these have others.
-        information: what the errors come from: "observed", "expected" or "sandwich".
+        information: what the errors come from: "observed" or "sandwich"; "expected" for
+            fits of fractions.
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, or a bound of the error of quadratures, as a rule
             far above it; 0 if the integrals are exact.
@@ -72,7 +65,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             see `optimization.wald`. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
-        references: keys of the literature that `citation` lists.
         observations: the rows; where they are spread over processes, those of this one; None if the
             fit does not keep them.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
@@ -104,7 +96,6 @@ class LikelihoodFit(InformationCriteria, Fit):
     free_errors: FreeErrors = dataclasses.field(repr=False)
     wald_ratios: np.ndarray
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    references: tuple[str, ...] = ()
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
@@ -438,23 +429,6 @@ class LikelihoodFit(InformationCriteria, Fit):
         }
         return tables.data_frame(self.names, columns, backend)
 
-    def citation(self) -> str:
-        """BibTeX entries of this software and of the methods that the fit used.
-
-        Example:
-            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
-            >>> print(fit.citation().splitlines()[0])
-            @software{truncgauss,
-        """
-        software = (
-            "@software{truncgauss,\n"
-            "  author  = {{The truncgauss authors}},\n"
-            "  title   = {truncgauss: Truncated-Gaussian Estimation on {JAX}},\n"
-            f"  version = {{{__version__}}}\n"
-            "}"
-        )
-        return bibtex(software, self.references)
-
     @property
     def size_in_words(self) -> str:
         """The size of the sample, for the table."""
@@ -469,10 +443,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
             + f"standard errors from {self.errors_from}"
         )
-        one = self.centred is not None and self.centred.dimension == 1
-        truncated = self.centred is not None and isinstance(self.centred.region, Box)
-        last = (TIGHTENED,) if one and truncated and self.converged else ()
-        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes, *last]))
+        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))
 
     def summary(self) -> str:
         """The table of estimates and all that is to be said of them, as `print` shows it."""

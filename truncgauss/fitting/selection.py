@@ -445,10 +445,6 @@ class SelectionModel(GaussianRows):
                 notes.append(AT_EDGE.format(rho[j], f" of{end}" if end else ""))
         return (*super().notes(fields, common, path), *notes)
 
-    @property
-    def references(self) -> tuple[str, ...]:
-        return (*super().references, "heckman1979" if self.inner.scales else "vandeven1981")
-
     def result(self, fields: dict[str, Any], path: Path) -> SelectionFit:
         count, d = sum(self.inner.sizes), len(self.inner.sizes)
         ends, matrix = np.cumsum(self.inner.sizes), self.covariance_at(path.end.x)

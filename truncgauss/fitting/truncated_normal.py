@@ -341,7 +341,6 @@ class TruncatedSample(Model):
     unique = True
     rounds = 10
     unused_start = UNUSED_START
-    references = ("cohen1991", "barndorff1978")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -423,8 +422,6 @@ class TruncatedSample(Model):
         return (*self.remarks, *common, *notes)
 
     def result(self, fields: dict[str, Any], path: Path) -> TruncatedFit:
-        if fields["log_likelihood_stderr"] > 0:
-            fields |= {"references": (*fields["references"], "genz1992")}
         return truncated_fit(fields, len(self.sample.columns))
 
 

@@ -10,7 +10,7 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.fits import mixture_path, profile, simultaneous, trace
+from truncgauss.plotting.fits import profile, simultaneous, trace
 from truncgauss.plotting.panels import (
     band,
     curves,
@@ -63,7 +63,6 @@ __all__ = [
     "histogram",
     "in_house_style",
     "legend",
-    "mixture_path",
     "mosaic",
     "nan_spans",
     "page",

@@ -1,4 +1,4 @@
-"""Figures of a fit: traces, profile likelihoods, numbers of components."""
+"""Figures of a fit: traces, profile likelihoods."""
 
 from statistics import NormalDist
 from typing import Any
@@ -166,46 +166,4 @@ def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
         xlabel=f"contrast, {result.level:.0%} intervals", yticks=rows,
         yticklabels=list(result.names), ylim=(-0.6, len(rows) - 0.4),
     )  # fmt: skip
-    return ax
-
-
-@in_house_style
-def mixture_path(path: Any, *, ax: Axes = NEW_AXES) -> Axes:
-    """BIC of each number of components (left axis, lower is better) and, with folds, the held-out
-    log-likelihood of a row (right axis, higher is better), with the standard errors of its
-    differences to the largest.
-
-    Fits that have not converged are left out.
-
-    Args:
-        path: a `MixturePath`.
-        ax: where to draw; new axes if None.
-
-    Example:
-        >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
-        >>> path = tg.mixtures.fit_mixture_path(tg.Observations.exact(y), [1, 2], num_starts=2)
-        >>> tg.plotting.mixture_path(path).get_ylabel()
-        'BIC'
-    """
-    numbers, bic = np.array(list(path.fits)), path.bic
-    shown = np.isfinite(bic)
-    sides = [(ax, VALUE, "BIC")]
-    ax.plot(
-        numbers[shown], bic[shown], color=VALUE.color, linestyle=VALUE.linestyle,
-        marker=VALUE.marker, label="BIC",
-    )  # fmt: skip
-    if path.held_out:
-        right, means, errors = gradient_axes(ax), path.held_out_means, path.held_out_errors
-        sizes = [k for k in numbers[shown] if k in means]
-        label = "held-out log-likelihood of a row"
-        right.errorbar(
-            sizes, [means[k] for k in sizes], [errors[k] for k in sizes], color=GRADIENT.color,
-            linestyle=GRADIENT.linestyle, marker=GRADIENT.marker, capsize=2, label=label,
-        )  # fmt: skip
-        sides.append((right, GRADIENT, f"{label} / nats"))
-    for side, look, label in sides:
-        side.set_ylabel(label, color=look.color)
-        side.tick_params(axis="y", which="both", labelcolor=look.color)
-    ax.set_xlabel("number of components")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     return ax

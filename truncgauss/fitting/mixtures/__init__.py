@@ -7,7 +7,6 @@ from truncgauss.fitting.mixtures.likelihood import (
     hold,
     mixture_log_likelihood,
 )
-from truncgauss.fitting.mixtures.path import MixturePath, fit_mixture_path
 from truncgauss.fitting.mixtures.posterior import Posterior, posterior
 from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.mixtures.search import NoMaximum
@@ -17,11 +16,9 @@ __all__ = [
     "Mixture",
     "MixtureErrors",
     "MixtureFit",
-    "MixturePath",
     "NoMaximum",
     "Posterior",
     "fit_mixture",
-    "fit_mixture_path",
     "hold",
     "mixture_log_likelihood",
     "posterior",

@@ -161,7 +161,7 @@ class MixtureFit(LikelihoodFit):
         return (
             f"the fits have {self.coordinates.num_components} and {k} component(s), which no "
             "chi-squared distribution compares: where the weight of a component is 0 its mean and "
-            "covariance mean nothing. Compare BIC, or rows left out, by fit_mixture_path."
+            "covariance mean nothing. Compare their `bic`."
         )
 
     def row_log_likelihood(
