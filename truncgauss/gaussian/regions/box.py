@@ -9,6 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
+from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
@@ -59,6 +60,15 @@ class Box(LinearRegion):
                 raise ValueError(
                     f"Box: {name} must be numbers; where there is no limit write {infinity} "
                     f"(got {side})."
+                )
+        if hasattr(low, "iloc") and hasattr(high, "iloc") and low.ndim == high.ndim:
+            low, high = tables.in_one_order("Box", low=low, high=high)
+        for side in (low, high):
+            rows = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
+            if rows != list(range(len(rows))):
+                raise ValueError(
+                    "Box: does not keep the labels of rows. Give arrays in the order of the rows, "
+                    "such as by `.loc[data.index].to_numpy()`."
                 )
         lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
         try:
