@@ -162,13 +162,10 @@ def fit_regression(
             The R Journal (2016).
     """
     check_settings(information, num_profiles, cluster)
-    (
-        data, outcome, design, scale_design, censored_low, censored_high, truncated_low,
-        truncated_high, noise, weights, cluster,
-    ) = tables.in_one_order(
+    data, outcome, design, scale_design, noise, weights, cluster, *limits = tables.in_one_order(
         "fit_regression", data=data, outcome=outcome, design=design, scale_design=scale_design,
-        censored_low=censored_low, censored_high=censored_high, truncated_low=truncated_low,
-        truncated_high=truncated_high, noise=noise, weights=weights, cluster=cluster,
+        noise=noise, weights=weights, cluster=cluster, censored_low=censored_low,
+        censored_high=censored_high, truncated_low=truncated_low, truncated_high=truncated_high,
     )  # fmt: skip
     settings = dict(
         num_steps=num_steps, num_starts=num_starts, information=information,
@@ -176,12 +173,12 @@ def fit_regression(
         cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
     )  # fmt: skip
     if isinstance(outcome, Ordinal):
-        others = censored_low, censored_high, truncated_low, truncated_high, region, scale_design
-        return ordered_probit(outcome, design, data, weights, (*others, noise, start), settings)
+        others = *limits, region, scale_design, noise, start
+        return ordered_probit(outcome, design, data, weights, others, settings)
     outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
-        columns = Columns(outcome, limits, noise, weights, design, scale_design)
+        sides = *limits[:2], *ends_of(region, tuple(limits[2:]))
+        columns = Columns(outcome, sides, noise, weights, design, scale_design)
         read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
         inputs = tuple(columns)
         rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)

@@ -30,8 +30,8 @@ class RowLabels:
         return len(self.index)
 
     def positions(self, other: "RowLabels", what: str, first: str) -> np.ndarray | None:
-        """Where each of these labels, those of `first`, stands among those of `what`, (n,); None
-        where these have the same order.
+        """The position of each of these labels, those of `first`, among those of `what`, (n,);
+        None where these have the same order.
 
         Raises:
             ValueError: for labels that are missing, more, or not unique. Rows are never dropped.
@@ -64,7 +64,7 @@ class RowLabels:
 
 
 def shown(labels: Any) -> str:
-    """How many labels there are, and the first of them."""
+    """The number of labels, and the first of them."""
     some = ", ".join(map(repr, labels[:SHOWN].tolist()))
     return f"{len(labels)} label(s): {some}{', ...' if len(labels) > SHOWN else ''}"
 

@@ -33,7 +33,11 @@ class Kinship(CovarianceTerm):
     title = "kinship"
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
-        shape, n = getattr(self.matrix, "shape", np.shape(self.matrix)), len(rows.position)
+        given, n = self.matrix, len(rows.position)
+        if self.index is None and hasattr(given, "loc"):  # labelled along both axes
+            for _ in range(2):
+                given = tables.in_order(given, rows.index, "Kinship: matrix", "the rows").T
+        shape = getattr(given, "shape", np.shape(given))
         if self.index is None:
             number = np.arange(n)
         else:
@@ -43,10 +47,7 @@ class Kinship(CovarianceTerm):
                 f"Kinship: matrix must be square with a row for each of {n} rows, or for each "
                 f"number from 0 in `index`; got {shape} and numbers up to {number.max()}."
             )
-        sparse, given = hasattr(self.matrix, "tocsr"), self.matrix
-        if self.index is None and hasattr(given, "loc"):  # labelled along both axes
-            for _ in range(2):
-                given = tables.in_order(given, rows.index, "Kinship: matrix", "the rows").T
+        sparse = hasattr(given, "tocsr")
         matrix: Any = given.tocsr() if sparse else np.asarray(given, float)
 
         def columns(index: np.ndarray) -> np.ndarray:
