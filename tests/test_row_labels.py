@@ -189,7 +189,9 @@ def numbers_of(value):
     if isinstance(value, RowSums | tables.RowLabels) or callable(value):
         return []
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        value = {
+            field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)
+        }
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):

@@ -512,9 +512,7 @@ def censored_ends(
     return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
 
 
-def as_rows(
-    ends: np.ndarray, limits: tuple[Any, ...], noise: Any, weights: Any
-) -> RegressionRows:
+def as_rows(ends: np.ndarray, limits: tuple[Any, ...], noise: Any, weights: Any) -> RegressionRows:
     """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
     if ends.shape[1] > 2:
         raise ValueError(

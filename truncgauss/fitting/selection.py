@@ -269,9 +269,7 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
 
 def label_of(outcome: Any, selected: Any) -> tuple[str, str]:
     """Names of the selection and the outcome: those of formulas and of columns of the data."""
-    names = [
-        x.partition("~")[0].strip() if isinstance(x, str) else "" for x in (selected, outcome)
-    ]
+    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in (selected, outcome)]
     labels = [str(name or default) for name, default in zip(names, ("selected", "outcome"))]
     return (labels[0], labels[1]) if labels[0] != labels[1] else ("selected", "outcome")
 

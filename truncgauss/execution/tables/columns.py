@@ -164,9 +164,7 @@ def categories_of(column: Any) -> tuple[list[Any], bool] | None:
     return list(dtype.categories), bool(getattr(dtype, "ordered", True))
 
 
-def numbers(
-    column: Any, where: str, missing: bool = False, advice: str = OUTCOME
-) -> np.ndarray:
+def numbers(column: Any, where: str, missing: bool = False, advice: str = OUTCOME) -> np.ndarray:
     """A column as floats, shape (n,); NaN where a value is missing.
 
     Raises:
