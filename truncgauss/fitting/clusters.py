@@ -764,7 +764,7 @@ def prepared_terms(
             f"{WHAT}: terms must be covariance terms such as tg.Residual(), {terms!r}."
         )
     position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
-    rows = LongRows(data, position, inputs.index)
+    rows = LongRows(data, position, inputs.row_labels)
     chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
     return [term.prepared(rows) for term in chosen], notes
 

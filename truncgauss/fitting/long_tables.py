@@ -59,7 +59,7 @@ class ClusterInputs(NamedTuple):
         binary: whether outcomes are 0 and 1.
         weights: how often each cluster counts, (k,); None for once.
         single: the model of ordered categories as rows by themselves; None of other outcomes.
-        index: labels of the rows, if they have some.
+        row_labels: labels of the rows, if they have some.
     """
 
     lower: np.ndarray
@@ -71,7 +71,7 @@ class ClusterInputs(NamedTuple):
     binary: bool
     weights: np.ndarray | None = None
     single: OrdinalModel | None = None
-    index: tables.RowLabels | None = None
+    row_labels: tables.RowLabels | None = None
 
     @property
     def scaleless(self) -> str:
@@ -116,7 +116,9 @@ def inputs_of(
 ) -> ClusterInputs:
     """The arguments of `fit_clusters` that describe the rows, checked."""
     words = "outcome", "design", "cluster", "censored_low", "censored_high", "noise", "weights"
-    data, *columns = tables.in_one_order(WHAT, data=data, **dict(zip(words, (*columns, weights))))
+    rows = dict(zip(words, (*columns, weights)))
+    data, *rest = tables.in_one_order(WHAT, data=data, **rows)
+    columns = tuple(rest)
     ordered = isinstance(columns[0], Ordinal)
     outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
     index = tables.labels_of((data, *columns))
@@ -142,8 +144,9 @@ def inputs_of(
     variances = tables.each_row(noise, n, f"{WHAT}: noise")
     if not np.all(np.isfinite(variances) & (variances >= 0)):
         raise ValueError(f"{WHAT}: noise must be finite and not negative.")
-    rows = lower, upper, table, codes, labels, variances, binary
-    return ClusterInputs(*rows, counts, single, index)
+    return ClusterInputs(
+        lower, upper, table, codes, labels, variances, binary, counts, single, index
+    )
 
 
 def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:

@@ -288,7 +288,7 @@ class Observations:
 
     def at_rows(self, positions: np.ndarray) -> "Observations":
         """The rows at these positions, without labels."""
-        rows = lambda leaf: jnp.asarray(leaf)[positions]
+        rows: Any = lambda leaf: jnp.asarray(leaf)[positions]
         region, noise = self.region, self.noise
         return dataclasses.replace(
             self,
@@ -313,7 +313,7 @@ class Observations:
         index, shape = self.index, getattr(self.lower, "shape", ())
         if index is not None and shape and len(index) != shape[0]:  # of rows that were replaced
             index = None
-        noise = self.noise
+        noise: Any = self.noise
         if len(np.shape(noise)) == 2 and np.shape(noise)[0] != np.shape(noise)[1]:
             parts["noise"] = noise  # not one matrix, whose rows are entries
         index = tables.labels_of((index, *parts.values()))

@@ -56,7 +56,8 @@ class Ordinal:
 
     def numbered(self, levels: tuple[Any, ...]) -> np.ndarray:
         """The number of each row's level, -1 where it is missing."""
-        if self.levels is None and not has_order(self.codes):
+        declared = tables.categories_of(self.codes)
+        if self.levels is None and not (declared is not None and declared[1]):
             values = whole_numbers(self.codes)
             return np.where(np.isnan(values), -1, np.searchsorted(levels, values))
         numbers, values = (
@@ -190,20 +191,15 @@ def entry_of(column: Any, name: str, weights: Any = None) -> tuple[Any, ...]:
 
 def levels_of(codes: Any, levels: Any) -> tuple[Any, ...]:
     """The categories in their order: those stated, or the numbers that occur."""
-    if levels is None and has_order(codes):
-        return tuple(tables.categories_of(codes)[0])
+    declared = tables.categories_of(codes)
+    if levels is None and declared is not None and declared[1]:
+        return tuple(declared[0])
     if isinstance(levels, int | np.integer) and not isinstance(levels, bool):
         return tuple(range(int(levels)))
     if levels is not None:
         return tuple(levels)
     values = whole_numbers(codes)
     return tuple(int(value) for value in np.unique(values[~np.isnan(values)]))
-
-
-def has_order(codes: Any) -> bool:
-    """Whether a column declares the order of its categories."""
-    declared = tables.categories_of(codes)
-    return declared is not None and declared[1]
 
 
 def as_list(values: Any) -> list[Any]:

@@ -158,7 +158,8 @@ def is_series(values: Any) -> bool:
 def categories_of(column: Any) -> tuple[list[Any], bool] | None:
     """The categories of a column of pandas or of an Enum of polars, in their order, and whether
     they are ordered; None of other columns, which declare no order."""
-    dtype = getattr(column.to_native() if hasattr(column, "to_native") else column, "dtype", None)
+    native = column.to_native() if hasattr(column, "to_native") else column
+    dtype: Any = getattr(native, "dtype", None)
     if type(dtype).__name__ not in ("CategoricalDtype", "Enum"):
         return None
     return list(dtype.categories), bool(getattr(dtype, "ordered", True))

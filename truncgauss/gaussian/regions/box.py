@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
@@ -61,15 +62,8 @@ class Box(LinearRegion):
                     f"Box: {name} must be numbers; where there is no limit write {infinity} "
                     f"(got {side})."
                 )
-        if hasattr(low, "iloc") and hasattr(high, "iloc") and low.ndim == high.ndim:
-            low, high = tables.in_one_order("Box", low=low, high=high)
-        for side in (low, high):
-            rows = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
-            if rows != list(range(len(rows))):
-                raise ValueError(
-                    "Box: does not keep the labels of rows. Give arrays in the order of the rows, "
-                    "such as by `.loc[data.index].to_numpy()`."
-                )
+        if hasattr(low, "iloc") or hasattr(high, "iloc"):
+            low, high = without_labels(low, high)
         lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
         try:
             shape = common_shape(lower.shape, upper.shape) or (1,)
@@ -146,3 +140,22 @@ class Box(LinearRegion):
         """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
         below, above, _ = standardize(self.low, self.high, x)
         return jnp.concatenate([-below, above], axis=-1)
+
+
+def without_labels(low: Any, high: Any) -> tuple[Any, Any]:
+    """Limits of pandas in one order.
+
+    Raises:
+        ValueError: for DataFrames whose rows have labels other than their positions, which no
+            region keeps.
+    """
+    if np.ndim(low) == np.ndim(high):
+        low, high = tables.in_one_order("Box", low=low, high=high)
+    for side in (low, high):
+        labels = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
+        if labels != list(range(len(labels))):
+            raise ValueError(
+                "Box: does not keep the labels of rows. Give arrays in the order of the rows, such "
+                "as by `.loc[data.index].to_numpy()`."
+            )
+    return low, high

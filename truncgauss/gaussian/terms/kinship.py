@@ -36,7 +36,7 @@ class Kinship(CovarianceTerm):
         given, n = self.matrix, len(rows.position)
         if self.index is None and hasattr(given, "loc"):  # labelled along both axes
             for _ in range(2):
-                given = tables.in_order(given, rows.index, "Kinship: matrix", "the rows").T
+                given = tables.in_order(given, rows.row_labels, "Kinship: matrix", "the rows").T
         shape = getattr(given, "shape", np.shape(given))
         if self.index is None:
             number = np.arange(n)
