@@ -176,16 +176,24 @@ def fit_regression(
         others = *limits, region, scale_design, noise, start
         return ordered_probit(outcome, design, data, weights, others, settings)
     outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
-    with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        sides = *limits[:2], *ends_of(region, tuple(limits[2:]))
-        columns = Columns(outcome, sides, noise, weights, design, scale_design)
-        read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
-        inputs = tuple(columns)
-        rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
-        with rows as (sums, local):
-            model = regression_of(*local, sums)
-            begin = None if start is None else model.as_start(start)
-            return maximum_likelihood(model, start=begin, **settings)
+    sides = *limits[:2], *ends_of(region, tuple(limits[2:]))
+    columns = Columns(outcome, sides, noise, weights, design, scale_design)
+    return fit_of_columns(columns, start, settings)
+
+
+def fit_of_columns(columns: "Columns", start: Any, settings: dict[str, Any]) -> RegressionFit:
+    """The fit of rows on this process, or spread over several."""
+    what, information = "fit_regression", settings["information"]
+    read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
+    with (
+        jax.enable_x64(True),
+        bar(None, what, settings["progress"]),
+        rows_of_fit(what, tuple(columns), start, information, read, arrays_of) as (sums, local),
+    ):
+        model = regression_of(*local, sums)
+        begin = None if start is None else model.as_start(start)
+        fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
+        return fit
 
 
 def ordered_probit(
