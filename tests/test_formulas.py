@@ -70,6 +70,59 @@ def test_wrong_categories_are_refused():
 # ---------------------------------------------------------------- formulas
 
 
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_categories_keep_their_order(package):
+    """The first of those that occur is compared with; those of numbers are categories too."""
+    pytest.importorskip("formulaic")
+    module, texts = pytest.importorskip(package), np.array(["north", "south", "east"] * 4)
+    order = ["west", "south", "north", "east"]
+    if package == "pandas":
+        table = {"site": module.Categorical(texts, order), "plain": texts}
+        table["code"] = module.Categorical([10, 2, 1] * 4, [10, 2, 1])
+    else:
+        table = {"site": module.Series(texts, dtype=module.Enum(order)), "plain": texts}
+        table["code"] = module.Series(["10", "2", "1"] * 4, dtype=module.Enum(["10", "2", "1"]))
+    frame = module.DataFrame(table)
+    for text, kinds in (
+        ("site", ["north", "east"]), ("plain", ["north", "south"]), ("code", ["2", "1"]),
+    ):  # fmt: skip
+        design = tables.formula(text, frame)[1]
+        assert list(design) == ["Intercept", *(f"{text}[T.{kind}]" for kind in kinds)]
+    by_name = tables.formula("C(site, contr.treatment('north'))", frame)[1]
+    by_setting = tables.formula("site", frame, {"site": "north"})[1]
+    assert list(by_setting) == ["Intercept", "site[T.south]", "site[T.east]"]
+    for one, other in zip(by_name.values(), by_setting.values()):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="in row 0, a category .*did you mean 'east'"):
+        by_setting.encode({"site": ["eest"]})
+    assert list(tables.design(frame, [], {"site": "north"})) == [
+        "constant", "site: south", "site: east",
+    ]  # fmt: skip
+    ordered = module.Categorical(texts, order, ordered=True) if package == "pandas" else None
+    assert tg.Ordinal(frame["site"] if ordered is None else ordered).levels == tuple(order)
+
+
+def test_columns_that_others_determine_are_named():
+    pytest.importorskip("formulaic")
+    table = rows(60) | {"h": np.array(["a", "b"] * 30)}
+    table |= {"double": 3.0 * table["age"] - 2.0, "sigma": table["age"]}
+    cell = np.where(table["home region"] == "south", "a", table["h"])
+    for text, words in (
+        ("wage ~ age + double + k", "collinear: 'double' is determined by 'Intercept', 'age'. L"),
+        ("wage ~ 0 + age + I(0 * k)", "'I.0 . k.' is 0 in every row. Leave"),
+        ("wage ~ `home region` * cell", "south.:cell.T.b.' is 0 in every row.*an empty cell"),
+        ("wage ~ sigma", "two estimates would be called 'sigma'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tg.fit_regression(text, data=table | {"cell": cell}, progress=False)
+    few = {name: column[:3] for name, column in table.items()}
+    with pytest.raises(ValueError, match="more of them .4. than rows that count .3."):
+        tg.fit_regression("wage ~ age + k + np.log(age)", data=few, progress=False)
+    with pytest.raises(ValueError, match="'double' is determined by 'age'"):
+        design = {"age": table["age"], "double": 2.0 * table["age"]}
+        tg.fit_regression(tg.Ordinal(table["k"]), design, progress=False)
+
+
 def test_formulas_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "formulaic", None)
     with pytest.raises(ImportError, match=r"pip install 'truncgauss\[formula\]'"):

@@ -176,12 +176,12 @@ def test_a_series_of_limits_goes_by_its_labels():
         tables.aligned(pandas.Series([3.0, 9.0]), table, "high")
     each = frame[["y", "x"]] + 1.0
     np.testing.assert_array_equal(tables.aligned(each, table, "high"), WANTED + 1.0)
-    with pytest.raises(ValueError, match="rows are labelled otherwise"):
-        tables.aligned(each.iloc[::-1], table, "high")
+    np.testing.assert_array_equal(tables.aligned(each.iloc[::-1], table, "high"), WANTED + 1.0)
     one = tables.read(frame["x"])
-    np.testing.assert_array_equal(tables.aligned(frame["y"], one, "high")[:, 0], Y)
-    with pytest.raises(ValueError, match="weights: its rows are labelled otherwise"):
-        tables.row_values(frame["y"].iloc[::-1], table, "weights")
+    np.testing.assert_array_equal(tables.aligned(frame["y"].iloc[::-1], one, "high")[:, 0], Y)
+    matrix = pandas.DataFrame([[3.0, 1.0], [1.0, 2.0]], ["y", "x"], ["y", "x"])
+    ordered = tables.aligned(matrix, table, "noise")  # one matrix, whose rows are columns
+    np.testing.assert_array_equal(ordered, [[2.0, 1.0], [1.0, 3.0]])
 
 
 def known_in_part():
@@ -222,6 +222,34 @@ def test_rows_known_in_part_come_from_a_table_by_name():
     np.testing.assert_array_equal(rows.weights, [1, 2, 1, 1, 3])
 
 
+def test_columns_beside_a_table_are_limits_too():
+    table = {"y": [1.0, 2.0, 3.0]}
+    rows = tg.Observations.from_table(table, "y", censored_low=np.array([1.5, 1.5, 3.5]))
+    np.testing.assert_array_equal(rows.upper.T[0], [1.5, 2.0, 3.5])
+    for argument, advice in (
+        ({"censored_low": [1.5, np.nan, 0.5]}, "A row without that limit has -inf there"),
+        ({"truncated_high": [np.nan, 9.0, 9.0]}, "A row without that limit has inf there"),
+        ({"weights": [np.nan, 1.0, 1.0]}, "A row that does not count has 0 there"),
+    ):
+        with pytest.raises(ValueError, match=f"lacks 1 of 3 value.s., first in row .. {advice}"):
+            tg.Observations.from_table(table, "y", **argument)
+        word = next(iter(argument))
+        with pytest.raises(ValueError, match=f"{word} lacks 1 of 3 .*{advice}"):
+            tg.fit_regression(table["y"], np.ones((3, 1)), **argument)
+    with pytest.raises(ValueError, match=r"noise_scale must be .* shape \(3,\), got \(2,\)"):
+        tg.Observations.from_table(table, "y", noise_scale=[1.0, 2.0])
+
+
+def test_a_level_whose_rows_do_not_count_is_left_out():
+    codes = np.tile([0, 1, 2, 3, 1], 8)
+    item, weights = tg.Ordinal(codes), np.where(codes == 2, 0.0, 1.0)
+    rows = tg.Observations.of({"a": item}, weights)
+    assert (rows.levels, rows.unused) == (((0, 1, 3),), ((2,),))
+    np.testing.assert_array_equal(np.unique(rows.codes[codes == 2]), [-1])
+    again = tg.Observations.of({"a": tg.Ordinal(codes[weights > 0])})
+    np.testing.assert_array_equal(rows.codes[weights > 0], again.codes)
+
+
 def test_as_many_rows_as_entries_have_noise_of_their_own():
     table = {"a": [0.3, -0.5], "b": [0.1, 1.0], "e": [0.5, 0.2]}
     rows = tg.Observations.from_table(table, ["a", "b"], noise_scale="e")
@@ -237,8 +265,7 @@ def test_both_ends_of_rows_have_the_same_columns():
     with pytest.raises(ValueError, match="upper: is labelled 'x', 'z', but .* called 'x', 'y'"):
         tg.Observations(lower, {"x": X, "z": Y})
     frame = pandas_frame()
-    with pytest.raises(ValueError, match="rows are labelled otherwise"):
-        tg.Observations(frame, frame.iloc[::-1])
+    np.testing.assert_array_equal(tg.Observations(frame, frame.iloc[::-1]).upper, WANTED)
 
 
 @pytest.mark.parametrize(

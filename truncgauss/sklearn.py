@@ -77,6 +77,7 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         Raises:
             ValueError: as `tg.fit_truncated_normal`.
         """
+        X, sample_weight = tables.in_one_order("fit", X=X, sample_weight=sample_weight)
         limits = tables.read(X) if hasattr(X, "columns") else None
         rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         if sample_weight is not None:

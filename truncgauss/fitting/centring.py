@@ -19,6 +19,7 @@ import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import BLOCK, RowSums, blocks
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.gaussian.regions import (
     Box,
@@ -32,6 +33,7 @@ from truncgauss.likelihood import Observations, Summary, summary_of
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
+DEPENDENT, MOST_REASONS = 1e-8, 5  # part of a column that others leave; columns in a message
 COLLINEAR = 1e-10  # smallest singular value of columns of length 1, over the largest
 NO_CONSTANT = (
     "The covariates hold no constant, so that the mean is 0 where all of them are. If that is not "
@@ -67,7 +69,7 @@ class Whitened(NamedTuple):
 
 
 def whitened(
-    design: np.ndarray, weights: np.ndarray | None, what: str, sums: RowSums = RowSums()
+    table: Table, weights: np.ndarray | None, what: str, sums: RowSums = RowSums()
 ) -> Whitened:
     """Covariates (n, p), centred if they span a constant, and made orthogonal over the rows of
     positive weight.
@@ -75,6 +77,7 @@ def whitened(
     Raises:
         ValueError: if the columns are collinear, or vary by rounding only.
     """
+    design, names = table.values, None if table.names is None else tuple(map(str, table.names))
     counted = slice(None) if weights is None else weights > 0
     constant = constant_of(design, sums)
     change, centred = np.eye(design.shape[1]), design
@@ -94,16 +97,49 @@ def whitened(
     values = np.linalg.svd(triangle, compute_uv=False)
     rounding = ROUNDING * sums.norm(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
-        raise ValueError(
-            f"{what} are collinear, some vary by no more than their rounding, or there are more of "
-            f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
-        )
+        if total < len(lengths):
+            raise ValueError(
+                f"{what} are collinear: there are more of them ({len(lengths)}) than rows that "
+                f"count ({total}). Leave some out."
+            )
+        triangle[:, lengths <= rounding] = 0.0
+        sizes = sums.norm(design[counted])[:, None] * change / units
+        raise ValueError(f"{what} are collinear: {dependence(triangle, sizes, names)}")
     inverse = np.linalg.inv(triangle) / units[:, None]
     reused = centred is not design and centred.flags.c_contiguous  # rows of a table may lie apart
     white = centred if reused else np.empty(design.shape)
     for block in blocks(len(white)):
         white[block] = centred[block] @ inverse
-    return Whitened(white, change @ inverse, constant, design)
+    return Whitened(white, change @ inverse, constant, design, names, table.encoder)
+
+
+def dependence(triangle: np.ndarray, sizes: np.ndarray, names: tuple[str, ...] | None) -> str:
+    """The columns that others determine, in words.
+
+    Args:
+        triangle: R of columns of length 1, (p, p).
+        sizes: those of the user's columns in the place of each, (p, p).
+        names: of the user's.
+    """
+    words = [f"column {j}" for j in range(len(sizes))] if names is None else list(map(repr, names))
+    kept: list[int] = []
+    reasons, cells = [], False
+    for j, column in enumerate(triangle.T):
+        solution = np.linalg.lstsq(triangle[:, kept], column)[0]
+        if np.linalg.norm(column - triangle[:, kept] @ solution) > DEPENDENT:
+            kept.append(j)
+            continue
+        none = np.zeros(len(sizes))
+        none[kept], none[j] = -solution, 1.0
+        parts = np.abs(sizes @ none)
+        others = [words[k] for k in np.flatnonzero(parts > DEPENDENT * parts.max()) if k != j]
+        by = f"determined by {', '.join(others)}" if others else "0 in every row"
+        reasons.append(f"{words[j]} is {by}")
+        cells |= ":" in words[j]
+    some = "; ".join(reasons[:MOST_REASONS])
+    hint = " Of a combination of categories that no row has (an empty cell), no effect shows."
+    more = "; ..." if len(reasons) > MOST_REASONS else ""
+    return f"{some}{more}. Leave that out.{hint * cells}"
 
 
 def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:

@@ -762,7 +762,8 @@ def prepared_terms(
         raise ValueError(
             f"{WHAT}: terms must be covariance terms such as tg.Residual(), {terms!r}."
         )
-    rows = LongRows(data, order_within(inputs.codes, np.zeros(len(inputs.codes), int)))
+    position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
+    rows = LongRows(data, position, inputs.row_labels)
     chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
     return [term.prepared(rows) for term in chosen], notes
 
@@ -831,7 +832,7 @@ class MeanModel(NamedTuple):
 def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
     """The mean of outcomes that are numbers, or 0 and 1."""
     words = f"{WHAT}: the columns of the design"
-    white = whitened(inputs.design.values, inputs.row_weights, words)
+    white = whitened(inputs.design, inputs.row_weights, words)
     middle, unit, start = centred_start(inputs, white)
     shift = np.zeros(len(start)) if white.constant is None else middle * white.constant
     plain = [f"coefficients[{j}]" for j in range(inputs.design.values.shape[1])]

@@ -67,6 +67,12 @@ def maximum_likelihood(
         ValueError: if the likelihood is not finite at any start.
     """
     check_settings(information, num_profiles, cluster)
+    names = list(model.names)
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise ValueError(
+            f"two estimates would be called {twice[0]!r}: a covariate has the name of another "
+            "estimate. Rename the covariate."
+        )
     with jax.enable_x64(True), bar(None, "", progress):
         groups = None if cluster is None else Clusters.of(cluster, model.weights)
         ended = functools.partial(fit_at, model, information=information, groups=groups)

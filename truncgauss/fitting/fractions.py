@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
+from truncgauss.execution import tables
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
@@ -107,6 +108,7 @@ def fit_shift(
         >>> result.params.round(2), result.standard_errors.round(2)
         (Array([1.], dtype=float64), Array([0.05], dtype=float64))
     """
+    observed, num_trials, loc = in_one_order("fit_shift", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, regions).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_shift", progress):
         problem = as_problem(*in_float64((loc, covariance, regions)))
@@ -167,6 +169,7 @@ def fit_limits(
         )
     if not np.any(np.isfinite(start.low) | np.isfinite(start.high)):
         raise ValueError("fit_limits: start has no finite end, so there is nothing to fit.")
+    observed, num_trials, loc = in_one_order("fit_limits", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, start).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_limits", progress):
         problem = as_problem(*in_float64((loc, covariance, start)))
@@ -695,6 +698,13 @@ def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- inputs
+
+
+def in_one_order(what: str, observed: Any, num_trials: Any, loc: Any) -> tuple[Any, ...]:
+    """The arguments that may have a value for each region, by its label."""
+    each = {"loc": loc} if np.ndim(loc) == 2 else {}
+    rows = tables.in_one_order(what, observed=observed, num_trials=num_trials, **each)
+    return (*rows[:2], rows[2] if each else loc)
 
 
 def as_fractions(

@@ -35,19 +35,17 @@ def as_designs(
     """
     if design is None:
         return None
-    shared = not isinstance(design, tuple | list)
+    shared = isinstance(design, tables.Table) or not isinstance(design, tuple | list)
     read = [as_columns(part, what) for part in ([design] if shared else design)]
     read = read * d if shared else read
     parts = [table.values for table in read]
     with sums.checked():
         check_designs(parts, n, d, what, name)
     whitened_designs: list[Whitened] = []
-    for j, part in enumerate(parts):
+    for j, table in enumerate(read):
         columns = f"{what}: the columns of the {name} of outcome {j}"
-        design_j = whitened_designs[0] if shared and j else whitened(part, weights, columns, sums)
-        names = read[j].names
-        labels = None if names is None else tuple(map(str, names))
-        whitened_designs.append(design_j._replace(names=labels, encoder=read[j].encoder))
+        design_j = whitened_designs[0] if shared and j else whitened(table, weights, columns, sums)
+        whitened_designs.append(design_j)
     return tuple(whitened_designs)
 
 
@@ -65,6 +63,8 @@ def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str)
 
 def as_columns(design: Any, what: str) -> tables.Table:
     """Covariates as numbers, with their names if they have some."""
+    if isinstance(design, tables.Table):
+        return design
     plain = isinstance(design, np.ndarray) and design.dtype.kind in "biuf"
     if plain or isinstance(design, jax.Array):
         return tables.Table(np.asarray(design, np.float64), None, None)

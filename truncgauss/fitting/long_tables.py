@@ -59,6 +59,7 @@ class ClusterInputs(NamedTuple):
         binary: whether outcomes are 0 and 1.
         weights: how often each cluster counts, (k,); None for once.
         single: the model of ordered categories as rows by themselves; None of other outcomes.
+        row_labels: labels of the rows, if they have some.
     """
 
     lower: np.ndarray
@@ -70,6 +71,7 @@ class ClusterInputs(NamedTuple):
     binary: bool
     weights: np.ndarray | None = None
     single: OrdinalModel | None = None
+    row_labels: tables.RowLabels | None = None
 
     @property
     def scaleless(self) -> str:
@@ -113,11 +115,15 @@ def inputs_of(
     columns: tuple[Any, ...], data: Any, binary: bool, weights: Any = None
 ) -> ClusterInputs:
     """The arguments of `fit_clusters` that describe the rows, checked."""
+    words = "outcome", "design", "cluster", "censored_low", "censored_high", "noise", "weights"
+    rows = dict(zip(words, (*columns, weights)))
+    data, *rest = tables.in_one_order(WHAT, data=data, **rows)
+    columns = tuple(rest)
     ordered = isinstance(columns[0], Ordinal)
     outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
+    index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome
-    columns = (*columns[2:], weights)
-    cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns)
+    cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns[2:])
     refuse_spread(WHAT, [None if ordered else outcome, design])
     if design is None or cluster is None:
         raise ValueError(f"{WHAT}: needs a design, or a formula as the outcome, and a cluster.")
@@ -125,10 +131,6 @@ def inputs_of(
     if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
         raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
     n = len(table.values)
-    words = "outcome", "cluster", "censored_low", "censored_high", "noise", "weights"
-    for word, column in zip(words, (outcome, cluster, low, high, noise, weights)):
-        if not isinstance(column, Ordinal):  # which keeps no labels of its rows
-            tables.check_labels(column, table, f"{WHAT}: {word}")
     codes, labels = codes_of(cluster, n)
     counts = None if weights is None else weights_of(weights, codes)
     single = None
@@ -139,10 +141,12 @@ def inputs_of(
         lower, upper = (np.asarray(side)[:, 0] for side in sides)
     else:
         lower, upper = ends_of(outcome, (low, high), binary, n)
-    variances = np.broadcast_to(np.asarray(0.0 if noise is None else noise, float), n)
+    variances = tables.each_row(noise, n, f"{WHAT}: noise")
     if not np.all(np.isfinite(variances) & (variances >= 0)):
         raise ValueError(f"{WHAT}: noise must be finite and not negative.")
-    return ClusterInputs(lower, upper, table, codes, labels, variances, binary, counts, single)
+    return ClusterInputs(
+        lower, upper, table, codes, labels, variances, binary, counts, single, index
+    )
 
 
 def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
@@ -174,7 +178,10 @@ def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list
         if values.shape[1] > 1 or limits != (None, None):
             raise ValueError(f"{WHAT}: binary outcomes are one column without limits of censoring.")
         return binary_ends(lower, missing)
-    low, high = side_of(limits[0], "low", n), side_of(limits[1], "high", n)
+    low, high = (
+        tables.each_row(limit, n, f"{WHAT}: censored_{word}", end)
+        for limit, word, end in zip(limits, ("low", "high"), (-np.inf, np.inf))
+    )
     return list(censored_ends(lower, upper, low, high, WHAT))
 
 
@@ -187,15 +194,6 @@ def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
         )
     one = values == 1.0
     return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
-
-
-def side_of(limit: Any, word: str, n: int) -> np.ndarray:
-    """A limit of censoring for each row, infinite where there is none."""
-    side: Any = (np.inf if word == "high" else -np.inf) if limit is None else limit
-    side = side if np.ndim(side) == 0 else tables.numbers(side, f"{WHAT}: censored_{word}")
-    if np.shape(side) not in ((), (n,)):
-        raise ValueError(f"{WHAT}: censored_{word} must be a number or have shape {(n,)}.")
-    return np.broadcast_to(np.asarray(side, float), n)
 
 
 def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -215,12 +213,9 @@ def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
     """Weights of the clusters, (k,), from those of their rows."""
-    values = tables.numbers(weights, f"{WHAT}: weights")
-    if values.shape != codes.shape or not np.all(np.isfinite(values) & (values >= 0)):
-        raise ValueError(
-            f"{WHAT}: weights must be finite, not negative and of shape {codes.shape}, got shape "
-            f"{values.shape}."
-        )
+    values = tables.each_row(weights, len(codes), f"{WHAT}: weights")
+    if not np.all(np.isfinite(values) & (values >= 0)):
+        raise ValueError(f"{WHAT}: weights must be finite and not negative.")
     counts = np.zeros(codes.max() + 1)
     counts[codes] = values
     wrong = np.flatnonzero(counts[codes] != values)

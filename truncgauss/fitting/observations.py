@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
+from truncgauss.execution import tables
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
@@ -214,6 +215,9 @@ def fit_observations(
         >>> fit.converged, fit.loc.round(3), fit.covariance_matrix.round(3)
         (True, array([0.515]), array([[1.549]]))
     """
+    observations, design, cluster = tables.in_one_order(
+        "fit_observations", observations=observations, design=design, cluster=cluster
+    )
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress, cluster=cluster,

@@ -27,6 +27,7 @@ from truncgauss.execution.pytrees import (
     static_field,
 )
 from truncgauss.execution.row_sums import RowSums
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -924,15 +925,18 @@ def whitened_of(
     have `stacked` coefficients in common, all of these, orthogonal over all their rows."""
     words, weights = f"{what}: the columns of the design", rows.row_weights
     ones = np.ones((rows.num_rows, 1))
-    tables = [np.hstack([ones[:, k < 0 :], x.values]) for x, k in zip(designs, constants)]
+    tables = [
+        Table(np.hstack([ones[:, k < 0 :], x.values]), ("constant",) * (k >= 0) + x.names)
+        for x, k in zip(designs, constants)
+    ]
     if not stacked:
         parts = enumerate(tables)
         return tuple(whitened(x, weights, f"{words} of outcome {j}") for j, x in parts)
     d = len(tables)
     whole = np.zeros((d, rows.num_rows, stacked))
     for part, table, columns, constant in zip(whole, tables, numbers, constants):
-        part[:, [constant] * (constant >= 0) + list(columns)] = table
-    white = whitened(whole.reshape(-1, stacked), np.tile(weights, d), words)
+        part[:, [constant] * (constant >= 0) + list(columns)] = table.values
+    white = whitened(Table(whole.reshape(-1, stacked)), np.tile(weights, d), words)
     return tuple(white._replace(design=part) for part in np.split(white.design, d))
 
 

@@ -188,6 +188,7 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "LatentPair":
             )
         levels = [tuple(range(1, size + 1)) for size in counts.shape]
         return PolychoricModel.of(counts, ("x", "y"), levels, correction, ())
+    x, y, weights = tables.in_one_order("polychoric", x=x, y=y, weights=weights)
     columns = [as_column(values, name) for values, name in zip((x, y), "xy")]
     names = [getattr(v, "name", None) or name for v, name in zip((x, y), "xy")]
     labels = tuple(map(str, names)) if names[0] != names[1] else ("x", "y")
@@ -230,8 +231,8 @@ def complete(columns: list[Any], weights: Any) -> tuple[np.ndarray, np.ndarray]:
         )
     count = np.ones(len(parts[0]))
     if weights is not None:
-        count = tables.numbers(weights, "polychoric: weights")
-        if count.shape != parts[0].shape or not np.all((count >= 0) & np.isfinite(count)):
+        count = tables.each_row(weights, len(parts[0]), "polychoric: weights")
+        if not np.all((count >= 0) & np.isfinite(count)):
             raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
     return np.isfinite(parts[0]) & np.isfinite(parts[1]), count
 
@@ -492,7 +493,7 @@ class PolyserialModel(LatentPair):
     ) -> "PolyserialModel":
         seen = seen & (weights > 0)
         part = Ordinal(np.where(seen, ordinal.codes, np.nan), tuple(range(len(ordinal.levels))))
-        codes, numbers, unused = part.used
+        codes, numbers, unused = part.used()
         codes, values, weights = codes[seen], values[seen], weights[seen]
         centre = float(np.average(values, weights=weights))
         scale = float(np.average((values - centre) ** 2, weights=weights)) ** 0.5
@@ -842,7 +843,7 @@ def polychoric_matrix(data: Any, *, repair: bool = False) -> PolychoricMatrix:
             Numerical Analysis (2002).
     """
     items, names = items_of(data)
-    columns, notes = [item.used for item in items], []
+    columns, notes = [item.used() for item in items], []
     codes = np.stack([column[0] for column in columns], axis=1)
     for name, (_, levels, unused) in zip(names, columns):
         if len(levels) < 2:
@@ -878,6 +879,7 @@ def polychoric_matrix(data: Any, *, repair: bool = False) -> PolychoricMatrix:
 
 def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
     """The columns of a table as ordered categories, and their names."""
+    (data,) = tables.in_one_order("polychoric_matrix", data=data)
     columns = tables.named_columns(data) if not isinstance(data, list | tuple) else None
     if columns is None and isinstance(data, list | tuple) and len(data):
         if isinstance(data[0], Ordinal):

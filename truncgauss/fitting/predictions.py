@@ -398,6 +398,8 @@ def predict(
 ) -> Predictions:
     """Predictions of new rows, see `LikelihoodFit.predict`."""
     check(fit, kind, level, "predict")
+    new, known = tables.in_one_order("predict", new=new, known=known)
+    index = tables.labels_of((new, known))
     with jax.enable_x64(True):
         if isinstance(new, Observations) and not fit.designs:
             new, known = None, new
@@ -406,6 +408,9 @@ def predict(
         if known is not None:
             check_known(known, at, designs)
             at = at.for_rows(known.num_rows)
+        low, high = limits
+        if at.loc.shape[1] == 1 or max(np.ndim(low), np.ndim(high)) == 2:  # a limit for each row
+            _, *limits = tables.in_one_order("predict", index=index, low=low, high=high)
         prediction = prediction_of(fit, kind, at.loc.shape, known, limits)
         if kind == "quantile":
             value, jacobian = quantile_of(fit, at, prediction.rows, probability, entry)
@@ -491,6 +496,7 @@ def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
         return tuple(part.values for part in fit.designs)
     if not fit.designs:
         raise ValueError(f"{what}: the fit has no covariates; give Observations, or nothing.")
+    (new,) = tables.in_one_order(what, new=new)
     several = isinstance(new, tuple | list)
     if several and len(new) != len(fit.designs):
         raise ValueError(

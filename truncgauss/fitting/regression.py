@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, refuse_text
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -104,7 +104,8 @@ def fit_regression(
     For row i the outcome is y_i ~ Normal(x_i . b, sigma_i^2), with one sigma or with
     log sigma_i = z_i . g. It is known exactly, up to an interval, or as being beyond a limit
     (censoring: the Tobit model), and rows outside the limits of truncation are not in the data at
-    all. Likelihoods are those of `tg.Observations`; Hessians are exact.
+    all. Likelihoods are those of `tg.Observations`; Hessians are exact. Series and DataFrames of
+    pandas go by the labels of their rows, arrays by position.
 
     Args:
         outcome: shape (n,), or (n, 2) for the lower and upper ends of intervals, which are equal
@@ -159,18 +160,23 @@ def fit_regression(
             The R Journal (2016).
     """
     check_settings(information, num_profiles, cluster)
+    data, outcome, design, scale_design, noise, weights, cluster, *limits = tables.in_one_order(
+        "fit_regression", data=data, outcome=outcome, design=design, scale_design=scale_design,
+        noise=noise, weights=weights, cluster=cluster, censored_low=censored_low,
+        censored_high=censored_high, truncated_low=truncated_low, truncated_high=truncated_high,
+    )  # fmt: skip
     settings = dict(
         num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress,
         cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
     )  # fmt: skip
     if isinstance(outcome, Ordinal):
-        others = censored_low, censored_high, truncated_low, truncated_high, region, scale_design
-        return ordered_probit(outcome, design, data, weights, (*others, noise, start), settings)
+        others = *limits, region, scale_design, noise, start
+        return ordered_probit(outcome, design, data, weights, others, settings)
     outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
+    sides = *limits[:2], *ends_of(region, tuple(limits[2:]))
+    columns = Columns(outcome, sides, noise, weights, design, scale_design)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
-        columns = Columns(outcome, limits, noise, weights, design, scale_design)
         read = lambda sums: Columns(*sums.local(tuple(columns))).checked()
         inputs = tuple(columns)
         rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
@@ -405,10 +411,9 @@ def whitened_columns(
 ) -> Whitened:
     """Covariates as they are fitted, with their names."""
     weights = None if rows.weights is None else np.asarray(rows.weights)
-    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums, name)
+    checked = as_designs(table, rows.num_rows, 1, weights, "fit_regression", sums, name)
     assert checked is not None
-    names = None if table.names is None else tuple(map(str, table.names))
-    return checked[0]._replace(names=names, encoder=table.encoder)
+    return checked[0]
 
 
 class RegressionRows(NamedTuple):
@@ -438,13 +443,14 @@ class Columns(NamedTuple):
 
     def checked(self) -> Checked:
         """The rows, the covariates, and those of the log scale."""
-        ends = columns_of(self.outcome, "outcome")
-        known = as_rows(ends, self.limits, self.noise, self.weights)
+        known = as_rows(
+            columns_of(self.outcome, "outcome").values, self.limits, self.noise, self.weights
+        )
         scales = self.scale_design
         return (
             known,
-            columns_of(self.design, "design", ends),
-            None if scales is None else columns_of(scales, "scale_design", ends),
+            columns_of(self.design, "design"),
+            None if scales is None else columns_of(scales, "scale_design"),
         )
 
 
@@ -455,11 +461,9 @@ def arrays_of(checked: Checked) -> tuple[Any, ...]:
     return known.observations, known.censoring.T, *values
 
 
-def columns_of(columns: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
-    """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
+def columns_of(columns: Any, word: str) -> tables.Table:
+    """A table of numbers (n, k)."""
     table = tables.read(columns, what=f"fit_regression: {word}")
-    if ends is not None:
-        tables.check_labels(columns, ends, f"fit_regression: {word}")
     if table.values.ndim == 1:
         table = table._replace(values=table.values[:, None])
     return table
@@ -484,19 +488,21 @@ def censored_ends(
     return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
 
 
-def as_rows(
-    ends: tables.Table, limits: tuple[Any, ...], noise: Any, weights: Any
-) -> RegressionRows:
+def as_rows(ends: np.ndarray, limits: tuple[Any, ...], noise: Any, weights: Any) -> RegressionRows:
     """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
-    if ends.values.shape[1] > 2:
+    if ends.shape[1] > 2:
         raise ValueError(
             "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
-            f"got {ends.values.shape}."
+            f"got {ends.shape}."
         )
-    lower, upper = ends.values[:, 0].copy(), ends.values[:, -1].copy()
+    lower, upper = ends[:, 0].copy(), ends[:, -1].copy()
+
+    def each_row(column: Any, word: str, default: float) -> np.ndarray:
+        return tables.each_row(column, len(ends), f"fit_regression: {word}", default)
+
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [
-        of_each_row(limit, ends, word, np.inf if word.endswith("high") else -np.inf)
+        each_row(limit, word, np.inf if word.endswith("high") else -np.inf)
         for word, limit in zip(words, limits)
     ]
     lower, upper = censored_ends(lower, upper, sides[0], sides[1], "fit_regression")
@@ -504,23 +510,9 @@ def as_rows(
     region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
     settings: dict[str, Any] = {}
     if noise is not None:
-        settings["noise"] = of_each_row(noise, ends, "noise", 0.0)[:, None, None]
+        settings["noise"] = each_row(noise, "noise", 0.0)[:, None, None]
     if weights is not None:
-        settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
+        settings["weights"] = each_row(weights, "weights", 1.0)
     below, above = as_float_array(lower[:, None]), as_float_array(upper[:, None])
     observations = Observations(below, above, region, **settings)
     return RegressionRows(observations, np.stack(sides[:2]))
-
-
-def of_each_row(column: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
-    """A number for each row (n,), from one number, (n,) or None."""
-    n = len(ends.values)
-    if column is None or np.ndim(column) == 0:
-        refuse_text(column, f"fit_regression: {word}")
-        return np.full(n, default if column is None else float(column))
-    values = tables.row_values(column, ends, f"fit_regression: {word}")
-    if values.shape != (n,):
-        raise ValueError(
-            f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."
-        )
-    return values

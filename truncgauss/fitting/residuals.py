@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss.execution import row_sums
+from truncgauss.execution import row_sums, tables
 from truncgauss.execution.pytrees import as_float_array, floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.result import LikelihoodFit
@@ -104,6 +104,8 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
         row_sums.refuse_spread("quantile_residuals", (rows, loc))
+        if np.ndim(loc) == 2:
+            loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
     elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
         rows, sums = fit.centred, fit.loss.sums
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))

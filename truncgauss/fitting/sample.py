@@ -112,7 +112,9 @@ def as_weights(weights: Any, table: Table) -> np.ndarray | None:
     """Weights (n,), checked, by the labels of the rows where both have some."""
     if weights is None:
         return None
-    return weights_of_rows(tables.row_values(weights, table, "weights"), len(table.values))
+    n = len(table.values)
+    weights = tables.in_order(weights, table.labels, "weights", "the data")
+    return weights_of_rows(tables.each_row(weights, n, "weights"), n)
 
 
 def as_limits(low: Any, high: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -35,6 +35,7 @@ NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
 EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
 PROBIT_STEPS, LONGEST, ARRIVED = 50, 3.0, 1e-16  # Newton steps: how many, long, and close
+UNKNOWN = "Whether a row is selected must be known: 1 or 0, True or False."
 NOT_EXCLUDED = (
     "No covariate of the selection is left out of the outcome{}: what is known of rho rests on the "
     "curvature of the inverse Mills ratio alone, and so on the Gaussian shape of the errors."
@@ -180,6 +181,13 @@ def fit_selection(
             model with sample selection", Journal of Econometrics (1981).
     """
     check_settings(information, num_profiles, cluster)
+    data, outcome, design, selected, selection_design, unselected_design, weights, cluster = (
+        tables.in_one_order(
+            "fit_selection", data=data, outcome=outcome, design=design, selected=selected,
+            selection_design=selection_design, unselected_design=unselected_design,
+            weights=weights, cluster=cluster,
+        )
+    )  # fmt: skip
     pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
     with jax.enable_x64(True), bar(None, "fit_selection", progress):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
@@ -207,8 +215,10 @@ def model_of(
     for name, value in zip(DESIGNS[:2], designs):
         if value is None:
             raise ValueError(f"fit_selection: needs a {name}, or a formula in its place.")
-    weights = None if weights is None else tables.numbers(weights, "fit_selection: weights")
-    where = selection_of(selected, weights)
+    values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
+    if weights is not None:
+        weights = tables.each_row(weights, len(values), "fit_selection: weights")
+    where = selection_of(values, weights)
     sides = [where] if unselected_design is None else [where, ~where]
     outcomes = [seen_outcome(outcome, side, binary) for side in sides]
     rows = latent_rows(where, outcomes, sides, binary, weights, labels)
@@ -220,13 +230,12 @@ def model_of(
 # ---------------------------------------------------------------- the rows
 
 
-def selection_of(selected: Any, weights: Any) -> np.ndarray:
+def selection_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """A mask (n,) of the rows that are selected, which is not the same in all that count."""
-    values = tables.numbers(selected, "fit_selection: selected")
     if not np.isin(values, (0.0, 1.0)).all():
         wrong = values[~np.isin(values, (0.0, 1.0))][0]
         raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
-    counted = slice(None) if weights is None or len(weights) != len(values) else weights > 0
+    counted = slice(None) if weights is None else weights > 0
     if len(np.unique(values[counted])) < 2:
         all_or_none = "All" if values[counted].any() else "None"
         raise ValueError(
@@ -259,9 +268,8 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
 
 
 def label_of(outcome: Any, selected: Any) -> tuple[str, str]:
-    """Names of the selection and the outcome: those of formulas and Series."""
-    names = [getattr(values, "name", values) for values in (selected, outcome)]
-    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in names]
+    """Names of the selection and the outcome: those of formulas and of columns of the data."""
+    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in (selected, outcome)]
     labels = [str(name or default) for name, default in zip(names, ("selected", "outcome"))]
     return (labels[0], labels[1]) if labels[0] != labels[1] else ("selected", "outcome")
 
@@ -298,10 +306,8 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
     if not side.all():
         some = None if weights is None else weights[side]
         words = f"fit_selection: in the rows where it matters, the columns of {name}"
-        whitened(table.values[side], some, words)
-    columns = whitened(table.values, weights, f"fit_selection: the columns of {name}")
-    names = None if table.names is None else tuple(map(str, table.names))
-    return columns._replace(names=names, encoder=table.encoder)
+        whitened(table._replace(values=table.values[side]), some, words)
+    return whitened(table, weights, f"fit_selection: the columns of {name}")
 
 
 # ---------------------------------------------------------------- the model

@@ -112,6 +112,7 @@ class Statistics:
                 "Statistics: are made of numbers, outside of jit and vmap, and of rows that lie "
                 "here. Of each process's own rows: sum(tg.distributed.exchanged(statistics))."
             )
+        rows, weights = tables.in_one_order("Statistics", rows=rows, weights=weights)
         rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:

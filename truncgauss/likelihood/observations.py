@@ -54,6 +54,8 @@ class Observations:
         limits_on: "observed" or "latent" (static).
         names: of the entries, d different texts, by which fits call their estimates; by default
             those of the columns of `lower`, if it is a table (static).
+        index: labels of the rows, by default those of `lower`, if it has some, such as the index of
+            a DataFrame: what else has labels is brought into their order (static).
 
     Raises:
         ValueError: for NaN, lower above upper, shapes or names that disagree, noise that is no
@@ -75,6 +77,7 @@ class Observations:
     region_patterns: tuple[Pattern, ...] | None = None
     orders: RowOrders | None = None
     names: tuple[str, ...] | None = static_field(default=None)
+    index: tables.RowLabels | None = static_field(default=None)
 
     def __post_init__(self) -> None:
         if self.limits_on not in LIMITS_ON:
@@ -83,6 +86,7 @@ class Observations:
             )
         if self.names is None:
             self._set(names=names_of(self.lower))
+        self._set_order()
         lower = as_table("lower", self.lower)
         upper = as_table("upper", in_order_of(self.upper, self.lower))
         dtype = jnp.result_type(lower, upper)
@@ -109,7 +113,7 @@ class Observations:
         Args:
             values: shape (n, d), or (n,) for d = 1.
             nan_is_missing: whether NaN means missing; otherwise it is refused.
-            settings: region, noise, weights, limits_on and names, as in `Observations`.
+            settings: region, noise, weights, limits_on, names and index, as in `Observations`.
 
         Example:
             >>> rows = tg.Observations.exact([[0.5, jnp.nan]], nan_is_missing=True)
@@ -117,6 +121,7 @@ class Observations:
             (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
         """
         settings.setdefault("names", names_of(values))
+        settings.setdefault("index", tables.labels_of(values))
         values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:
             return cls(values, values, **settings)
@@ -191,7 +196,7 @@ class Observations:
         settings: dict[str, Any] = arrays | {"names": tuple(map(str, names))}
         if "low" in arrays:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
-        return cls(limits_on=limits_on, **settings)
+        return cls(limits_on=limits_on, index=tables.labels_of(table), **settings)
 
     @classmethod
     def of(cls, entries: Any, weights: Any = None, **settings: Any) -> LatentRows:
@@ -211,7 +216,9 @@ class Observations:
             >>> rows.labels, rows.levels
             (('pain', 'age'), ((0, 1, 2), ()))
         """
-        (codes, lower, upper, levels, unused), names = entries_of(entries)
+        entries, weights = tables.in_one_order("Observations.of", entries=entries, weights=weights)
+        (codes, lower, upper, levels, unused), names = entries_of(entries, weights)
+        settings.setdefault("index", tables.labels_of(entries))
         with jax.enable_x64(True):
             rows = cls(lower, upper, weights=weights, names=names, **settings)
             latent = LatentRows(codes, levels, unused, rows)
@@ -276,8 +283,22 @@ class Observations:
         return self.names or tuple(map(str, range(self.dimension)))
 
     def unnamed(self) -> "Observations":
-        """The rows without names, so that rows of other names share their programs."""
-        return self.with_known(names=None)
+        """The rows without names and labels, so that rows of others share their programs."""
+        return self.with_known(names=None, index=None)
+
+    def at_rows(self, positions: np.ndarray) -> "Observations":
+        """The rows at these positions, without labels."""
+        rows: Any = lambda leaf: jnp.asarray(leaf)[positions]
+        region, noise = self.region, self.noise
+        return dataclasses.replace(
+            self,
+            lower=rows(self.lower),
+            upper=rows(self.upper),
+            region=jax.tree.map(rows, region) if region and region.batch_shape else region,
+            noise=noise if noise is None or noise.ndim == 2 else rows(noise),
+            weights=None if self.weights is None else rows(self.weights),
+            index=None,
+        )
 
     def with_known(self, **fields: Any) -> "Observations":
         """Rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
@@ -285,6 +306,19 @@ class Observations:
         rows = copy.copy(self)
         rows._set(**fields)
         return rows
+
+    def _set_order(self) -> None:
+        """Bring what has labels into the order of those of the rows."""
+        parts = {word: getattr(self, word) for word in ("lower", "upper", "weights")}
+        index, shape = self.index, getattr(self.lower, "shape", ())
+        if index is not None and shape and len(index) != shape[0]:  # of rows that were replaced
+            index = None
+        noise: Any = self.noise
+        if len(np.shape(noise)) == 2 and np.shape(noise)[0] != np.shape(noise)[1]:
+            parts["noise"] = noise  # not one matrix, whose rows are entries
+        index = tables.labels_of((index, *parts.values()))
+        ordered = tables.in_one_order("Observations", index=index, **parts)
+        self._set(**dict(zip(("index", *parts), ordered)))
 
     def _check_names(self) -> None:
         names, d = self.names, self.dimension
@@ -473,7 +507,6 @@ def in_order_of(upper: Any, lower: Any) -> Any:
         return upper
     first = tables.read(lower, what="Observations: lower")
     if first.names is None or tables.named_columns(upper) is None:
-        tables.check_labels(upper, first, "Observations: upper")
         return upper
     return tables.aligned(upper, first, "Observations: upper")
 

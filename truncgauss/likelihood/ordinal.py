@@ -1,5 +1,6 @@
 """Ordered categories: latent normal variables seen through limits that are parameters."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +23,10 @@ class Ordinal:
         codes: shape (n,), numbers, booleans or texts; NaN or None where the category is missing.
             Afterwards the number of each row's level, from 0, and -1 where it is missing.
         levels: the categories in their order; or how many, of codes 0, 1, ... By default the
-            numbers that occur, or the categories of an ordered pandas column (static).
+            numbers that occur, or the categories of an ordered column of pandas or an Enum of
+            polars (static).
         name: by default that of a labelled column (static).
+        index: labels of the rows, by default those of a labelled column (static).
 
     Raises:
         ValueError: for texts without levels, numbers that are not whole without levels, a code that
@@ -37,6 +40,7 @@ class Ordinal:
     codes: np.ndarray
     levels: tuple[Any, ...] = static_field(default=None)
     name: str | None = static_field(default=None)
+    index: tables.RowLabels | None = static_field(default=None)
 
     def __post_init__(self) -> None:
         levels = levels_of(self.codes, self.levels)
@@ -46,13 +50,14 @@ class Ordinal:
         if not len(codes) or codes.max() < 0:
             raise ValueError("Ordinal: no row has a category.")
         name = self.name if self.name is not None else getattr(self.codes, "name", None)
-        for field, value in {"codes": codes, "levels": levels, "name": name}.items():
+        index = tables.labels_of(self.codes) if self.index is None else self.index
+        for field, value in zip(("codes", "levels", "name", "index"), (codes, levels, name, index)):
             object.__setattr__(self, field, value)
 
     def numbered(self, levels: tuple[Any, ...]) -> np.ndarray:
         """The number of each row's level, -1 where it is missing."""
-        categories = getattr(self.codes, "cat", self.codes)
-        if self.levels is None and not getattr(categories, "ordered", False):
+        declared = tables.categories_of(self.codes)
+        if self.levels is None and not (declared is not None and declared[1]):
             values = whole_numbers(self.codes)
             return np.where(np.isnan(values), -1, np.searchsorted(levels, values))
         numbers, values = (
@@ -68,14 +73,24 @@ class Ordinal:
             )
         return codes
 
-    @property
-    def used(self) -> tuple[np.ndarray, tuple[Any, ...], tuple[Any, ...]]:
-        """Codes among the levels that occur, (n,); these levels; and those that never occur, which
-        have no limits."""
-        occur = np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels)) > 0
-        codes = np.append(np.cumsum(occur) - 1, -1)[self.codes]
+    def used(
+        self, weights: np.ndarray | None = None
+    ) -> tuple[np.ndarray, tuple[Any, ...], tuple[Any, ...]]:
+        """Codes among the levels that occur in rows that count, (n,); these levels; and those that
+        never occur, which have no limits."""
+        seen = self.codes >= 0
+        counts = None if weights is None else weights[seen]
+        occur = np.bincount(self.codes[seen], counts, minlength=len(self.levels)) > 0
+        codes = np.append(np.where(occur, np.cumsum(occur) - 1, -1), -1)[self.codes]
         used = tuple(level for level, seen in zip(self.levels, occur) if seen)
         return codes, used, tuple(level for level, seen in zip(self.levels, occur) if not seen)
+
+    def at_rows(self, positions: np.ndarray) -> "Ordinal":
+        """The rows at these positions, without labels."""
+        rows = copy.copy(self)
+        object.__setattr__(rows, "codes", self.codes[positions])
+        object.__setattr__(rows, "index", None)
+        return rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +117,12 @@ class LatentRows:
         labels: tuple[str, ...] = self.observations.labels
         return labels
 
+    @property
+    def index(self) -> tables.RowLabels | None:
+        """Labels of the rows, if they have some."""
+        index: tables.RowLabels | None = self.observations.index
+        return index
+
     def between(self, cuts: Any, xp: Any = np) -> tuple[Any, Any]:
         """Lower and upper limits (n, d), those of ordered entries by their cuts, d arrays."""
         known = self.observations.lower, self.observations.upper
@@ -123,14 +144,14 @@ def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) ->
     return below, above
 
 
-def entries_of(entries: Any) -> tuple[list[Any], tuple[str, ...]]:
+def entries_of(entries: Any, weights: Any = None) -> tuple[list[Any], tuple[str, ...]]:
     """Codes, lower and upper limits, (n, d) each, levels that occur and those that do not of mixed
-    entries; and names."""
+    entries whose rows count as often as their weights say; and names."""
     named = isinstance(entries, Mapping)
     columns = list(entries.values() if named else entries)
     labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
     names = tuple(str(j if name is None else name) for j, name in enumerate(labels))
-    parts = [entry_of(column, name) for column, name in zip(columns, names)]
+    parts = [entry_of(column, name, weights) for column, name in zip(columns, names)]
     lengths = [len(part[0]) for part in parts]
     if len(set(lengths)) != 1 or len(set(names)) < len(names):
         raise ValueError(
@@ -147,10 +168,11 @@ def limits_of(counts: np.ndarray) -> np.ndarray:
     return np.asarray(ndtri(below[..., :-1] / below[..., -1:]))
 
 
-def entry_of(column: Any, name: str) -> tuple[Any, ...]:
+def entry_of(column: Any, name: str, weights: Any = None) -> tuple[Any, ...]:
     """Codes, lower and upper limits, (n,), levels that occur, and those that do not."""
     if isinstance(column, Ordinal):
-        codes, used, unused = column.used
+        count = np.shape(weights) == column.codes.shape  # others are refused later
+        codes, used, unused = column.used(np.asarray(weights, float) if count else None)
         if len(used) < 2:
             raise ValueError(f"Observations.of: {name} is constant; leave it out.")
         everywhere = np.full(len(codes), np.inf)
@@ -169,9 +191,9 @@ def entry_of(column: Any, name: str) -> tuple[Any, ...]:
 
 def levels_of(codes: Any, levels: Any) -> tuple[Any, ...]:
     """The categories in their order: those stated, or the numbers that occur."""
-    categories = getattr(codes, "cat", codes)
-    if levels is None and getattr(categories, "ordered", False):
-        return tuple(categories.categories)
+    declared = tables.categories_of(codes)
+    if levels is None and declared is not None and declared[1]:
+        return tuple(declared[0])
     if isinstance(levels, int | np.integer) and not isinstance(levels, bool):
         return tuple(range(int(levels)))
     if levels is not None:

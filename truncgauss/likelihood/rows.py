@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import row_sums
+from truncgauss.execution import row_sums, tables
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
@@ -217,6 +217,9 @@ def prepared(
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
     n, d = as_observations(observations, "log_likelihood").lower.shape
+    if np.ndim(loc) == 2:
+        loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
+    observations = observations.unnamed()
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)

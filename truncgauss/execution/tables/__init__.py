@@ -1,11 +1,19 @@
 """Tables of numbers, read strictly and by name, from memory or a file."""
 
-from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
+from truncgauss.execution.tables.alignment import (
+    RowLabels,
+    in_one_order,
+    in_order,
+    labels_of,
+)
 from truncgauss.execution.tables.censoring import limit_of
 from truncgauss.execution.tables.columns import (
     Table,
+    aligned,
+    categories_of,
     chosen,
     data_frame,
+    each_row,
     named_columns,
     numbers,
     read,
@@ -25,19 +33,24 @@ from truncgauss.execution.tables.known import arrays_of
 
 __all__ = [
     "Design",
+    "RowLabels",
     "Table",
     "aligned",
     "arrays_of",
     "by_formula",
-    "check_labels",
+    "categories_of",
     "chosen",
     "chunks",
     "column_or",
     "data_frame",
     "design",
+    "each_row",
     "formula",
     "from_file",
     "header",
+    "in_one_order",
+    "in_order",
+    "labels_of",
     "levels_of",
     "limit_of",
     "mismatch",
@@ -47,6 +60,5 @@ __all__ = [
     "numbers",
     "location",
     "read",
-    "row_values",
     "units",
 ]

@@ -1,102 +1,151 @@
-"""Limits, noise and weights brought into the order of a table's columns and rows, by name."""
+"""Rows in one order: what has labels for its rows, such as a pandas Series, goes by these."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from truncgauss.execution.tables.columns import (
-    Table,
-    is_series,
-    named_columns,
-    numbers,
-    read,
-    row_labels,
-)
+SHOWN = 3  # labels in a message
 
 
-def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> np.ndarray:
-    """Values that belong to a table, in the order of its columns and rows.
-
-    What has names is matched by them: a dictionary or a Series by column, a DataFrame by column and
-    row. A Series with the labels of the rows of a table of one column is one value a row. What has
-    no names goes by position.
+class RowLabels:
+    """Labels of rows, equal to others that are the same in the same order; a static field.
 
     Args:
-        values: a number, (d,), (n, d), or anything with names.
-        table: the table they belong to.
-        what: their name in messages.
-        fill: the value of columns that are not named; None if all must be.
+        index: of a pandas Series or DataFrame.
+    """
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowLabels):
+            return NotImplemented
+        return self.index is other.index or bool(self.index.equals(other.index))
+
+    def __hash__(self) -> int:
+        return hash(len(self.index))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def positions(self, other: "RowLabels", what: str, first: str) -> np.ndarray | None:
+        """The position of each of these labels, those of `first`, among those of `what`, (n,);
+        None where these have the same order.
+
+        Raises:
+            ValueError: for labels that are missing, more, or not unique. Rows are never dropped.
+        """
+        index, names = other.index, list(self.index.names)
+        if len(names) > 1 and set(names) == set(index.names):
+            index = index.reorder_levels(names)
+        if self == RowLabels(index):
+            return None
+        words = f"{what}: its rows are labelled otherwise than those of {first}"
+        for labels in (self.index, index):
+            if not labels.is_unique:
+                twice = labels[labels.duplicated()][:1].tolist()[0]
+                raise ValueError(
+                    f"{words}, and the label {twice!r} is there more than once, so that which row "
+                    "is which is not known. Give labels that differ; or an array, which goes by "
+                    "position, such as by `.to_numpy()`."
+                )
+        found = index.get_indexer(self.index)
+        lacking, others = self.index[found < 0], index[self.index.get_indexer(index) < 0]
+        if len(lacking) or len(others):
+            pairs = ("lacks", lacking), ("has others,", others)
+            reasons = [f"it {verb} {shown(labels)}" for verb, labels in pairs if len(labels)]
+            raise ValueError(
+                f"{words}: {', and '.join(reasons)}. Bring both to the same rows, such as by "
+                "`.loc[data.index]`; or give an array, which goes by position, such as by "
+                "`.to_numpy()`."
+            )
+        return np.asarray(found)
+
+
+def shown(labels: Any) -> str:
+    """The number of labels, and the first of them."""
+    some = ", ".join(map(repr, labels[:SHOWN].tolist()))
+    return f"{len(labels)} label(s): {some}{', ...' if len(labels) > SHOWN else ''}"
+
+
+def labels_of(values: Any) -> RowLabels | None:
+    """The labels of rows, of a Series or DataFrame, or of what was made of one; of several in a
+    dictionary, list or tuple, those of the first that has some; None if none has."""
+    if isinstance(values, RowLabels | None):
+        return values
+    if isinstance(values, np.ndarray | str | int | float):
+        return None
+    values = values.to_native() if hasattr(values, "to_native") else values
+    index = getattr(values, "index", None)
+    if isinstance(index, RowLabels):
+        return index
+    if hasattr(index, "get_indexer"):
+        return RowLabels(index)
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if not isinstance(values, list | tuple) or not len(values):
+        return None
+    if isinstance(values[0], int | float | str) and isinstance(values[-1], int | float | str):
+        return None  # one column
+    return next((found for found in map(labels_of, values) if found is not None), None)
+
+
+def in_order(values: Any, labels: RowLabels | None, what: str, first: str) -> Any:
+    """Values whose rows stand in the order of some labels, those of `first`; by position where they
+    have none. Columns of a dictionary that have none stand beside those that have some.
 
     Raises:
-        ValueError: for a name that the table has not, rows with other labels, and what `read`
-            refuses.
-
-    Example:
-        >>> from truncgauss import tables
-        >>> table = tables.read({"mass": [1.0, 2.0], "age": [3, 4]})
-        >>> tables.aligned({"age": 5.0}, table, "high", fill=float("inf"))
-        array([inf,  5.])
+        ValueError: for other labels, see `RowLabels.positions`.
     """
-    if isinstance(values, np.void) and values.dtype.names:
-        values = {name: values[name] for name in values.dtype.names}
-    if is_series(values) and not _by_row(values, table):
-        values = dict(zip(np.asarray(values.index).tolist(), numbers(values, what)))
-    elif is_series(values):
-        return numbers(values, what)[:, None]
-    if not isinstance(values, Mapping):
-        if named_columns(values) is None:
-            return read(values, what=what).values
-        check_labels(values, table, what)
-    columns = values if isinstance(values, Mapping) else named_columns(values)
-    assert columns is not None
-    return _by_column(dict(columns), table, what, fill)
+    own = labels_of(values)
+    if own is None:
+        return values
+    labels = own if labels is None else labels
+    if isinstance(values, list | tuple):
+        return type(values)(in_order(part, labels, what, first) for part in values)
+    if isinstance(values, Mapping) and getattr(values, "index", None) is None:
+        beside = f"the first column of {what}"
+        values = {
+            name: in_order(column, own, f"{what}: {name!r}", beside)
+            for name, column in values.items()
+        }
+    positions = labels.positions(own, what, first)
+    return values if positions is None else taken(values, positions)
 
 
-def row_values(values: Any, table: Table, what: str) -> np.ndarray:
-    """One value a row, shape (n,); a Series by the labels of its rows."""
-    check_labels(values, table, what)
-    return numbers(values, what)
+def taken(values: Any, positions: np.ndarray) -> Any:
+    """Rows by their positions."""
+    values = values.to_native() if hasattr(values, "to_native") else values
+    if hasattr(values, "at_rows"):
+        return values.at_rows(positions)
+    if hasattr(values, "iloc"):
+        return values.iloc[positions]
+    if isinstance(values, Mapping):
+        return {name: taken(column, positions) for name, column in values.items()}
+    if isinstance(values, tuple):
+        return tuple(taken(part, positions) for part in values)
+    if np.ndim(values) == 0:
+        return values
+    return (values if hasattr(values, "dtype") else np.asarray(values))[positions]
 
 
-def check_labels(values: Any, table: Table, what: str) -> None:
-    """Raise ValueError if both have labels for their rows, which differ."""
-    labels = row_labels(values)
-    if labels is not None and table.labels is not None and not np.array_equal(labels, table.labels):
-        raise ValueError(
-            f"{what}: its rows are labelled otherwise than those of the data. Bring both in one "
-            "order, such as by `.loc[data.index]`, or give an array."
-        )
+def in_one_order(what: str, **arguments: Any) -> tuple[Any, ...]:
+    """Arguments of a function that have a value for each row, brought into the order of the first
+    that has labels. All functions that take rows call this; afterwards rows go by position.
 
+    Args:
+        what: the function, for messages.
+        arguments: by their names, those first by which the others go.
 
-def _by_row(series: Any, table: Table) -> bool:
-    """Whether a Series holds one value for each row of a table of one column."""
-    labels, (n, d) = np.asarray(series.index), table.values.shape
-    if d > 1 or len(labels) != n:
-        return False
-    return table.labels is None or np.array_equal(labels, table.labels)
-
-
-def _by_column(
-    columns: dict[Hashable, Any], table: Table, what: str, fill: float | None
-) -> np.ndarray:
-    names = table.names
-    if names is None:
-        raise ValueError(
-            f"{what}: is labelled {', '.join(map(repr, columns))}, but the columns of the data "
-            "have no names. Give an array in their order."
-        )
-    unknown = [name for name in columns if name not in names]
-    lacking = [name for name in names if name not in columns]
-    if unknown or (lacking and fill is None):
-        raise ValueError(
-            f"{what}: is labelled {', '.join(map(repr, columns))}, but the columns of the data are "
-            f"called {', '.join(map(repr, names))}."
-        )
-    parts = []
-    for name in names:
-        value: Any = columns.get(name, fill)
-        where = f"{what}: column {name!r}"
-        single = np.ndim(value) == 0
-        parts.append(numbers(np.array([value]), where)[0] if single else numbers(value, where))
-    return np.stack(np.broadcast_arrays(*parts), axis=-1)
+    Raises:
+        ValueError: for other labels, see `RowLabels.positions`.
+    """
+    for first, values in arguments.items():
+        labels = labels_of(values)
+        if labels is not None:
+            return tuple(
+                in_order(values, labels, f"{what}: {name}", first)
+                for name, values in arguments.items()
+            )
+    return tuple(arguments.values())

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss.execution.tables.alignment import RowLabels, in_order, labels_of
 from truncgauss.execution.tables.censoring import advice, limit_of
 
 CATEGORIES = "; tg.tables.design makes columns of 0 and 1 of a covariate of texts"
@@ -22,6 +23,17 @@ KINDS = {
     "m": "durations",
     "V": "records",
 }
+LACKING = {
+    "low": "A row without that limit has -inf there.",
+    "high": "A row without that limit has inf there.",
+    "noise": "A row without noise has 0 there.",
+    "weights": "A row that does not count has 0 there.",
+}
+OUTCOME = (
+    "Remove these rows; or, for an outcome that is missing by chance, use "
+    "tg.Observations.from_table(..., missing=True). A value that is missing because it lies beyond "
+    "a limit is censored there."
+)
 
 
 class Table(NamedTuple):
@@ -30,13 +42,13 @@ class Table(NamedTuple):
     Attributes:
         values: (n, d), NaN where a value is missing.
         names: of the columns, or None.
-        labels: of the rows, shape (n,), or None.
+        labels: of the rows, or None.
         encoder: of a `Design`, the function that makes such columns of another table.
     """
 
     values: np.ndarray
     names: tuple[Hashable, ...] | None = None
-    labels: np.ndarray | None = None
+    labels: RowLabels | None = None
     encoder: Any = None
 
     def name(self, column: int) -> str:
@@ -71,7 +83,7 @@ def read(
         array([[3.],
                [4.]])
     """
-    labels = row_labels(table)
+    labels = labels_of(table)
     by_name = named_columns(table)
     if by_name is None:
         if columns is not None:
@@ -102,9 +114,10 @@ def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
 
 
 def named_columns(table: Any) -> dict[Hashable, Any] | None:
-    """The columns of a table by name, or None if it has no names."""
+    """The columns of a table by name, or None if it has no names; Series in a dictionary have one
+    order."""
     if isinstance(table, Mapping):
-        return dict(table)
+        return dict(in_order(table, None, "data", "data"))
     if isinstance(table, np.ndarray):
         if table.dtype.names is None or table.ndim != 1:
             return None
@@ -142,13 +155,17 @@ def is_series(values: Any) -> bool:
     return hasattr(values, "index") and hasattr(values, "name") and np.ndim(values) == 1
 
 
-def row_labels(table: Any) -> np.ndarray | None:
-    """The labels of a table's rows, if it has some."""
-    index = None if isinstance(table, np.ndarray | Mapping) else getattr(table, "index", None)
-    return None if index is None or callable(index) else np.asarray(index)
+def categories_of(column: Any) -> tuple[list[Any], bool] | None:
+    """The categories of a column of pandas or of an Enum of polars, in their order, and whether
+    they are ordered; None of other columns, which declare no order."""
+    native = column.to_native() if hasattr(column, "to_native") else column
+    dtype: Any = getattr(native, "dtype", None)
+    if type(dtype).__name__ not in ("CategoricalDtype", "Enum"):
+        return None
+    return list(dtype.categories), bool(getattr(dtype, "ordered", True))
 
 
-def numbers(column: Any, where: str, missing: bool = False) -> np.ndarray:
+def numbers(column: Any, where: str, missing: bool = False, advice: str = OUTCOME) -> np.ndarray:
     """A column as floats, shape (n,); NaN where a value is missing.
 
     Raises:
@@ -161,11 +178,34 @@ def numbers(column: Any, where: str, missing: bool = False) -> np.ndarray:
     if absent.any() and not missing:
         raise ValueError(
             f"{where} lacks {absent.sum()} of {len(values)} value(s), first in row "
-            f"{np.flatnonzero(absent)[0]}. Remove these rows; or, for an outcome that is missing "
-            "by chance, use tg.Observations.from_table(..., missing=True). A value that is missing "
-            "because it lies beyond a limit is censored there."
+            f"{np.flatnonzero(absent)[0]}. {advice}"
         )
     return np.where(absent, np.nan, values).astype(values.dtype)
+
+
+def each_row(
+    values: Any, n: int, what: str, default: float = 0.0, kind: str | None = None
+) -> np.ndarray:
+    """A number for each row, (n,), from one number, (n,) or None.
+
+    Args:
+        values: these.
+        n: how many rows there are.
+        what: the function and its argument in messages, such as "fit_regression: noise".
+        default: in the place of None.
+        kind: the argument, by default the end of `what`.
+
+    Raises:
+        ValueError: for another shape, text, or numbers that are missing.
+    """
+    scalar = np.ndim(values) == 0
+    if scalar:
+        values = np.asarray([default if values is None else values])
+    advice = next((LACKING[word] for word in LACKING if (kind or what).endswith(word)), OUTCOME)
+    column = numbers(values, what, advice=advice)
+    if not scalar and len(column) != n:
+        raise ValueError(f"{what} must be a number or have shape ({n},), got {column.shape}.")
+    return np.broadcast_to(column, n)
 
 
 def _array(table: Any, missing: bool, where: str) -> np.ndarray:
@@ -221,6 +261,64 @@ def refuse_units(values: Any, where: str) -> None:
                     f"{where} is a quantity in {name}, whose unit would be lost. Give numbers in "
                     "one unit for all, such as `.to_value(unit)`."
                 )
+
+
+def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> np.ndarray:
+    """Values that belong to a table, in the order of its columns and rows.
+
+    What has names is matched by them: a dictionary or a Series by column, a DataFrame by column and
+    row. A Series beside a table of one column goes by its rows. What has no names goes by position.
+
+    Args:
+        values: a number, (d,), (n, d), or anything with names.
+        table: the table they belong to.
+        what: their name in messages.
+        fill: the value of columns that are not named; None if all must be.
+
+    Raises:
+        ValueError: for a name that the table has not, rows with other labels, and what `read`
+            refuses.
+
+    Example:
+        >>> from truncgauss import tables
+        >>> table = tables.read({"mass": [1.0, 2.0], "age": [3, 4]})
+        >>> tables.aligned({"age": 5.0}, table, "high", fill=float("inf"))
+        array([inf,  5.])
+    """
+    if isinstance(values, np.void) and values.dtype.names:
+        values = {name: values[name] for name in values.dtype.names}
+    one_column = table.values.ndim == 1 or table.values.shape[1] == 1
+    if is_series(values) and (not one_column or {*values.index} <= {*(table.names or ())}):
+        values = dict(zip(np.asarray(values.index).tolist(), numbers(values, what)))
+    if np.ndim(values) == 2 and table.names and {*getattr(values, "index", ())} == {*table.names}:
+        values = values.loc[list(table.names)]  # one matrix, whose rows are columns of the data
+    else:
+        values = in_order(values, table.labels, what, "the data")
+    if is_series(values):
+        return numbers(values, what)[:, None]
+    if not isinstance(values, Mapping) and named_columns(values) is None:
+        return read(values, what=what).values
+    columns: Any = values if isinstance(values, Mapping) else named_columns(values)
+    names = table.names
+    if names is None:
+        raise ValueError(
+            f"{what}: is labelled {', '.join(map(repr, columns))}, but the columns of the data "
+            "have no names. Give an array in their order."
+        )
+    unknown = [name for name in columns if name not in names]
+    lacking = [name for name in names if name not in columns]
+    if unknown or (lacking and fill is None):
+        raise ValueError(
+            f"{what}: is labelled {', '.join(map(repr, columns))}, but the columns of the data are "
+            f"called {', '.join(map(repr, names))}."
+        )
+    parts = []
+    for name in names:
+        value: Any = columns.get(name, fill)
+        where = f"{what}: column {name!r}"
+        single = np.ndim(value) == 0
+        parts.append(numbers(np.array([value]), where)[0] if single else numbers(value, where))
+    return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
 
 def data_frame(names: Sequence[str], columns: Mapping[str, np.ndarray], backend: Any) -> Any:

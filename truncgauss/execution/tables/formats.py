@@ -111,7 +111,7 @@ def mismatch(name: str, names: Sequence[str]) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """A guess at what was meant, else what there is to choose from."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(map(str, known)), n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution.tables.columns import chosen, named_columns, numbers
+from truncgauss.execution.tables.alignment import RowLabels, labels_of, taken
+from truncgauss.execution.tables.columns import categories_of, chosen, named_columns, numbers
 from truncgauss.execution.tables.formats import nearest
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
@@ -23,13 +24,17 @@ class Design(dict[str, np.ndarray]):
     Args:
         columns: the columns.
         encoder: a function of another table, which makes the same columns of it.
+        index: labels of the rows, if they have some.
     """
 
     def __init__(
-        self, columns: Mapping[str, np.ndarray], encoder: Callable[[Any], Mapping[str, np.ndarray]]
+        self,
+        columns: Mapping[str, np.ndarray],
+        encoder: Callable[[Any], Mapping[str, np.ndarray]],
+        index: RowLabels | None = None,
     ) -> None:
         super().__init__(columns)
-        self._encoder = encoder
+        self._encoder, self.index = encoder, index
 
     def encode(self, table: Any) -> "Design":
         """The same columns of other rows, such as those to be predicted.
@@ -37,7 +42,11 @@ class Design(dict[str, np.ndarray]):
         Raises:
             ValueError: for a column that is not there, a value that is missing, or a new category.
         """
-        return Design(self._encoder(table), self._encoder)
+        return Design(self._encoder(table), self._encoder, labels_of(table))
+
+    def at_rows(self, positions: np.ndarray) -> "Design":
+        """The rows at these positions, without labels."""
+        return Design(taken(dict(self), positions), self._encoder)
 
 
 def design(
@@ -64,10 +73,7 @@ def design(
         array([0.])
     """
     categories = categories or {}
-    levels = {
-        name: levels_of({name: texts_of(table, name)}, name, reference)
-        for name, reference in categories.items()
-    }
+    levels = {name: levels_of(named(table), name, first) for name, first in categories.items()}
 
     def encoder(table: Any) -> dict[str, np.ndarray]:
         by_name = named(table)
@@ -79,21 +85,28 @@ def design(
         size = len(next(iter(columns.values()))) if columns else len(next(iter(by_name.values())))
         return {"constant": np.ones(size)} | columns
 
-    return Design(encoder(table), encoder)
+    return Design(encoder(table), encoder, labels_of(table))
 
 
-def levels_of(columns: Mapping[Any, np.ndarray], name: Any, reference: str) -> list[str]:
+def levels_of(columns: Mapping[Any, Any], name: Any, reference: str) -> list[str]:
     """The texts in a column, in order, without the one that others are compared with.
 
     Raises:
         ValueError: the column does not hold that one.
     """
-    levels = sorted({str(level) for level in columns[name]})
+    levels = kinds_of(columns, name)
     if reference not in levels:
         raise ValueError(
             f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
         )
     return [level for level in levels if level != reference]
+
+
+def kinds_of(columns: Mapping[Any, Any], name: Any) -> list[str]:
+    """The texts in a column: in the order of its categories, else in that of the alphabet."""
+    held, declared = set(texts_of(columns, name).tolist()), categories_of(columns[name])
+    order = sorted(held) if declared is None else list(map(str, declared[0]))
+    return [text for text in order if text in held]
 
 
 def named(table: Any) -> dict[Any, Any]:
@@ -145,9 +158,12 @@ def formula(
 
     Args:
         text: the formula; columns whose names are no words stand in backticks, and those of texts
-            become categories. Functions in it are those of formulaic and NumPy.
+            and of categories become columns of 0 and 1, all but that of the first category: in the
+            order of a Categorical of pandas or an Enum of polars, else of the alphabet.
+            `C(site, contr.treatment("south"))` names another. Functions in it are those of
+            formulaic and NumPy.
         data: a table with names.
-        categories: of columns of texts, the text to compare with, by default the first in order.
+        categories: of such columns, the text to compare with.
 
     Raises:
         ValueError: for a formula that cannot be read, a column that is not there, or one that lacks
@@ -173,21 +189,21 @@ def formula(
         raise ValueError(f"formula {text!r} must have one part right of ~, got {len(right)}.")
     for name in names:
         if is_text(chosen(by_name, name, f"formula {text!r}")):
-            cells = {name: texts_of(data, name)}
-            first = (categories or {}).get(name, min(cells[name]))
-            levels[name] = [first, *levels_of(cells, name, first)]
+            first = (categories or {}).get(name) or kinds_of(by_name, name)[0]
+            levels[name] = [first, *levels_of(by_name, name, first)]
     made = matrix_of(right, frame_of(data, names, levels))
 
     def encoder(table: Any) -> dict[str, np.ndarray]:
         return columns_of(matrix_of(made.model_spec, frame_of(table, names, levels)))
 
+    made_columns = Design(columns_of(made), encoder, labels_of(data))
     if left is None:
-        return None, Design(columns_of(made), encoder)
+        return None, made_columns
     frame = frame_of(data, variables(left, by_name), {})
     outcome = list(columns_of(matrix_of(left, frame, "ignore")).values())
     if len(outcome) != 1:
         raise ValueError(f"formula {text!r} must have one outcome, got {len(outcome)}.")
-    return outcome[0], Design(columns_of(made), encoder)
+    return outcome[0], made_columns
 
 
 def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, Any]:
@@ -247,7 +263,9 @@ def columns_of(matrix: Any) -> dict[str, np.ndarray]:
 
 
 def is_text(column: Any) -> bool:
-    """Whether a column holds texts."""
+    """Whether a column holds texts or categories."""
+    if categories_of(column) is not None:
+        return True
     cells = np.asarray(column)
     some = cells.dtype.kind == "O" and any(isinstance(cell, str) for cell in cells)
     return cells.dtype.kind in "US" or some

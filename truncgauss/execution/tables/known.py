@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from truncgauss.execution.tables.alignment import in_order, labels_of
 from truncgauss.execution.tables.censoring import Recorded, recorded
-from truncgauss.execution.tables.columns import chosen, named_columns, numbers
+from truncgauss.execution.tables.columns import chosen, each_row, named_columns, numbers
 
 CENSORING = ("columns", "text")
 
@@ -51,7 +52,8 @@ class Reader:
                 "from_table: needs a table with column names, such as a DataFrame or a dictionary "
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
-        self.columns, self.known = named, known
+        self.columns, self.known, self.labels = named, known, labels_of(table)
+        self.num_rows = max(map(len, named.values()), default=0)
         self.missing, self.by_text, self.location = missing, by_text, location
 
     def raw(self, name: Hashable) -> Any:
@@ -64,17 +66,28 @@ class Reader:
         """The values of the column of an entry."""
         if self.by_text:
             lowest = self.known["censored_low"].get(name)
-            limits = None if lowest is None else self.column_or_number(lowest)
+            limits = None if lowest is None else self.column_or_number(lowest, "censored_low")
             where = f"from_table: column {name!r}"
             return recorded(self.raw(name), limits, self.missing, where, self.location)
         value = self.numbers(name, self.missing)
         return Recorded(value, *np.zeros((2, len(value)), bool))
 
-    def column_or_number(self, column: Any, missing: bool = False) -> np.ndarray:
-        """A number as it is, anything else as the name of a column."""
+    def column_or_number(self, column: Any, kind: str, missing: bool = False) -> np.ndarray:
+        """A number as it is; anything else as `column_of` has it."""
         if isinstance(column, int | float | np.number) and not isinstance(column, bool):
             return np.asarray(column, np.float64)
-        return self.numbers(column, missing)
+        return self.column_of(column, kind, missing)
+
+    def column_of(self, column: Any, kind: str, missing: bool = False) -> np.ndarray:
+        """The numbers (n,) of a column of the table, by its name, or of one beside it."""
+        if np.ndim(column) == 0 or isinstance(column, tuple):
+            column, what = self.raw(column), f"from_table: column {column!r}"
+        else:
+            what = f"from_table: {kind}"
+            column = in_order(column, self.labels, what, "the table")
+        if missing:
+            return numbers(column, what, missing)
+        return each_row(column, self.num_rows, what, kind=kind)
 
     def marked(self, marked: Any, kind: str) -> np.ndarray:
         """A mask of the rows whose column holds a mark, from a pair (column, mark)."""
@@ -101,7 +114,7 @@ class Reader:
         if "lower" in known or "upper" in known:
             limits = []
             for kind, side in (("lower", -np.inf), ("upper", np.inf)):
-                end = self.column_or_number(known.get(kind, side), self.missing)
+                end = self.column_or_number(known.get(kind, side), kind, self.missing)
                 limits.append(np.where(np.isnan(end), side, end))
             low, high = np.broadcast_arrays(*limits)
             return low, high
@@ -113,14 +126,14 @@ class Reader:
         self.refuse(at_most & at_least, name, "is marked as left and right censored")
         low, high = np.where(at_most, -np.inf, value), np.where(at_least, np.inf, value)
         if "censored_low" in known:
-            limit = self.column_or_number(known["censored_low"])
+            limit = self.column_or_number(known["censored_low"], "censored_low")
             below = value <= limit
             self.refuse(
                 below & at_least, name, "is marked as right censored at or below censored_low"
             )
             low, high = np.where(below, -np.inf, low), np.where(below & ~at_most, limit, high)
         if "censored_high" in known:
-            limit = self.column_or_number(known["censored_high"])
+            limit = self.column_or_number(known["censored_high"], "censored_high")
             above = value >= limit
             self.refuse(
                 above & at_most, name, "is marked as left censored at or above censored_high"
@@ -141,7 +154,8 @@ class Reader:
 
     def stacked(self, kind: str, names: Sequence[Hashable], fill: float) -> np.ndarray:
         """Numbers or columns of all entries, (d,) or (n, d)."""
-        parts = [self.column_or_number(self.known[kind].get(name, fill)) for name in names]
+        given = self.known[kind]
+        parts = [self.column_or_number(given.get(name, fill), kind) for name in names]
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
 
@@ -179,5 +193,5 @@ def arrays_of(
         # (n, d) with n = d would be taken for one matrix.
         arrays["noise"] = variances[..., None] * np.eye(len(names))
     if weights is not None:
-        arrays["weights"] = reader.numbers(weights, False)
+        arrays["weights"] = reader.column_of(weights, "weights")
     return arrays

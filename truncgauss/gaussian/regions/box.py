@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
+from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
@@ -60,6 +62,8 @@ class Box(LinearRegion):
                     f"Box: {name} must be numbers; where there is no limit write {infinity} "
                     f"(got {side})."
                 )
+        if hasattr(low, "iloc") or hasattr(high, "iloc"):
+            low, high = without_labels(low, high)
         lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
         try:
             shape = common_shape(lower.shape, upper.shape) or (1,)
@@ -136,3 +140,22 @@ class Box(LinearRegion):
         """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
         below, above, _ = standardize(self.low, self.high, x)
         return jnp.concatenate([-below, above], axis=-1)
+
+
+def without_labels(low: Any, high: Any) -> tuple[Any, Any]:
+    """Limits of pandas in one order.
+
+    Raises:
+        ValueError: for DataFrames whose rows have labels other than their positions, which no
+            region keeps.
+    """
+    if np.ndim(low) == np.ndim(high):
+        low, high = tables.in_one_order("Box", low=low, high=high)
+    for side in (low, high):
+        labels = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
+        if labels != list(range(len(labels))):
+            raise ValueError(
+                "Box: does not keep the labels of rows. Give arrays in the order of the rows, such "
+                "as by `.loc[data.index].to_numpy()`."
+            )
+    return low, high

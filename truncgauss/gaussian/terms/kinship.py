@@ -5,6 +5,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
@@ -32,7 +33,11 @@ class Kinship(CovarianceTerm):
     title = "kinship"
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
-        shape, n = getattr(self.matrix, "shape", np.shape(self.matrix)), len(rows.position)
+        given, n = self.matrix, len(rows.position)
+        if self.index is None and hasattr(given, "loc"):  # labelled along both axes
+            for _ in range(2):
+                given = tables.in_order(given, rows.row_labels, "Kinship: matrix", "the rows").T
+        shape = getattr(given, "shape", np.shape(given))
         if self.index is None:
             number = np.arange(n)
         else:
@@ -42,8 +47,8 @@ class Kinship(CovarianceTerm):
                 f"Kinship: matrix must be square with a row for each of {n} rows, or for each "
                 f"number from 0 in `index`; got {shape} and numbers up to {number.max()}."
             )
-        sparse = hasattr(self.matrix, "tocsr")
-        matrix: Any = self.matrix.tocsr() if sparse else np.asarray(self.matrix, float)
+        sparse = hasattr(given, "tocsr")
+        matrix: Any = given.tocsr() if sparse else np.asarray(given, float)
 
         def columns(index: np.ndarray) -> np.ndarray:
             at = number[index]

@@ -46,6 +46,7 @@ class RandomEffects(CovarianceTerm):
         if design is None:
             values, labels = np.ones((len(rows.position), 1)), (self.label,)
         else:
+            design = tables.in_order(design, rows.row_labels, what, "the rows")
             read = tables.by_formula(None, design, rows.data, what)[1]
             table = tables.read(read, what=what)
             values = table.values[:, None] if table.values.ndim == 1 else table.values

@@ -46,13 +46,16 @@ class LongRows(NamedTuple):
     Attributes:
         data: the table, or None.
         position: the number of each row within its cluster, (n,).
+        row_labels: labels of the rows, if they have some.
     """
 
     data: Any
     position: np.ndarray
+    row_labels: tables.RowLabels | None = None
 
     def column(self, values: Any, what: str) -> np.ndarray:
         """A column as it is, by its name or its values, (n, ...)."""
+        values = tables.in_order(values, self.row_labels, what, "the rows")
         column = np.asarray(tables.column_or(values, self.data, what))
         if column.ndim == 0 or len(column) != len(self.position):
             raise ValueError(

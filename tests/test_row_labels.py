@@ -1,0 +1,342 @@
+"""Rows with labels go by these, in every function and every argument that takes rows."""
+
+import contextlib
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss import fitting, tables
+from truncgauss.execution.row_sums import RowSums
+
+pandas = pytest.importorskip("pandas")
+
+RANDOM = np.random.default_rng(0)
+N, LABELS = 24, [f"r{i}" for i in range(24)]
+CLUSTERS = np.repeat(np.arange(6), 4)
+
+
+def series(values):
+    return pandas.Series(values, LABELS)
+
+
+def frame(count=2, names="abcd"):
+    return pandas.DataFrame(RANDOM.normal(size=(N, count)), LABELS, list(names[:count]))
+
+
+def with_constant(table):
+    return table.assign(constant=1.0)
+
+
+Y, Z = series(RANDOM.normal(size=N)), series(RANDOM.normal(size=N))
+LEVELS = series(RANDOM.integers(0, 3, N))
+SEEN = series(np.arange(N) % 3 > 0)
+WEIGHTS = series(RANDOM.integers(1, 4, N).astype(float))
+BELOW, ABOVE = Y - RANDOM.uniform(0.5, 1, N), Y + RANDOM.uniform(0.5, 1, N)
+NOISE = series(RANDOM.uniform(0.1, 0.2, N))
+GROUPS = series(RANDOM.integers(0, 5, N))
+X = with_constant(frame())
+PAIR = pandas.DataFrame({"u": Y, "v": Z})
+ROWS = {"design": X, "weights": WEIGHTS, "cluster": GROUPS}
+LIMITS = {"censored_low": series(RANDOM.normal(-1, 0.1, N)), "censored_high": Y.abs() + 0.5}
+ENDS = {"truncated_low": BELOW - 2.0, "truncated_high": ABOVE + 2.0}
+SANDWICH = {"information": "sandwich"}
+
+
+def clusters(**rows):
+    kinds = {
+        "time": tg.AutoRegressive, "position": tg.Matern, "effects": tg.RandomEffects,
+        "item": tg.Diagonal, "matrix": tg.Kinship,
+    }  # fmt: skip
+    terms = [kinds[word](rows.pop(word)) for word in kinds if word in rows]
+    return tg.fit_clusters(terms=[*terms, tg.Residual()], **rows)
+
+
+def observed(lower, design=None, cluster=None, **rows):
+    rows = tg.Observations(lower, **rows)
+    return tg.fit_observations(rows, design, cluster=cluster, information="sandwich")
+
+
+@functools.cache
+def fitted():
+    design = {"c": np.ones(N), "a": np.asarray(X["a"])}
+    return tg.fit_regression(np.asarray(Y), design, progress=False)
+
+
+def predicted(new, known=None, low=None, high=None):
+    known = None if known is None else tg.Observations.exact(known)
+    kind = "mean" if low is None else "probability"
+    return fitted().predict(new[["c", "a"]], kind, known=known, low=low, high=high).value
+
+
+def of_two_columns(by):
+    """A function of two columns, of which the second goes by the first."""
+    return lambda first, second: by({"first": first, "second": second})
+
+
+# The function, its arguments that hold rows, the first of which the others go by; others.
+CALLS = {
+    "fit_regression": (
+        tg.fit_regression, {"outcome": Y, "noise": NOISE, **ROWS, **LIMITS}, SANDWICH,
+    ),
+    "fit_regression, a formula": (
+        tg.fit_regression, {"data": X.assign(y=Y), "scale_design": X, **ENDS}, {"outcome": "y ~ a"},
+    ),
+    "fit_regression, categories": (
+        lambda outcome, **rows: tg.fit_regression(tg.Ordinal(outcome), **rows),
+        {"outcome": LEVELS, **ROWS}, SANDWICH,
+    ),
+    "fit_regression, categories beside a table": (
+        lambda data, outcome: tg.fit_regression(tg.Ordinal(outcome), "0 + a", data=data),
+        {"data": X, "outcome": LEVELS}, {},
+    ),
+    "fit_selection": (
+        tg.fit_selection,
+        {"outcome": Y, "selected": SEEN, "selection_design": with_constant(frame(1, "z")),
+         "unselected_design": X, **ROWS}, SANDWICH,
+    ),
+    "fit_observations": (
+        observed, {"lower": PAIR, "upper": PAIR, "noise": PAIR**2, **ROWS}, {},
+    ),
+    "fit_observations, designs": (
+        lambda lower, first, second: observed(lower, (first, second), upper=lower),
+        {"lower": PAIR, "first": X, "second": X[["b", "constant"]]}, {},
+    ),
+    "fit_observations, mixed": (
+        lambda a, b, low, high, weights, design: tg.fit_observations(
+            tg.Observations.of({"a": tg.Ordinal(a), "b": b, "c": (low, high)}, weights), design
+        ),
+        {"a": LEVELS, "b": Y, "low": BELOW, "high": ABOVE, "weights": WEIGHTS, "design": X}, {},
+    ),
+    "fit_truncated_normal": (
+        tg.fit_truncated_normal,
+        {"data": PAIR, "low": PAIR - 3.0, "high": PAIR + 2.0, "noise": PAIR**2 / 50,
+         "weights": WEIGHTS}, {},
+    ),
+    "fit_clusters": (
+        clusters,
+        {"outcome": Y, "cluster": series(CLUSTERS), "design": X, "noise": NOISE,
+         "weights": series(1.0 + CLUSTERS % 2), "position": Z, "effects": Z, **LIMITS}, {},
+    ),
+    "fit_clusters, a formula": (
+        clusters,
+        {"data": X.assign(y=Y), "cluster": series(CLUSTERS), "time": series(np.arange(N) % 4.0),
+         "item": series(np.arange(N) % 4),
+         "matrix": pandas.DataFrame(np.eye(N) + np.outer(Z, Z), LABELS, LABELS)},
+        {"outcome": "y ~ a"},
+    ),
+    "fit_shift": (
+        tg.fit_shift,
+        {"observed": series(np.arange(N)), "num_trials": series(np.arange(N) + 50.0),
+         "loc": frame()}, {"covariance": np.eye(2), "regions": tg.Box([0.0, 0.0], [1.0, 1.0])},
+    ),
+    "polychoric": (tg.polychoric, {"x": LEVELS, "y": GROUPS, "weights": WEIGHTS}, {}),
+    "polychoric, categories": (
+        lambda x, y: tg.polychoric(tg.Ordinal(x), tg.Ordinal(y)), {"x": LEVELS, "y": GROUPS}, {},
+    ),
+    "polychoric_matrix": (
+        of_two_columns(lambda columns: tg.polychoric_matrix(columns).correlations),
+        {"first": LEVELS, "second": GROUPS}, {},
+    ),
+    "Observations.exact": (
+        tg.Observations.exact, {"values": PAIR, "noise": PAIR**2, "weights": WEIGHTS}, {},
+    ),
+    "Observations.from_table": (
+        tg.Observations.from_table,
+        {"table": PAIR, "censored_low": BELOW, "noise_scale": NOISE, "weights": WEIGHTS,
+         "truncated_high": ABOVE + 9.0}, {"columns": "u"},
+    ),
+    "Observations.from_table, ends": (
+        tg.Observations.from_table, {"table": PAIR, "lower": BELOW, "upper": ABOVE},
+        {"columns": "u"},
+    ),
+    "Statistics.from_rows": (tg.Statistics.from_rows, {"rows": PAIR, "weights": WEIGHTS}, {}),
+    "log_likelihood": (
+        lambda rows, loc: tg.log_likelihood(tg.Observations.exact(rows), loc, np.eye(2)),
+        {"rows": PAIR, "loc": frame()}, {},
+    ),
+    "quantile_residuals": (
+        lambda rows, loc: tg.quantile_residuals((tg.Observations.exact(rows), loc, np.eye(2))),
+        {"rows": PAIR, "loc": frame()}, {},
+    ),
+    "predict": (
+        predicted,
+        {"new": X.assign(c=1.0), "known": pandas.DataFrame({"y": Y})}, {},
+    ),
+    "predict, limits": (predicted, {"new": X.assign(c=1.0), "low": BELOW, "high": ABOVE}, {}),
+    "Box": (tg.Box, {"low": series(np.zeros(N)) + BELOW, "high": ABOVE}, {}),
+    "tables.read": (of_two_columns(tables.read), {"first": Y, "second": Z}, {}),
+    "tables.formula": (
+        of_two_columns(lambda columns: tables.formula("first ~ second", columns)),
+        {"first": Y, "second": Z}, {},
+    ),
+    "tables.aligned": (
+        lambda table, values: tables.aligned(values, tables.read(table), "high"),
+        {"table": PAIR, "values": PAIR + 1.0}, {},
+    ),
+}  # fmt: skip
+
+
+class Model(Exception):
+    """The model that would be fitted, and its settings."""
+
+
+def numbers_of(value):
+    """All arrays in a value, labels apart."""
+    if isinstance(value, RowSums | tables.RowLabels) or callable(value):
+        return []
+    if dataclasses.is_dataclass(value):
+        value = {
+            field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [array for part in value for array in numbers_of(part)]
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return []
+    return [np.asarray(value, float)] if np.asarray(value).dtype.kind in "biuf" else []
+
+
+@pytest.fixture
+def numbers(monkeypatch):
+    """A function of a call and its rows: the numbers that it reads, without the fit of them."""
+    fitted()
+
+    def stop(model, **settings):
+        raise Model(model, settings)
+
+    for name in (
+        "regression", "observations", "ordinal", "selection", "clusters", "truncated_normal",
+        "fractions", "polychoric_correlations",
+    ):  # fmt: skip
+        monkeypatch.setattr(getattr(fitting, name), "maximum_likelihood", stop)
+
+    def read(function, rows):
+        with jax.enable_x64(True):
+            try:
+                return numbers_of(function(**rows))
+            except Model as model:
+                return numbers_of(model.args)
+
+    return read
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
+        for a, b in zip(one, other)
+    )
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_rows_go_by_their_labels(name, numbers):
+    """Shuffled, they give the same numbers; other labels are refused by name; arrays without labels
+    go by position."""
+    if "formula" in name or "beside" in name:
+        pytest.importorskip("formulaic")
+    function, rows, settings = CALLS[name]
+    call = lambda **changes: numbers(function, {**rows, **settings, **changes})
+    wanted, order = call(), RANDOM.permutation(N)
+    others = {word: values.iloc[order] for word, values in list(rows.items())[1:]}
+    assert same(call(**others), wanted)
+    for word, values in others.items():
+        assert same(call(**{word: values}), wanted), word
+        for wrong in (values.set_axis([*values.index[1:], "other"]), values.iloc[1:]):
+            if word == "matrix":  # labelled along both axes
+                wrong = wrong.iloc[:, -len(wrong) :].set_axis(wrong.index, axis=1)
+            with pytest.raises(ValueError, match="labelled otherwise.*'r"):
+                call(**{word: wrong})
+        if word in ("new", "known", "values"):
+            continue  # whose columns are called by name
+        in_order = rows[word].to_numpy()
+        if word in ("design", "scale_design", "selection_design", "unselected_design"):
+            in_order = dict(zip(values.columns, in_order.T))
+        assert same(call(**{word: in_order}), wanted), word
+        if word not in ("cluster", "matrix"):
+            moved = {k: v[order] for k, v in in_order.items()} if isinstance(in_order, dict) else (
+                in_order[order]
+            )  # fmt: skip
+            with contextlib.suppress(ValueError):  # for rows that contradict each other
+                assert not same(call(**{word: moved}), wanted), word
+
+
+def test_whole_fits_go_by_labels():
+    pytest.importorskip("formulaic")
+    random = np.random.default_rng(1)
+    x, z, u, e = random.normal(size=(4, 200))
+    labels = [f"r{i}" for i in range(200)]
+    table = pandas.DataFrame({"x": x, "z": z, "seen": 0.5 * x + z + u > 0}, labels)
+    table["y"] = x + 0.5 * u + e
+    low = pandas.Series(random.normal(-1, 0.5, 200), labels)
+    moved = lambda values: values.iloc[random.permutation(200)]
+    regression = lambda data, limit: tg.fit_regression(
+        "y ~ x + z", data=data, censored_low=limit, progress=False
+    )
+    wanted = regression(table, low).estimates
+    for data, limit in ((table, moved(low)), (moved(table), low)):
+        np.testing.assert_allclose(regression(data, limit).estimates, wanted, rtol=1e-7)
+    selection = lambda data, seen: tg.fit_selection(
+        "y ~ x", None, seen, "x + z", data=data, progress=False
+    )
+    wanted = selection(table, table["seen"])
+    assert wanted.names[0] == "coefficients[selected][Intercept]"  # not by the name of a Series
+    other = selection(moved(table), moved(table["seen"]))
+    np.testing.assert_allclose(other.estimates, wanted.estimates, rtol=1e-6)
+    residuals = tg.quantile_residuals(wanted)
+    assert residuals.shape == (200, 2)
+
+
+def ordered(first, other):
+    """The positions to which rows with these labels are brought."""
+    values = pandas.Series(np.arange(len(other)), other)
+    return tables.in_one_order("fit", y=pandas.Series(0.0, first), x=values)[1].to_list()
+
+
+def test_labels_of_any_kind():
+    days = pandas.date_range("2024-01-01", periods=3)
+    pairs = pandas.MultiIndex.from_tuples([(1, 2), (2, 1), (2, 2)], names=["site", "visit"])
+    for index in (pandas.Index([3, 1, 2]), days, pairs, pandas.Index(["a", None, "b"])):
+        assert ordered(index, index[[2, 0, 1]]) == [1, 2, 0]
+        assert ordered(index, index) == [0, 1, 2]
+    assert ordered([0, 1, 2], [2.0, 0.0, 1.0]) == [1, 2, 0]  # equal numbers
+    assert ordered(pairs, pairs.reorder_levels(["visit", "site"])[[1, 0, 2]]) == [1, 0, 2]
+    assert ordered(["a", "a", "b"], ["a", "a", "b"]) == [0, 1, 2]
+    for first, other, words in (
+        ([0, 1, 2], ["0", "1", "2"], "it lacks 3 label.s.: 0, 1, 2, and it has others, 3 label"),
+        (days, days.tz_localize("UTC"), "it lacks 3 label"),
+        ([0, 1], [0, 1, 2], "it has others, 1 label.s.: 2"),  # never dropped
+        ([0, 1, 2], [0, 1], "it lacks 1 label.s.: 2"),
+        (["a", "a", "b"], ["a", "b", "a"], "the label 'a' is there more than once"),
+    ):
+        with pytest.raises(ValueError, match=f"fit: x: .* than those of y.*{words}"):
+            ordered(first, other)
+
+
+def test_other_tables_have_no_labels():
+    values = [(1.0, 2.0), [1, 2, 3], "y ~ x", None, 2.0, {"x": [1, 2]}, ["a", "b"]]
+    assert all(tables.labels_of(value) is None for value in values)
+    assert tables.in_one_order("fit", **{f"x{k}": v for k, v in enumerate(values)}) == (*values,)
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"x": [1.0, 2.0, 4.0], "w": [1.0, 2.0, 3.0]})
+    assert tables.labels_of(table) is None and tables.labels_of([table["x"]]) is None
+    frame = pandas.DataFrame({"x": table["x"].to_numpy()}, ["a", "b", "c"])
+    assert tables.in_one_order("fit", y=frame, w=table["w"])[1].to_list() == [1.0, 2.0, 3.0]
+
+
+def test_rows_keep_their_labels():
+    """As arguments of programs, and where regions or weights are replaced."""
+    rows = tg.Observations.exact(PAIR)
+    doubled = jax.jit(lambda rows: dataclasses.replace(rows, weights=2.0 * rows.lower[:, 0] ** 2))
+    for other in (doubled(rows), dataclasses.replace(rows, region=tg.Ball([0.0, 0.0], 99.0))):
+        assert other.index == tables.labels_of(PAIR)
+    weighted = dataclasses.replace(rows, weights=WEIGHTS.iloc[::-1])
+    np.testing.assert_array_equal(weighted.weights, WEIGHTS)
+    some = dataclasses.replace(rows, lower=rows.lower[:5], upper=rows.upper[:5])
+    assert some.index is None
+    with pytest.raises(ValueError, match="Box: does not keep the labels of rows"):
+        tg.Box(PAIR - 1.0, PAIR + 1.0)
+    tg.Box((PAIR - 1.0).reset_index(drop=True), np.inf * np.ones(2))
