@@ -1,7 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-times test-all test-core test-float32 test-slow figures \
-    bench-gpu docs release check venv clean
+.PHONY: help run test test-for test-times test-all test-core test-float32 test-full test-slow \
+    figures bench-gpu docs release check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -19,12 +19,14 @@ help:  ## list these targets
 run: venv  ## fit a truncated Gaussian to real data and draw it
 	@.venv/bin/truncgauss run configs/selected_sample.yaml
 
-test: check  ## the tests that everybody runs, a few minutes
-	@$(pytest) -m "not slow"
+quick := not slow and not full
+
+test: check  ## the quick tests, which everybody runs: each name, route and law once
+	@$(pytest) -m "$(quick)"
 
 test-for: venv  ## the tests that a change of FILE=truncgauss/... is likely to break
 	@tests=$$(.venv/bin/python .ci/affected.py "$(FILE)") && printf 'make test-for: %s\n' "$$tests" && \
-	    .venv/bin/python -m pytest -q -x -m "not slow" $$tests
+	    .venv/bin/python -m pytest -q -x -m "$(quick)" $$tests
 
 # Without XLA_FLAGS: as a user's programs are compiled, on a Python and a JAX that had no other test.
 test-core: venv  ## a core of the tests, compiled as users do
@@ -33,14 +35,18 @@ test-core: venv  ## a core of the tests, compiled as users do
 test-float32: venv  ## the tests that hold without float64 too
 	@JAX_ENABLE_X64=0 $(pytest) tests/test_precision.py
 
+test-full: venv  ## the same laws over all methods, dimensions, precisions and devices
+	@$(pytest) -m "full and not slow"
+
 test-slow: venv  ## the long statistics, fuzzing and crash tests
 	@XLA_FLAGS= $(pytest) -m slow
 
-test-times: venv  ## processor seconds and compiled programs of the quick tests, by file and by test
-	@$(pytest) -q -p tests.times -m "not slow"
+test-all: check  ## every test: the quick ones, the full and the slow
+	@$(pytest) -m "not slow"
+	@XLA_FLAGS= $(pytest) -m slow
 
-test-all: check  ## every test, the slow ones included
-	@XLA_FLAGS= $(pytest)
+test-times: venv  ## processor seconds and compiled programs of the quick tests, by file and by test
+	@$(pytest) -q -p tests.times -m "$(quick)"
 
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done

@@ -59,10 +59,10 @@ def pytest_configure(config):
 
 
 def pytest_itemcollected(item):
-    """Of a test with `quick`, the cases that are not named there are slow."""
+    """Of a test with `quick`, the cases that are not named there are of the full layer."""
     for mark in item.iter_markers("quick"):
         if item.callspec.id not in mark.args:
-            item.add_marker("slow")
+            item.add_marker("full")
 
 
 def pytest_ignore_collect(collection_path):

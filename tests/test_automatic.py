@@ -115,7 +115,7 @@ def test_a_chain_that_no_grid_follows_is_left_to_separation():
     assert abs(got.log_prob + math.log(2.0)) < 5 * got.stderr + 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
     region = tg.Box(jnp.zeros(8), jnp.full(8, INF))
     for rtol in (1e-2, 2e-5):
@@ -258,7 +258,7 @@ def test_batches_are_refined_by_their_worst_row():
     assert abs(got.log_prob[0] + math.log(120)) < 7e-5
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_transforms_pass_through():
     region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
     log_prob = lambda loc: tg.log_probability(loc, equicorrelated(4), region).log_prob
@@ -269,7 +269,7 @@ def test_transforms_pass_through():
     assert jnp.ptp(gradient[0]) < 2e-2 and jnp.isfinite(gradient).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_explain_says_what_was_chosen_and_why():
     region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
     text = tg.explain(jnp.zeros(4), ordering(4), region, tg.Automatic(1e-2))

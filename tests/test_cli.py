@@ -344,7 +344,7 @@ def test_signals_have_their_exit_codes(number, code):
     assert not (partial / "summary.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_precision_and_devices_come_from_the_settings():
     with process("--mode", "devices", "--devices", "3", "--dtype", "float32") as child:
         assert child.wait(timeout=600) == 0

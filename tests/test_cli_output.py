@@ -58,7 +58,7 @@ def plot(results):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_says_on_a_terminal_what_goes_on(tmp_path):
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     (tmp_path / "sleeper.yaml").write_text("experiment: sleeper.py\nseed: 1\n")

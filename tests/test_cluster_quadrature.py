@@ -118,7 +118,7 @@ def designs(matrix, seed):
     return data, ends
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind",
     [

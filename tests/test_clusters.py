@@ -214,7 +214,7 @@ def test_wheeze_of_ohio_children():
     assert 0.51 < low < 0.53 and 0.66 < high < 0.69
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_variance_of_zero_is_a_named_edge():
     rng = np.random.default_rng(3)
     count, m = 40, 4
@@ -291,7 +291,7 @@ def test_intervals_of_variances_at_and_above_the_edge():
     assert LikelihoodFit.profile(common, "correlation") == share
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ratios_whose_parameters_vanish_are_refused():
     rng = np.random.default_rng(13)
     cluster, ones, time = np.repeat(np.arange(30), 5), np.ones((150, 1)), np.tile(np.arange(5), 30)
@@ -338,7 +338,7 @@ def test_processes_without_a_maximum_are_named():
     assert not process.converged and "is like tg.Residual()" in process.reason
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_effects_of_censored_rows_are_conditional_means():
     rng = np.random.default_rng(5)
     y = np.repeat(rng.normal(size=30), 3) + rng.normal(size=90)
@@ -367,7 +367,7 @@ def test_effects_of_censored_rows_are_conditional_means():
     assert 0.2 < share.value < 0.8 and share.standard_error < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_missing_outcomes_order_and_units_change_nothing():
     rng = np.random.default_rng(6)
     cluster, x = np.repeat(np.arange(20), 3), rng.normal(size=60)
@@ -386,7 +386,7 @@ def test_missing_outcomes_order_and_units_change_nothing():
     assert abs(again.log_likelihood + change - fit.log_likelihood) < 1e-8
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_samplers_have_the_log_likelihood_and_its_gradient():
     rng = np.random.default_rng(7)
     y = np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)
@@ -423,7 +423,7 @@ def test_errors_speak(settings, words):
         tg.fit_clusters(y, design, **({"cluster": [0, 0, 0, 1, 1, 1]} | settings))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_limits_read_from_texts_are_the_outcome():
     cells = {"y": ["<1", "2.5", "0.5", ">4", "1.5", ""]}
     rows = tg.Observations.from_table(cells, "y", censoring="text", missing=True)
@@ -436,7 +436,7 @@ def test_limits_read_from_texts_are_the_outcome():
     np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_limited_rows_of_any_covariance_agree_with_one_effect():
     rng = np.random.default_rng(8)
     y = (np.repeat(rng.normal(size=12), 6) + rng.normal(size=72) > 0.3).astype(float)
@@ -489,7 +489,7 @@ def test_an_effect_that_another_determines():
         fit.profile("correlation[1, 0]")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_there_is_no_maximum_where_outcomes_are_separated():
     rng = np.random.default_rng(0)
     cluster, ones, x = np.repeat(np.arange(30), 4), np.ones((120, 1)), rng.normal(size=120)
@@ -578,7 +578,7 @@ def test_families_have_one_optimum_from_ten_starts():
         np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_clusters_are_in_the_order_of_their_labels_whatever_their_sizes(monkeypatch):
     rng = np.random.default_rng(8)
     sizes = rng.choice([1, 4], 40)

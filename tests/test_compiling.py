@@ -49,7 +49,7 @@ def test_another_error_of_the_compiler_is_not_taken_for_an_unknown_option():
         compiling.is_accepted({"xla_backend_optimization_level": "much"})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_first_call_of_a_user():
     """In a process without the flags of these tests, on whichever JAX is installed."""
     lines = (

@@ -138,7 +138,7 @@ def test_a_new_linear_region_serves_every_method(name):
     np.testing.assert_allclose(estimate.log_prob, slab_truth(LOC, 0.5, 2.0), atol=tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_new_linear_region_is_transformed():
     of = lambda low: (
         tg.log_probability(LOC, COVARIANCE, Slab(NORMAL, low, jnp.asarray(2.0))).log_prob
@@ -151,7 +151,7 @@ def test_a_new_linear_region_is_transformed():
     np.testing.assert_allclose(jax.grad(of)(lows[2]), difference, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_new_linear_region_has_moments_draws_and_a_reason():
     slab = Slab(NORMAL, jnp.asarray(0.5), jnp.asarray(2.0))
     moments = tg.truncated_moments(LOC, COVARIANCE, slab)
@@ -168,7 +168,7 @@ def annulus_truth(inner, outer):
     return np.log(np.exp(-(inner**2) / 2) - np.exp(-(outer**2) / 2))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_new_region_without_linear_constraints():
     """By the method chosen by default, asked for as much as is compared."""
     ring, plane = Annulus(jnp.asarray(0.5), jnp.asarray(1.5)), (jnp.zeros(2), jnp.eye(2))
@@ -233,7 +233,7 @@ def test_the_margin_of_an_ellipsoid_is_no_longer_than_the_way_out():
     assert np.isfinite(jax.grad(lambda x: ellipse.margins(x)[0])(jnp.zeros(2))).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ellipsoids_come_in_batches_and_keep_their_points():
     shapes = jnp.stack([jnp.eye(2), jnp.diag(jnp.array([4.0, 0.25]))])
     two = tg.Ellipsoid(jnp.zeros(2), shapes)

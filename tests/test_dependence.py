@@ -104,7 +104,7 @@ def test_weighted_samples_of_dependent_faces(delta):
     assert_honest(tg.Estimate(jnp.log(weights.mean()), stderr), TRUTH, 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_box_with_a_root_of_dependent_rows():
     root = np.eye(4)
     root[1, :2], root[2, :2], root[2, 2] = FACES[1], FACES[2], 1e-13
@@ -137,7 +137,7 @@ EIGHT_HIGH = [
 EIGHT_TRUTH = -6.0493346
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("method", [tg.Automatic(), pytest.param(tg.Separation(), marks=SLOW)])
 def test_more_rows_than_dimensions(method):
     rows = tg.Polyhedron(EIGHT_ROWS, -INF, EIGHT_HIGH)
@@ -145,7 +145,7 @@ def test_more_rows_than_dimensions(method):
     assert_honest(estimate, EIGHT_TRUTH, 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_correlation_that_rounding_makes_singular():
     """At the corner of two variables that nearly determine each other stderr says what is unknown.
 
@@ -170,7 +170,7 @@ def test_a_correlation_that_rounding_makes_singular():
     assert stderr > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_constraint_that_cuts_off_a_corner():
     """A face that cuts off 1e-7 of a square, where few points fall, is not taken for granted."""
     faces = np.array([[1.0, 0.0], [0.0, 1.0], [0.5**0.5, 0.5**0.5]])

@@ -16,7 +16,7 @@ def pairs(n=60, seed=0):
     return np.random.default_rng(seed).multivariate_normal([1.0, -1.0], matrix, n)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_correlation_slope_and_scales_have_the_errors_of_complete_rows():
     rows = pairs()
     fit, n = tg.fit_observations(tg.Observations.exact(rows)), len(rows)
@@ -132,7 +132,7 @@ def test_profile_of_a_slope_behind_a_cut_against_another_optimiser():
         np.testing.assert_allclose(fit.log_likelihood - highest(end), 1.9207, atol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_mixtures_regressions_truncated_fits_and_fractions():
     y = np.concatenate([np.random.default_rng(0).normal(m, 1, 60) for m in (0.0, 5.0)])
     mixture = tg.fit_mixture(tg.Observations.exact(y), 2)
@@ -282,7 +282,7 @@ def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
     assert abs(shares[2] - shares[0]) <= 0.02, shares
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_intervals_of_the_likelihood_do_not_stand_beside_errors_of_the_sandwich():
     y, design, labels = clustered()
     fit = tg.fit_regression(y, design, information="sandwich", cluster=labels)

@@ -63,7 +63,7 @@ def assert_same(one, many, tolerance, ends=True):
         np.testing.assert_allclose(many[place], expected, 0.0, allowed * scale, err_msg=place)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_process_with_two_devices_gives_the_number_of_one(tmp_path):
     names = ["soft", "fit_regression"]
     found = {n: started(n, "float64", names, tmp_path / f"{n}.npz") for n in (1, 2)}

@@ -74,7 +74,7 @@ def test_the_value_is_that_of_the_plain_call_with_a_derivative_in_the_covariance
     np.testing.assert_allclose(gradient, gradient.T, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_free_coordinates_have_no_derivative():
     covariance = blocks(dense(4), jnp.eye(1)) + 0.1
     low, high = jnp.array([-1.0, -1.0, 0.0, -1.0, -INF]), jnp.full(5, INF)
@@ -98,7 +98,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", CLASSES)
 def test_derivatives_in_the_mean_are_those_of_the_exact_classes(name):
     matrix, structure = CLASSES[name]
@@ -138,7 +138,7 @@ def test_blocks_have_the_derivatives_of_the_whole():
         np.testing.assert_allclose(one, other, atol=2e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("batched", ["loc", "limits"])
 def test_rows_of_a_batch(batched):
     loc, covariance, low, high = inputs("chain")
@@ -233,7 +233,7 @@ def test_a_chain_too_fine_for_its_grid_is_differentiated_as_it_was_sampled():
     assert np.all(gap < 6 * result.stderr.covariance + 0.05 * np.abs(gradient))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_with_two_leading_axes():
     loc, covariance, low, high = inputs("dense")
     rows = loc + jnp.linspace(-0.2, 0.2, 4).reshape(2, 2, 1)
@@ -244,7 +244,7 @@ def test_rows_with_two_leading_axes():
     np.testing.assert_allclose(slope[1, 0], alone, rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_held_structure_answers_for_its_own_matrix_alone():
     loc, covariance, low, high = inputs("chain")
     held = tg.Automatic().hold(loc, covariance, tg.Box(low, high))
@@ -304,7 +304,7 @@ def test_equal_correlations_in_fifty_dimensions():
     np.testing.assert_allclose(gradient, general, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_gradient_is_accumulated_over_the_pieces_of_a_growing_lattice(monkeypatch):
     """In a pass for each key over sixteen pieces of the lattice, as in reverse mode over all."""
     loc, covariance, low, high = inputs("dense")
@@ -321,7 +321,7 @@ def test_a_gradient_is_accumulated_over_the_pieces_of_a_growing_lattice(monkeypa
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_gradient_at_more_points_compiles_nothing():
     given, compiled = inputs("dense"), []
     jax.clear_caches()

@@ -205,7 +205,7 @@ def test_a_meeting_point_alone_is_refused(capsys):
 # ---------------------------------------------------------------- shared runs
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_give_the_numbers_of_one_and_write_one_folder(config, tmp_path):
     path = config("rows")
     found = ends(launch(tmp_path / "two", 2, path))

@@ -297,7 +297,7 @@ def test_complex_parameters_are_refused():
         vector_law(np.array([1j, 0.0]), low=0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_distributions_without_rows():
     truncated = tg.TruncatedMultivariateNormal(jnp.zeros((0, 2)), jnp.eye(2), low=0.0)
     assert truncated.log_prob(jnp.ones(2)).shape == (0,)

@@ -31,7 +31,7 @@ def model(observed=None):
 OBSERVED = jnp.array([0.5, 1.5, 4.0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model_has_their_density():
     params = {"loc": jnp.asarray(0.3), "place": jnp.array([0.5, -0.2])}
     total, _ = log_density(model, (OBSERVED,), {}, params)
@@ -106,7 +106,7 @@ def test_nuts_draws_a_latent_truncated_distribution():
     assert abs(draws["loc"].mean()) < 0.2 and abs(draws["loc"].std() - 1.0) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_draws_of_many_dimensions_are_constants_in_a_variational_bound():
     """A distribution without `rsample` gives detached draws, as NumPyro expects of it."""
 

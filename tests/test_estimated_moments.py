@@ -91,7 +91,7 @@ def test_narrow_boxes_far_out_keep_their_digits(five):
     assert np.all(error <= 1e-4 + 6.0 * stderr) and np.all(stderr < 1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_limits_leave_the_gaussian_exactly(five):
     moments = five["free"][2]
     np.testing.assert_array_equal(moments.mean, 0.0 * moments.mean)

@@ -18,7 +18,7 @@ def cases():
     seen = set(NONE)
     for name in RECORDED:
         kind = name.partition(":")[0]
-        yield pytest.param(name, marks=[pytest.mark.slow] * (kind in seen))
+        yield pytest.param(name, marks=[pytest.mark.full] * (kind in seen))
         seen |= {kind} - ALL
 
 

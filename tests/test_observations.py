@@ -68,7 +68,7 @@ def test_rows_are_described_by_what_is_known_of_them():
     assert rows.weight == 5.0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_without_an_entry_do_not_count():
     values = np.array([0.1, 1.5, -0.3, 0.7, 2.2, 1.0])
     every = tg.Observations.exact(np.append(values, [np.nan] * 3), nan_is_missing=True)
@@ -157,7 +157,7 @@ def test_patterns_are_found_outside_of_a_trace_and_kept_inside():
     np.testing.assert_allclose(slope, 2 * hazard, rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_names_of_columns_are_those_of_entries_and_of_estimates():
     table = {"mass": [1.0, 2.0, 4.0, 3.0, 5.0, 2.5], "size": [1.0, 1.5, 1.0, 2.0, 2.5, 2.0]}
     by_name = tg.Observations.exact(table)

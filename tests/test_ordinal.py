@@ -205,7 +205,7 @@ def test_two_ordered_outcomes_are_a_polychoric_correlation():
     assert fit.names == ("cut[x][0]", "cut[x][1]", "cut[y][0]", "cut[y][1]", "correlation[y, x]")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_outcomes_that_are_nearly_one_have_no_maximum_inside():
     """The cells form a rising chain, where the likelihood is highest at a correlation of 1."""
     table = np.array([[590, 0, 0], [220, 700, 0], [0, 115, 375]])
@@ -225,7 +225,7 @@ def test_tables_with_empty_cells_have_no_maximum_inside(table):
     assert not fit.converged and abs(tg.polychoric(x, y).rho) == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_mixed_rows_are_their_density():
     """Exact, ordered, limited and missing entries in the same rows."""
     rng = np.random.default_rng(0)
@@ -268,7 +268,7 @@ def test_what_ordered_rows_do_not_take_is_refused():
         tg.Observations.of([tg.Ordinal([1, 1])])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_common_correlation_may_be_negative():
     """Down to -1 / (d - 1), where the latent outcomes add up to a constant."""
     rng = np.random.default_rng(0)
@@ -282,7 +282,7 @@ def test_a_common_correlation_may_be_negative():
     assert fit.converged and abs(fit.estimates[-1] + 0.25) < 3.0 * fit.errors[-1] < 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_margins_are_differences_of_predictions(probit):
     x, y = sample()
     effects = probit.margins()
@@ -324,7 +324,7 @@ def density_of(codes, values, noise, low, cut, estimates):
     return stats.norm.logpdf(values, loc, scale) + np.log(np.where(codes, above, 1 - above)) - seen
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_selection_and_noise_beside_ordered_entries():
     rng = np.random.default_rng(1)
     latent = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.6], [0.6, 1.5]], 3000)
@@ -351,7 +351,7 @@ def test_selection_and_noise_beside_ordered_entries():
         tg.fit_observations(ball)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_factor_of_many_items_is_one_integral():
     rng = np.random.default_rng(2)
     loadings = np.array([0.9, 0.8, 0.7, 0.6, 0.5, -0.6])
@@ -375,7 +375,7 @@ def test_a_factor_of_many_items_is_one_integral():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_blocks_are_fits_by_themselves():
     x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), [13, 6, 9, 69, 113, 22, 41, 132, 104], 1)
     order = np.random.default_rng(3).permutation(len(x))
@@ -387,7 +387,7 @@ def test_blocks_are_fits_by_themselves():
     np.testing.assert_allclose(four.estimates[-2:], two.estimates[-1], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_common_limits_are_common_in_the_units_of_the_user():
     """Also of covariates far from 0, whose coefficients differ between outcomes."""
     rng = np.random.default_rng(4)
@@ -449,7 +449,7 @@ def test_five_items_with_free_correlations():
     assert test.degrees == 9 and test.p_value > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")
 def test_the_multivariate_probit_of_ohio():
     data = np.genfromtxt(SHARED / "ohio_sixcities.csv", delimiter=",", names=True)

@@ -63,7 +63,7 @@ def test_an_ordered_probit_with_a_random_intercept_agrees_with_quadrature(consta
     assert np.abs(value - expected).max() < 1e-8 and error.max() < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_effects_on_categories_agree_with_quadrature():
     codes, time, patient = visits(count=6, slope=0.8)
     columns = tg.Ordinal(codes), np.column_stack([np.ones(30), time]), patient, None, None, None
@@ -79,7 +79,7 @@ def test_two_effects_on_categories_agree_with_quadrature():
     assert error.max() < 1e-8
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_categories_of_relatives_agree_with_quadrature():
     codes, time, family = visits(count=12, m=3)
     kin = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.5, 0.5, 1.0]])
@@ -112,7 +112,7 @@ def test_two_levels_are_a_probit():
     np.testing.assert_allclose(fits[1].estimates[:4] / shrunk, expected[:4], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_cuts_that_visits_share():
     codes, time, patient = visits(count=150, seed=1)
     outcome = tg.Ordinal(codes, name="pain")
@@ -129,7 +129,7 @@ def test_cuts_that_visits_share():
     assert np.all(np.isfinite(effects.mean)) and np.all(effects.standard_error < 1.2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_errors_of_categories_speak():
     codes, time, patient = visits()
     settings = {"progress": False}

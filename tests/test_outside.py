@@ -87,7 +87,7 @@ def check_random(count, seed):
     assert np.mean(stderr == 0) > 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_random_forms_agree_with_another_path_in_25_digits():
     check_random(12, 1)
 
@@ -97,7 +97,7 @@ def test_two_hundred_random_forms():
     check_random(200, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_weights_with_two_degrees_of_freedom_give_exponentials():
     q = np.array([60.0, 300.0, 1000.0, 3000.0])
     truth = [-4.128751371667016, -24.12453126265478, -82.45786459597943, -249.1245312626461]
@@ -147,7 +147,7 @@ def test_published_probabilities(weights, df, away, q, truth):
     assert np.all(stderr == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_derivatives_agree_with_differences_and_hold_under_transformations():
     function = lambda *args: tg.log_quadratic_form_tail(*args).log_prob
     weights, df, away = (
@@ -174,7 +174,7 @@ def test_derivatives_agree_with_differences_and_hold_under_transformations():
     np.testing.assert_allclose(one, many, rtol=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_edges_of_quadratic_forms():
     q = [-1.0, 0.0, np.inf, -np.inf, np.nan]
     log_prob, _ = numbers(tg.log_quadratic_form_tail(q, [2.0, 0.0, 1.0]))
@@ -221,7 +221,7 @@ REGIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", REGIONS)
 def test_inside_and_outside_make_up_everything(name):
     """With gradients, in one draw's indicator, and for a method chosen by default."""
