@@ -66,7 +66,7 @@ class RowLabels:
 def shown(labels: Any) -> str:
     """The number of labels, and the first of them."""
     some = ", ".join(map(repr, labels[:SHOWN].tolist()))
-    return f"{len(labels)} label(s): {some}{', ...' if len(labels) > SHOWN else ''}"
+    return f"{len(labels)} label(s){', such as' if len(labels) > SHOWN else ':'} {some}"
 
 
 def labels_of(values: Any) -> RowLabels | None:
