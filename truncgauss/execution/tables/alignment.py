@@ -29,6 +29,9 @@ class RowLabels:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        return f"labels of {len(self)} rows"
+
     def positions(self, other: "RowLabels", what: str, first: str) -> np.ndarray | None:
         """The position of each of these labels, those of `first`, among those of `what`, (n,);
         None where these have the same order.
