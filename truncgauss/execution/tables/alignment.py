@@ -29,6 +29,9 @@ class RowLabels:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        return f"labels of {len(self)} rows"
+
     def positions(self, other: "RowLabels", what: str, first: str) -> np.ndarray | None:
         """The position of each of these labels, those of `first`, among those of `what`, (n,);
         None where these have the same order.
@@ -66,7 +69,7 @@ class RowLabels:
 def shown(labels: Any) -> str:
     """The number of labels, and the first of them."""
     some = ", ".join(map(repr, labels[:SHOWN].tolist()))
-    return f"{len(labels)} label(s): {some}{', ...' if len(labels) > SHOWN else ''}"
+    return f"{len(labels)} label(s){', such as' if len(labels) > SHOWN else ':'} {some}"
 
 
 def labels_of(values: Any) -> RowLabels | None:
