@@ -127,7 +127,9 @@ class SimultaneousInference:
             log_p = self.largest.bounded(log_p, size)
         order = np.argsort(-size, kind="stable")
         p = log_p[1, order]
-        source = order[np.maximum.accumulate(np.where(p >= np.maximum.accumulate(p), np.arange(m), 0))]
+        source = order[
+            np.maximum.accumulate(np.where(p >= np.maximum.accumulate(p), np.arange(m), 0))
+        ]
         log_p[1, order], error[1, order] = log_p[1, source], error[1, source]
         return log_p, error
 

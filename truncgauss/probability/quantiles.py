@@ -101,8 +101,9 @@ def quantile(
     Dunnett's are exact in any dimension, and so are singular covariances of rank one and two. If
     many coordinates have no structure, the sampling error of `method` at its first number of points
     is reported; `tg.Separation(2**15)` takes more. Outside of a trace, centred vectors of more than
-    64 coordinates or of a singular covariance, as Tukey's pairs of four groups, are sampled by
-    65,536 directions with exact radii.
+    64 coordinates, of a singular covariance, as Tukey's pairs of four groups, or of a probability
+    above 0.9 are sampled by 65,536 directions with exact radii. Under `jit` sampled probabilities
+    nearer to 1 than their error have no level: the value is NaN.
 
     Args:
         probability: p between 0 and 1, shape (...). In up to 16 dimensions the distance of p from 1
@@ -118,7 +119,7 @@ def quantile(
 
     Returns:
         Quantile(value, stderr), each of the broadcast leading shape. The value is NaN where no
-        level holds the probability.
+        level holds the probability, and infinite beyond the largest number.
 
     Raises:
         ValueError: for an unknown tail, or a probability that is not between 0 and 1.
@@ -420,7 +421,9 @@ def _by_directions(
     if family.region is not None or not (centred and shifted) or not np.isfinite(matrix).all():
         return None
     if d == 1:
-        point = _of_one(share.astype(float), np.broadcast_to(np.asarray(inputs.df, float), shape), both)
+        point = _of_one(
+            share.astype(float), np.broadcast_to(np.asarray(inputs.df, float), shape), both
+        )
         return jnp.asarray(point, inputs.share.dtype), jnp.zeros(shape, inputs.share.dtype)
     if not isinstance(method, Automatic):
         return None

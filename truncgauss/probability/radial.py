@@ -43,9 +43,11 @@ FEWEST_POINTS, MOST_NUMBERS = 256, 2**20  # of a replicate, where there are many
 CENTRE, FULL = 0.1, 2.5  # limit up to, and sum of P(X_j > c) from which on directions are uniform
 UNSEEN = 0.5  # points that may be missing where coordinates exceed together
 APART, NESTED = 1.0, 0.8  # logs of P(X_j > c), and shares of coordinates, with common directions
+NEAR = 1e-6  # limit that all exceed to more digits than are sampled
 STEP, ROUNDING = 1e-4, 4e-15  # relative, of a difference; of a logarithm
 NUM_TERMS, NUM_STEPS = 100, 200  # of continued fractions; of Newton's method
 DROP, NUM_NODES = 60.0, 2048  # of log G, besides the rank, over so many nodes
+GRID = np.linspace(0.0, 1.0, NUM_NODES)
 WIDEST = 1e300  # that holds a quantile
 SMALLEST, LARGEST_DF = 1e-250, 1e20  # probability by SciPy; df from which on a t is Gaussian
 
@@ -155,15 +157,14 @@ class LargestCoordinate:
         return np.asarray(-sign * (w - normal * along / normal[:, :1]))
 
     def relative(
-        self, largest: np.ndarray, log_density: np.ndarray, limit: float, tail: "Tail | None"
+        self, largest: np.ndarray, log_density: np.ndarray, limit: float, tail: "Tail"
     ) -> Any:
         """P(max > c) over P(X_j > c), for c >= 0, by directions of some density, with a
-        tail that begins at or before c."""
+        tail that begins at or before c, or where it is 1."""
         met = largest > 0
         with np.errstate(divide="ignore"):
             log_square = 2.0 * (np.log(limit) - np.log(np.where(met, largest, 1.0)))
-        exact = lambda y: log_radial(y, self.root.shape[1], self.df).above
-        log_tail = (tail.log_beyond if tail else exact)(log_square)
+        log_tail = tail.log_beyond(log_square)
         return np.mean(np.where(met, np.exp(log_tail - log_density - self.log_single(limit)), 0.0))
 
     def within(self, largest: np.ndarray, limit: float) -> Any:
@@ -192,7 +193,13 @@ class LargestCoordinate:
             return 0.0
         far = limit * math.sqrt(2.0 / max(1.0 + self.most_correlated, 1e-300))
         sides = 2.0 if self.two_sided else 1.0
-        together = 0.5 * count * (count - 1) * sides * np.exp(self.log_single(far) - self.log_single(limit))
+        together = (
+            0.5
+            * count
+            * (count - 1)
+            * sides
+            * np.exp(self.log_single(far) - self.log_single(limit))
+        )
         return float(min(UNSEEN / (num_points * NUM_REPLICATES), together))
 
     def quantile(self, probability: float) -> tuple[float, float]:
@@ -217,22 +224,28 @@ class LargestCoordinate:
         ends = radial_quantile(log_target - np.log([1.0, d]), 1, self.df)
         low, high = np.exp(ends)
         level = math.sqrt(low * high)
+        tail = Tail.beyond(max(low * (1.0 - STEP), NEAR), self.root.shape[1], self.df)
         for num_points in (FEWEST_POINTS, NUM_POINTS):
             count = math.exp(self.log_sum(level, self.root) - self.log_single(level))
             level = 0.0 if self.is_central(level, count) else level
             sampled = [(x[0], y) for x, y in self.directions(level, every, (d,), num_points)]
-            shares = lambda c: np.stack([self.relative(x, y, c, None) for x, y in sampled])
-            log_tail = lambda c: self.log_single(c) + np.log(shares(c).mean())
-            excess = lambda c: float(log_tail(c) - math.log1p(-probability))
+            excess = functools.partial(self._excess, sampled, tail, math.log1p(-probability))
             # Of samples the signs at the ends may be wrong.
             level = low if excess(low) <= 0 else high if excess(high) >= 0 else None
             level = level or optimize.brentq(excess, low, high, xtol=1e-14 * high)
-        values = shares(level)
+        values = np.stack([self.relative(x, y, level, tail) for x, y in sampled])
         unseen = self.unseen(level, d, NUM_POINTS)
         error = np.hypot(standard_error(values) / values.mean(), unseen)
         width = STEP * level
         slope = (excess(level - width) - excess(level + width)) / (2.0 * width)
         return level, float(error) / slope
+
+    def _excess(
+        self, sampled: list[tuple[np.ndarray, np.ndarray]], tail: "Tail", log_p: float, c: float
+    ) -> float:
+        """log P(max > c) by sampled directions, less that of a probability."""
+        mean = np.mean([self.relative(x, y, c, tail) for x, y in sampled])
+        return float(self.log_single(c) + np.log(mean)) - log_p
 
     def tails(self, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For every coordinate's limit, log P(max > limit) of all coordinates, and of those with
@@ -256,7 +269,8 @@ class LargestCoordinate:
             served = waiting & (central if central[first] else near)
             sizes = np.unique(counts[served])
             level = 0.0 if central[first] else float(edges[first])
-            tail = Tail.beyond(level, self.root.shape[1], self.df) if level > 0 else None
+            start = level if level > 0 else max(float(np.min(edges[served])), NEAR)
+            tail = Tail.beyond(start, self.root.shape[1], self.df)
             sampled = self.directions(level, order, [*sizes], num_points)
             for k, (largest, log_density) in enumerate(sampled):
                 for i in np.nonzero(served)[0]:
@@ -288,7 +302,7 @@ class Tail(NamedTuple):
     """log G, the log tail of T, from a level to where it is negligible.
 
     Attributes:
-        nodes: of log T^2, equidistant.
+        nodes: of log T^2, whose distances grow with that from the first, if it is large.
         values: log G.
     """
 
@@ -304,12 +318,14 @@ class Tail(NamedTuple):
         while log_tail(start + width) > enough:
             width *= 2.0
         end = optimize.brentq(lambda y: log_tail(y) - enough, start, start + width)
-        nodes = np.linspace(start, end, NUM_NODES)
+        spread = math.log1p(end - start)
+        nodes = start + (end - start) * np.expm1(spread * GRID) / math.expm1(spread)
         return cls(nodes, log_radial(nodes, rank, df)[1])
 
     def log_beyond(self, log_square: np.ndarray) -> np.ndarray:
         """log G at log T^2 from the level on."""
-        values = interpolate.CubicSpline(self.nodes, self.values)(log_square)
+        spline = interpolate.CubicSpline(self.nodes, self.values)
+        values = spline(np.maximum(log_square, self.nodes[0]))
         return np.where(log_square <= self.nodes[-1], values, -np.inf)
 
     def relative(self, along: np.ndarray) -> np.ndarray:
@@ -352,8 +368,11 @@ def log_radial(log_square: Any, rank: int, df: float) -> Radial:
             log_v = -np.logaddexp(0.0, math.log(df) - y)
             log_w = -np.logaddexp(0.0, y - math.log(df))
             v, w, odds = np.exp(log_v), np.exp(log_w), np.exp(log_v - log_w)
-            below = np.where(v < 0.5, special.betainc(a, b, v), special.betaincc(b, a, w))
-            above = np.where(v < 0.5, special.betaincc(a, b, v), special.betainc(b, a, w))
+            lower, below, above = v < 0.5, np.empty_like(v), np.empty_like(v)
+            special.betainc(a, b, v, out=below, where=lower)
+            special.betaincc(b, a, w, out=below, where=~lower)
+            special.betaincc(a, b, v, out=above, where=lower)
+            special.betainc(b, a, w, out=above, where=~lower)
             below, above = np.where(v > SMALLEST, below, 0.0), np.where(w > SMALLEST, above, 0.0)
             density = a * log_v + b * log_w - _log_beta(a, b)
             start = lambda few: np.log(a * _beta_fraction(a, b, odds[few])) + log_w[few]
@@ -424,6 +443,8 @@ def _log_beta(a: float, b: float) -> float:
     binet = lambda x: float(np.polyval(coefficients, 1.0 / x**2)) / x
     rise = (b - 0.5) * math.log1p(a / b) + a * (math.log(b + a) - 1.0) + binet(b + a) - binet(b)
     return float(special.gammaln(a)) - rise
+
+
 def standard_error(values: np.ndarray) -> np.ndarray:
     """Standard error of the mean of replicates, along the last axis."""
     return np.asarray(np.std(values, axis=-1, ddof=1) / math.sqrt(values.shape[-1]))
