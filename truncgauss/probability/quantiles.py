@@ -289,8 +289,8 @@ def log_exceedance(
         covariance: of the coordinates, of mean 0, shape (d, d).
         two_sided, df, method, key: as of `quantile`.
     """
-    high = as_float_array(limits)
-    d, form = high.shape[-1], as_covariance(covariance)
+    high: Any = as_float_array(limits)
+    form = as_covariance(covariance)
     certain = jnp.any(high <= 0, axis=-1) & two_sided
     high = jnp.where(certain[..., None], 1.0, high)
     found = _log_exceedance(high, form, two_sided, df, method, key)
@@ -310,7 +310,7 @@ def _log_exceedance(
             return _of_outside(problem, df, method, key)
         # One after the other, by the programs of the quantile.
         rows = [
-            _log_exceedance(row, form, two_sided, df, method, key)
+            _log_exceedance(jnp.asarray(row), form, two_sided, df, method, key)
             for row in np.reshape(high, (-1, d))
         ]
         return jax.tree.map(lambda *x: jnp.stack(x).reshape(high.shape[:-1]), *rows)

@@ -208,7 +208,7 @@ class LargestCoordinate:
         every = np.arange(d)
         if probability < 0.5:
             sampled = [x[0] for x, _ in self.directions(0.0, every, (d,), NUM_POINTS)]
-            below = lambda c: np.stack([self.within(x, c) for x in sampled])
+            below: Callable[[float], Any] = lambda c: np.stack([self.within(x, c) for x in sampled])
             low, high = 0.0 if self.two_sided else -1.0, 1.0
             while below(low).mean() > probability and low > -WIDEST:
                 low *= 2.0
@@ -231,8 +231,10 @@ class LargestCoordinate:
             sampled = [(x[0], y) for x, y in self.directions(level, every, (d,), num_points)]
             excess = functools.partial(self._excess, sampled, tail, math.log1p(-probability))
             # Of samples the signs at the ends may be wrong.
-            level = low if excess(low) <= 0 else high if excess(high) >= 0 else None
-            level = level or optimize.brentq(excess, low, high, xtol=1e-14 * high)
+            if excess(low) <= 0 or excess(high) >= 0:
+                level = low if excess(low) <= 0 else high
+            else:
+                level = optimize.brentq(excess, low, high, xtol=1e-14 * high)
         values = np.stack([self.relative(x, y, level, tail) for x, y in sampled])
         unseen = self.unseen(level, d, NUM_POINTS)
         error = np.hypot(standard_error(values) / values.mean(), unseen)
@@ -313,7 +315,10 @@ class Tail(NamedTuple):
     @functools.lru_cache(maxsize=8)
     def beyond(cls, level: float, rank: int, df: float) -> "Tail":
         start = 2.0 * math.log(level)
-        log_tail = lambda y: max(float(log_radial(y, rank, df)[1]), -1e300)
+
+        def log_tail(y: float) -> float:
+            return max(float(log_radial(y, rank, df).above), -1e300)
+
         enough, width = log_tail(start) - DROP - rank, 1e-3
         while log_tail(start + width) > enough:
             width *= 2.0
@@ -378,7 +383,8 @@ def log_radial(log_square: Any, rank: int, df: float) -> Radial:
             start = lambda few: np.log(a * _beta_fraction(a, b, odds[few])) + log_w[few]
             end = lambda few: np.log(b * _beta_fraction(b, a, 1.0 / odds[few])) + log_v[few]
         logs = [np.log(below), np.log(above)]
-        for log_share, share, fraction in zip(logs, (below, above), (start, end)):
+        fractions: Any = start, end
+        for log_share, share, fraction in zip(logs, (below, above), fractions):
             few = (share < SMALLEST) & np.isfinite(y)
             log_share[few] = density[few] - fraction(few)
         log_below = np.where(below < 0.5, logs[0], np.log1p(-np.exp(logs[1])))
@@ -440,7 +446,7 @@ def _log_beta(a: float, b: float) -> float:
         return float(special.betaln(a, b))
     # log Gamma(b + a) - log Gamma(b) by Stirling's series.
     coefficients = 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12
-    binet = lambda x: float(np.polyval(coefficients, 1.0 / x**2)) / x
+    binet: Callable[[float], float] = lambda x: float(np.polyval(coefficients, 1.0 / x**2)) / x
     rise = (b - 0.5) * math.log1p(a / b) + a * (math.log(b + a) - 1.0) + binet(b + a) - binet(b)
     return float(special.gammaln(a)) - rise
 
