@@ -3,6 +3,7 @@
 import math
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -109,19 +110,21 @@ def test_the_largest_coordinate_by_directions_is_within_its_error():
         (dunnett, 37, False, 0.95, 2.182683596754),
         (pairs @ pairs.T, 10, True, 0.95, tukey),
     ):
-        value, stderr = LargestCoordinate.of(covariance, two_sided, key).quantile(share, df)
+        sizes, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(sizes, 0.0))
+        value, stderr = LargestCoordinate.of(root, two_sided, df, key).quantile(share)
         assert abs(value - true) < 4 * stderr < 0.02
 
 
 def test_exceedances_by_directions_of_limits_of_either_sign():
     limits = np.array([-1.0, 0.5, 3.0, 30.0])
-    some = LargestCoordinate.of(np.eye(4), False, jax.random.key(1))
-    (whole, nested), errors = some.tails(limits, math.inf)
+    some = LargestCoordinate.of(np.eye(4), False, math.inf, jax.random.key(1))
+    log_p, errors = some.tails(limits)
     inside = stats.norm.logcdf(limits)
-    np.testing.assert_array_less(np.abs(whole + np.expm1(4 * inside)), 4 * errors[0] + 1e-16)
-    true = -np.expm1([1, 2, 3, 4] * inside)
-    np.testing.assert_array_less(np.abs(nested - true), 4 * errors[1] + 1e-16)
-    assert np.all(errors < 2e-2 * whole) and nested[3] == whole[3] > 0
+    true = np.log(-np.expm1(np.stack([4 * inside, np.arange(1, 5) * inside])))
+    true[:, 3] = stats.norm.logsf(30.0) + math.log(4)
+    np.testing.assert_array_less(np.abs(log_p - true), 4 * errors + 1e-13)
+    assert np.all(errors < 2e-3) and log_p[0, 3] == log_p[1, 3]
 
 
 def test_a_curve_of_few_coefficients_has_a_band():
@@ -132,3 +135,111 @@ def test_a_curve_of_few_coefficients_has_a_band():
     same = tg.simultaneous(np.zeros(3), np.eye(3), df=20, contrasts=np.repeat(design, 2, axis=0))
     assert 0 < stderr < 5e-4 and abs(same.critical_value.value - value) < 4 * stderr
     assert stats.t.isf(0.025, 20) < value < np.sqrt(3 * stats.f.isf(0.05, 3, 20))  # Scheffe's
+
+
+def family(seed):
+    """A root of random, all-pairs or nearly dependent contrasts, up to five of which are large."""
+    rng = np.random.default_rng(seed)
+    kind, df = seed % 3, (math.inf, 30.0, 5.0)[seed // 3 % 3]
+    if kind == 0:
+        d = int(rng.integers(3, 81))
+        root = rng.normal(size=(d, 2 * d))
+    elif kind == 1:
+        k = int(rng.integers(3, 13))
+        pairs = np.array([np.eye(k)[j] - np.eye(k)[i] for i in range(k) for j in range(i)])
+        root = pairs / np.sqrt(rng.integers(3, 30, k))
+    else:
+        d = int(rng.integers(3, 30))
+        root = np.repeat(rng.normal(size=(d, d)), 2, axis=0)
+        root[1::2] *= rng.choice([-1.0, 1.0], (d, 1))
+        root[1::2] += 10.0 ** rng.uniform(-7, 0, (d, 1)) * rng.normal(size=(d, d))
+    root /= np.linalg.norm(root, axis=1, keepdims=True)
+    sizes = np.zeros(len(root))
+    large = int(rng.integers(1, min(5, len(root) - 1) + 1))
+    sizes[:large] = np.exp(rng.uniform(math.log(1.5), math.log(40.0), large))
+    return rng, rng.permutation(root), sizes, df
+
+
+def exceedance(rng, root, limit, df, num_draws):
+    """log P(some |X_j| > limit) and its error, from draws given that one exceeds it: the sum of
+    the probabilities times the mean of 1 over the number of those that exceed."""
+    with mpmath.workdps(60):
+        x = mpmath.mpf(float(limit)) ** 2
+        if math.isinf(df):
+            log_one = float(mpmath.log(mpmath.erfc(mpmath.sqrt(x / 2))))
+        else:
+            half = mpmath.mpf(df) / 2
+            share = mpmath.betainc(half, 0.5, 0, df / (df + x), regularized=True)
+            log_one = float(mpmath.log(share))
+    means = []
+    for _ in range(10):
+        z, u = rng.normal(size=(num_draws // 10, root.shape[1])), rng.random(num_draws // 10)
+        chosen, scale = rng.integers(0, len(root), len(z)), 1.0
+        if math.isinf(df):
+            first = -special.ndtri_exp(special.log_ndtr(-limit) + np.log(u))
+        else:
+            first = stats.t.isf(stats.t.sf(limit, df) * u, df)
+            scale = np.sqrt((df + first**2) / rng.chisquare(df + 1, len(z)))[:, None]
+        rows = root[chosen]
+        others = z - np.sum(z * rows, axis=1, keepdims=True) * rows
+        met = np.abs((first[:, None] * rows + scale * others) @ root.T) > limit
+        met[np.arange(len(z)), chosen] = True
+        means.append(np.mean(1.0 / met.sum(axis=1)))
+    mean = np.mean(means)
+    error = np.std(means, ddof=1) / math.sqrt(10) / mean
+    return log_one + math.log(len(root) * mean), error
+
+
+def families_within_their_errors(seeds, num_draws):
+    differences = []
+    for seed in seeds:
+        rng, root, sizes, df = family(seed)
+        some = LargestCoordinate.of(root, True, df, jax.random.key(seed))
+        log_p, errors = some.tails(sizes)
+        single = some.log_single(sizes)
+        assert np.all(log_p >= single) and np.all(log_p <= single + math.log(len(sizes)))
+        assert np.all(log_p[1] <= log_p[0]) and np.all(errors < 0.01)
+        for j in np.nonzero(sizes)[0]:
+            for row, kept in ((0, sizes >= 0), (1, sizes <= sizes[j])):
+                true, error = exceedance(rng, root[kept], sizes[j], df, num_draws)
+                # Of a reference without an overlap the error is not known.
+                stated = math.hypot(errors[row, j], max(error, 1.0 / num_draws)) + 1e-11
+                assert abs(log_p[row, j] - true) < 5 * stated, (seed, j, row)
+                differences.append(abs(log_p[row, j] - true))
+    return np.median(differences)
+
+
+def test_adjusted_p_values_of_random_families():
+    assert families_within_their_errors((1, 4, 5, 8, 9, 10), 20_000) < 5e-3  # of the reference
+
+
+@pytest.mark.slow
+def test_adjusted_p_values_of_many_random_families():
+    assert families_within_their_errors(range(100, 300), 200_000) < 1e-3
+
+
+def test_p_values_of_tails_equal_means_and_duplicates():
+    """All pairs of 25 means, one far away; two equal means; contrasts twice and reversed."""
+    means = np.zeros(25)
+    means[0] = 20.0
+    result = tg.simultaneous(means, 0.5 * np.eye(25), contrasts="tukey")
+    # 24 pairs of correlations 1/2 exceed 20 standard errors, and 276 others as hardly together.
+    one = math.log(2) + stats.norm.logsf(20.0)
+    np.testing.assert_allclose(result.log_p_values[0, 0], one + math.log(300), rtol=1e-12)
+    assert 0 < result.log_p_value_errors[0, 0] < 1e-11
+    for contrasts in ("dunnett", "tukey"):
+        result = tg.simultaneous([1.0, 1.0, 2.0], np.eye(3), contrasts=contrasts)
+        assert result.p_values[0] == result.step_down_p_values[0] == 1.0
+    rows = np.array([[1.0, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1], [1, 0, 0, -1]])
+    factor = rows / math.sqrt(2)
+    once = LargestCoordinate.of(factor, True, 5.0, jax.random.key(0))
+    twice = LargestCoordinate.of(np.concatenate([factor, -factor]), True, 5.0, jax.random.key(0))
+    limits = np.array([0.0, 1.0, 4.0, 60.0])
+    few, few_errors = once.tails(limits)
+    many, errors = twice.tails(np.tile(limits, 2))
+    assert np.all(np.abs(few - many[:, :4]) <= 4 * np.hypot(few_errors, errors[:, :4]))
+    assert np.all(np.abs(many[:, 4:] - many[:, :4]) == 0) and few[0, 0] == 0
+    with pytest.raises(ValueError, match="level must be between"):
+        tg.simultaneous([1.0], [[1.0]], level=95)
+    with pytest.raises(ValueError, match="df, the degrees of freedom, must be positive"):
+        tg.simultaneous([1.0], [[1.0]], df=0)

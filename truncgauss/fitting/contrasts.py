@@ -23,6 +23,8 @@ from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.quantiles import (
+    MOST_OUTSIDE,
+    RARE,
     Quantile,
     exceeds_exactly,
     log_exceedance,
@@ -50,7 +52,8 @@ class SimultaneousInference:
         correlation: of the contrasts, shape (m, m).
         df: degrees of freedom.
         method, key: how probabilities are computed.
-        largest: the largest statistic by directions, where its distribution is not exact and no
+        largest: the distribution of the largest statistic, by directions.
+        directed: whether it is used, as it is where the distribution has no exact form and no
             method is asked for.
     """
 
@@ -67,25 +70,33 @@ class SimultaneousInference:
     df: float
     method: Method = dataclasses.field(repr=False)
     key: PRNGKey | None = dataclasses.field(repr=False)
-    largest: LargestCoordinate | None = dataclasses.field(default=None, repr=False)
+    largest: LargestCoordinate = dataclasses.field(repr=False)
+    directed: bool = dataclasses.field(repr=False)
 
     @property
     def p_values(self) -> np.ndarray:
         """Single-step adjusted p-values: of the largest of all statistics, shape (m,)."""
-        return self._probabilities[0][0]
+        return np.exp(self.log_p_values[0])
 
     @property
     def step_down_p_values(self) -> np.ndarray:
         """Step-down adjusted p-values: of the largest of the statistics not yet rejected, (m,)."""
-        p = self._probabilities[0][1][order := np.argsort(-self._extremeness)]
-        adjusted = np.empty_like(p)
-        adjusted[order] = np.maximum.accumulate(p)
-        return adjusted
+        return np.exp(self.log_p_values[1])
 
     @property
     def p_value_errors(self) -> np.ndarray:
         """Numerical standard errors of the single-step and step-down p-values, shape (2, m)."""
-        return self._probabilities[1]
+        return np.exp(self.log_p_values) * self.log_p_value_errors
+
+    @property
+    def log_p_values(self) -> np.ndarray:
+        """Logarithms of the single-step and step-down p-values, which do not underflow, (2, m)."""
+        return self._log_probabilities[0]
+
+    @property
+    def log_p_value_errors(self) -> np.ndarray:
+        """Numerical standard errors of these logarithms, shape (2, m)."""
+        return self._log_probabilities[1]
 
     @property
     def _extremeness(self) -> np.ndarray:
@@ -95,19 +106,32 @@ class SimultaneousInference:
         return -self.statistics if self.alternative == "less" else self.statistics
 
     @functools.cached_property
-    def _probabilities(self) -> tuple[np.ndarray, np.ndarray]:
-        """P(some statistic of a set is beyond one's value), of all and of those not above it."""
-        size = self._extremeness
-        if self.largest is not None:
-            return self.largest.tails(size, self.df)
-        limits = np.broadcast_to(size[:, None], (2, len(size), len(size))).copy()
-        limits[1][size[None, :] > size[:, None]] = np.inf
-        log_p, error = log_exceedance(
-            limits, self.correlation, self.alternative == "two-sided", self.df, self.method,
-            self.key,
-        )  # fmt: skip
-        p = np.exp(np.asarray(log_p))
-        return p, p * np.asarray(error)
+    def _log_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        """log P(some statistic of a set is beyond one's value), of all and of those not above it,
+        the latter not below that of any that is rejected before, and standard errors."""
+        size, m = self._extremeness, len(self.names)
+        if self.directed:
+            log_p, error = self.largest.tails(size)
+        else:
+            limits = np.broadcast_to(size[:, None], (2, m, m)).copy()
+            limits[1][size[None, :] > size[:, None]] = np.inf
+            two_sided = self.alternative == "two-sided"
+            log_p, error = map(np.array, log_exceedance(
+                limits, self.correlation, two_sided, self.df, self.method, self.key
+            ))  # fmt: skip
+            if m > MOST_OUTSIDE and np.any(log_p < math.log(RARE)):
+                # Small probabilities are there 1 less nearly 1.
+                sampled = self.largest.tails(size)
+                better = (log_p < math.log(RARE)) & ~(error <= sampled[1])
+                log_p, error = (np.where(better, *x) for x in zip(sampled, (log_p, error)))
+            log_p = self.largest.bounded(log_p, size)
+        order = np.argsort(-size, kind="stable")
+        p = log_p[1, order]
+        source = order[
+            np.maximum.accumulate(np.where(p >= np.maximum.accumulate(p), np.arange(m), 0))
+        ]
+        log_p[1, order], error[1, order] = log_p[1, source], error[1, source]
+        return log_p, error
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -180,6 +204,10 @@ def simultaneous(
     """
     if alternative not in ALTERNATIVES:
         raise ValueError(f"alternative must be one of {ALTERNATIVES}, got {alternative!r}.")
+    if not df > 0:
+        raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, got {level}.")
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)
     values, spread = rows @ b, rows @ matrix @ rows.T
@@ -192,14 +220,19 @@ def simultaneous(
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
     unknown = Quantile(jnp.array(jnp.nan), jnp.array(jnp.nan))
-    two_sided, largest = alternative == "two-sided", None
-    if isinstance(method, Automatic) and not exceeds_exactly(correlation, two_sided):
-        largest = LargestCoordinate.of(correlation, two_sided, as_key(key))
+    two_sided = alternative == "two-sided"
+    # From the factors rather than from the correlations, of which nearly equal ones lose digits.
+    scales = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
+    sizes, vectors = np.linalg.eigh(matrix / np.outer(scales, scales))
+    factor = rows * scales / errors[:, None] @ (vectors * np.sqrt(np.maximum(sizes, 0.0)))
+    factor /= np.linalg.norm(factor, axis=1, keepdims=True)
+    largest = LargestCoordinate.of(factor, two_sided, df, as_key(key))
     result = SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
         statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
         low=values, high=values, level=level, alternative=alternative, correlation=correlation,
         df=df, method=method, key=key, largest=largest,
+        directed=isinstance(method, Automatic) and not exceeds_exactly(correlation, two_sided),
     )  # fmt: skip
     critical = critical_value(result)
     width = float(critical.value) * errors
@@ -210,8 +243,8 @@ def simultaneous(
 
 def critical_value(result: SimultaneousInference) -> Quantile:
     """The quantile of the largest statistic."""
-    if result.largest is not None:
-        value, stderr = result.largest.quantile(result.level, result.df)
+    if result.directed:
+        value, stderr = result.largest.quantile(result.level)
         return Quantile(jnp.array(value, float), jnp.array(stderr, float))
     tail = "both" if result.alternative == "two-sided" else "lower"
     return quantile(

@@ -50,7 +50,7 @@ from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
-from truncgauss.probability.radial import LargestCoordinate, range_of
+from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
 
@@ -60,6 +60,8 @@ RARE = 1e-3  # of a smaller probability outside that sum is also sampled
 MOST_STEPS, LONGEST = 100, 2.0
 FEW_ROWS = 64  # of which each is served by the programs of one
 MOST_SEPARATED = 64  # dimensions up to which full covariances are served by separation of variables
+LOG_HALF = -math.log(2.0)
+FAR = 0.9  # probabilities above which directions are as accurate
 PILOT = 0.02  # of the log odds, by a function whose nodes and plan change with the level
 
 
@@ -99,8 +101,9 @@ def quantile(
     Dunnett's are exact in any dimension, and so are singular covariances of rank one and two. If
     many coordinates have no structure, the sampling error of `method` at its first number of points
     is reported; `tg.Separation(2**15)` takes more. Outside of a trace, centred vectors of more than
-    64 coordinates or of a singular covariance, as Tukey's pairs of four groups, are sampled by
-    65,536 directions with exact radii.
+    64 coordinates, of a singular covariance, as Tukey's pairs of four groups, or of a probability
+    above 0.9 are sampled by 65,536 directions with exact radii. Under `jit` sampled probabilities
+    nearer to 1 than their error have no level: the value is NaN.
 
     Args:
         probability: p between 0 and 1, shape (...). In up to 16 dimensions the distance of p from 1
@@ -116,7 +119,7 @@ def quantile(
 
     Returns:
         Quantile(value, stderr), each of the broadcast leading shape. The value is NaN where no
-        level holds the probability.
+        level holds the probability, and infinite beyond the largest number.
 
     Raises:
         ValueError: for an unknown tail, or a probability that is not between 0 and 1.
@@ -286,8 +289,19 @@ def log_exceedance(
         covariance: of the coordinates, of mean 0, shape (d, d).
         two_sided, df, method, key: as of `quantile`.
     """
-    high = as_float_array(limits)
-    d, form = high.shape[-1], as_covariance(covariance)
+    high: Any = as_float_array(limits)
+    form = as_covariance(covariance)
+    certain = jnp.any(high <= 0, axis=-1) & two_sided
+    high = jnp.where(certain[..., None], 1.0, high)
+    found = _log_exceedance(high, form, two_sided, df, method, key)
+    return jax.tree.map(lambda x: jnp.where(certain, 0.0, x), found)
+
+
+def _log_exceedance(
+    high: Array, form: Covariance, two_sided: bool, df: Any, method: Method, key: PRNGKey | None
+) -> Estimate:
+    """The same, for limits that are positive if two-sided."""
+    d = high.shape[-1]
     box = Box(-high if two_sided else jnp.full_like(high, -jnp.inf), high)
     root = _few_ranks(form)
     problem = _of_few_ranks(jnp.zeros(d, high.dtype), _with_factor(form), box, root)
@@ -296,13 +310,16 @@ def log_exceedance(
             return _of_outside(problem, df, method, key)
         # One after the other, by the programs of the quantile.
         rows = [
-            log_exceedance(row, form, two_sided, df, method, key)
+            _log_exceedance(jnp.asarray(row), form, two_sided, df, method, key)
             for row in np.reshape(high, (-1, d))
         ]
         return jax.tree.map(lambda *x: jnp.stack(x).reshape(high.shape[:-1]), *rows)
     inside = log_probability(*problem, method, key, df)
     log_prob = log1mexp(-jnp.minimum(inside.log_prob, 0.0))
-    result = Estimate(log_prob, inside.stderr * jnp.exp(inside.log_prob - log_prob))
+    # The distance from 1 has an absolute error of rounding.
+    eps = float(jnp.finfo(log_prob.dtype).eps)
+    error = jnp.hypot(inside.stderr, jnp.where(log_prob < math.log(RARE), 16.0 * eps, 0.0))
+    result = Estimate(log_prob, error * jnp.exp(inside.log_prob - log_prob))
     rare = np.asarray(log_prob) < math.log(RARE)
     if d > MOST_OUTSIDE or not rare.any():
         return result
@@ -401,27 +418,58 @@ def _by_directions(
     both, d = family.tail == "both", matrix.shape[-1]
     centred = np.all(loc == 0) if both else np.all(loc == loc[..., :1])
     shifted = family.kind == "shifted" or not np.any(loc)
-    if family.region is not None or not (isinstance(method, Automatic) and centred and shifted):
+    if family.region is not None or not (centred and shifted) or not np.isfinite(matrix).all():
+        return None
+    if d == 1:
+        point = _of_one(
+            share.astype(float), np.broadcast_to(np.asarray(inputs.df, float), shape), both
+        )
+        return jnp.asarray(point, inputs.share.dtype), jnp.zeros(shape, inputs.share.dtype)
+    if not isinstance(method, Automatic):
         return None
     one = jnp.asarray(1.0, inputs.share.dtype)
-    if _is_exact_in_parts(family.problem(inputs, one)) or not np.isfinite(matrix).all():
+    if _is_exact_in_parts(family.problem(inputs, one)):
         return None
-    vectors = [LargestCoordinate.of(part, both, key) for part in matrix.reshape(-1, d, d)]
-    if family.outside or d <= MOST_SEPARATED and any(v.root.shape[1] == d for v in vectors):
+    ranges = [range_of(part) for part in matrix.reshape(-1, d, d)]
+    full = any(len(scale) == d for scale, _ in ranges)
+    if np.any(share <= FAR) and (family.outside or d <= MOST_SEPARATED and full):
         return None
     degrees = np.broadcast_to(np.asarray(inputs.df, float), shape)
     first = np.broadcast_to(loc[..., 0], shape)
     rows = np.broadcast_to(np.arange(matrix[..., 0, 0].size).reshape(matrix.shape[:-2]), shape)
     values = np.empty((2, *shape))
-    for k, vector in enumerate(vectors):
-        for index in zip(*np.nonzero(rows == k)) if shape else [()]:
-            values[:, *index] = vector.quantile(float(share[index]), float(degrees[index]))
+    for index in np.ndindex(shape):
+        scale, vectors = ranges[rows[index]]
+        factor, df = vectors * scale, float(degrees[index])
+        unit = np.max(np.linalg.norm(factor, axis=1))
+        vector = LargestCoordinate.of(factor, both, df, key)
+        values[:, *index] = unit * np.array(vector.quantile(float(share[index])))
     if not np.all(values[0] > 0):  # few directions lead there
         return None
     unit = np.sqrt(np.mean(np.diagonal(matrix, axis1=-2, axis2=-1), -1))
     level = values[0] / unit + (first - np.mean(loc, -1)) / unit
     point = np.log(level) if both else np.arcsinh(level)
     return jnp.asarray(point, inputs.share.dtype), jnp.asarray(values[1], inputs.share.dtype)
+
+
+def _of_one(share: np.ndarray, df: np.ndarray, both: bool) -> np.ndarray:
+    """The coordinates of quantiles of one standardised variable, from the smallest of the
+    probabilities of |X|, which has all digits."""
+    with np.errstate(divide="ignore"):
+        beyond = np.log(1.0 - share if both else 2.0 * np.minimum(share, 1.0 - share))
+        within = np.log(share if both else np.abs(2.0 * share - 1.0))
+    log_size = np.empty_like(share)
+    for one in np.unique(df):
+        rows = df == one
+        log_size[rows] = np.where(
+            within[rows] < beyond[rows],
+            radial_quantile(np.minimum(within[rows], LOG_HALF), 1, one, above=False),
+            radial_quantile(np.minimum(beyond[rows], LOG_HALF), 1, one),
+        )
+    # arcsinh(exp(y)) of large y is y + log 2.
+    small = np.arcsinh(np.exp(np.minimum(log_size, 30.0)))
+    size = np.where(log_size > 30.0, log_size + math.log(2.0), small)
+    return log_size if both else np.where(share < 0.5, -size, size)
 
 
 def _is_exact_in_parts(problem: Problem) -> bool:
