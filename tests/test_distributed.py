@@ -346,3 +346,39 @@ def test_two_processes_do_the_work_of_one(names, tmp_path):
     one = started(1, "float64", names, tmp_path / "one.npz")
     for file in files:
         assert_equal_work(one, dict(np.load(file)), 1e-12)
+
+
+def joined(*address, environment=None):
+    """The exit code, and what was said, of a process that waits for others for two seconds."""
+    code = (
+        "import sys; from truncgauss import cli, distributed\n"
+        "cli._act = lambda words: print(distributed.join(*eval(words[0]), patience=2)) or 0\n"
+        "cli.console()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, repr(address)], capture_output=True, text=True, timeout=900,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_a_lone_process_ends_in_a_line():
+    cluster = {
+        "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://127.0.0.1:34911",
+    }  # fmt: skip
+    for address, environment, words in (
+        ((f"127.0.0.1:{port()}", 2, 0), None, "process 0 of 2"),
+        ((f"127.0.0.1:{port()}", 2, 1), None, "process 1 of 2"),
+        ((), cluster, "Open MPI, process 0 of 2"),
+    ):
+        code, err = joined(*address, environment=environment)
+        line = err.splitlines()[-1]
+        assert code == 1 and "not all processes came within 2 seconds" in line and words in line
+
+
+def test_a_port_that_is_taken_is_refused():
+    with socket.create_server(("", 0)) as taken:
+        meeting = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, err = joined(meeting, 2, 0)
+    assert code == 2 and "cannot listen at port" in err and "in use" in err

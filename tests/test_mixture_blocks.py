@@ -66,9 +66,9 @@ def test_blocks_have_every_row_once_and_shared_integrals_once_each():
 def both(rows, monkeypatch):
     """The loss of all rows at once and of four blocks, planned, and the start's coordinates."""
     method = tg.Separation(num_points=32, num_replicates=2)
-    whole, _ = prepared_loss(rows, 2, ("full", None), method)
+    whole, _ = prepared_loss(rows, 2, "full", method)
     monkeypatch.setattr(mixture_loss, "BLOCK", 8)
-    split, _ = prepared_loss(rows, 2, ("full", None), method)
+    split, _ = prepared_loss(rows, 2, "full", method)
     assert len(whole.parts) == 1 and len(split.parts) == 4
     x = whole.coordinates.free(*START)
     return planned(whole, method, START), planned(split, method, START), x
@@ -105,9 +105,9 @@ def test_blocks_of_selected_rows_tell_what_all_rows_do(kind, monkeypatch):
 @pytest.mark.slow
 def test_the_curvature_of_blocks_is_that_of_all_rows(monkeypatch):
     rows = rows_of("own boxes")
-    whole, _ = prepared_loss(rows, 2, ("full", None))
+    whole, _ = prepared_loss(rows, 2, "full")
     monkeypatch.setattr(mixture_loss, "BLOCK", 8)
-    split, _ = prepared_loss(rows, 2, ("full", None))
+    split, _ = prepared_loss(rows, 2, "full")
     x = whole.coordinates.free(*START)
     check_same(shares(split, x), shares(whole, x))
     one, other = point(whole, x), point(split, x)

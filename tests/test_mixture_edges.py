@@ -1,12 +1,11 @@
-"""Mixtures whose likelihood is highest where a variance is 0, and the maxima of factor analysis."""
+"""Mixtures whose likelihood is highest where a variance is 0."""
 
 import jax
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 import truncgauss as tg
-from truncgauss.fitting.mixtures.em import misfit
 
 
 def refused(fit, sentence):
@@ -56,51 +55,6 @@ def test_a_direction_without_a_spread_is_named(axis, seed):
     np.testing.assert_allclose(fit.log_likelihood, expected, atol=1e-4)
     draws = fit.sample(jax.random.key(0), 2000)  # from a singular Gaussian
     np.testing.assert_allclose(np.cov(draws.T, bias=True), whole - 0.25 * np.eye(2), atol=0.5)
-
-
-def test_a_unique_variance_of_0_is_named():
-    rng = np.random.default_rng(5)
-    z, other = rng.normal(size=(40, 1)), rng.normal(size=(40, 1))
-    y = [z, 0.9 * z + 0.5 * other, 0.3 * z + rng.normal(size=(40, 1)), rng.normal(size=(40, 1))]
-    rows = tg.Observations.exact(np.hstack(y), names=["a", "b", "c", "d"])
-    fit = tg.fit_mixture(rows, 1, covariance="low_rank", rank=1, num_starts=2)
-    refused(fit, "the unique variance of entry a of component 0 is 0 (a Heywood case): the factors")
-    # Its likelihood by direct maximisation, with that variance held at next to nothing.
-    matrix = np.cov(np.hstack(y).T, bias=True)
-
-    def direct(numbers):
-        variances, loadings = np.append(1e-12, np.exp(numbers[:3])), numbers[3:]
-        return misfit(np.diag(variances) + np.outer(loadings, loadings), matrix)
-
-    begin = np.append(np.zeros(3), matrix[0] / matrix[0, 0] ** 0.5)
-    found = optimize.minimize(direct, begin, options={"gtol": 1e-8})
-    expected = -20 * (found.fun + 4 * np.log(2 * np.pi))
-    np.testing.assert_allclose(fit.log_likelihood, expected, rtol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d, n, seed", [(5, 60, 26), (6, 100, 36)])
-def test_factors_have_several_maxima_of_which_starts_find_the_highest(d, n, seed):
-    rng = np.random.default_rng(seed)
-    loadings = 0.7 * rng.normal(size=(d, 2))
-    y = rng.normal(size=(n, 2)) @ loadings.T
-    y = y + rng.normal(size=(n, d)) * rng.uniform(0.3, 1.2, d)
-    fit = tg.fit_mixture(tg.Observations.exact(y), 1, covariance="low_rank", rank=2)
-    reached, matrix = fit.start_log_likelihoods, np.cov(y.T, bias=True)
-    assert len(reached) == 8 and 1 <= fit.num_reached < 8 and reached[0] < reached.max() - 0.1
-    assert f"{fit.num_reached} of 8 starts reached this end." in fit.notes  # a variance is 0
-
-    def direct(numbers):
-        variances, loadings = np.exp(numbers[:d]), numbers[d:].reshape(d, 2)
-        return misfit(np.diag(variances) + loadings @ loadings.T, matrix)
-
-    rng, bounds, ends = np.random.default_rng(1), [(-25, 5)] * d + [(-9, 9)] * (2 * d), []
-    for _ in range(25):
-        logs = np.log(np.diagonal(matrix) * rng.uniform(0.05, 0.9, d))
-        begin, settings = np.append(logs, rng.normal(size=2 * d)), {"maxiter": 3000}
-        ends.append(optimize.minimize(direct, begin, bounds=bounds, options=settings).fun)
-    highest = -n / 2 * (min(ends) + d * np.log(2 * np.pi))
-    assert highest - 1e-4 < fit.log_likelihood < highest + 0.05
 
 
 def test_what_is_fixed_has_no_interval_to_be_distrusted():

@@ -38,7 +38,7 @@ def simulated(n=120, noise=0.0, gaps=0.0, seed=0):
 def test_a_step_of_em_is_that_of_a_few_lines(noise, gaps, structure):
     y, spread = simulated(noise=noise, gaps=gaps)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread if noise else None)
-    loss, _ = prepared_loss(rows, 2, (structure, None))
+    loss, _ = prepared_loss(rows, 2, structure)
     found = expectation(loss, Components(*START))
     expected = np.sum(log_likelihood(y, spread, *START))
     np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-11)
@@ -51,7 +51,7 @@ def test_a_step_of_em_fills_in_exactly_what_a_limit_hides():
     # One component above a limit: the hidden rows are those of the lower tail.
     y = stats.truncnorm.rvs(-0.3, INF, size=80, random_state=np.random.default_rng(1))
     rows = tg.Observations.exact(y, region=tg.Box([-0.3], [INF]))
-    loss, _ = prepared_loss(rows, 1, ("full", None))
+    loss, _ = prepared_loss(rows, 1, "full")
     start = Components(np.ones(1), np.array([[0.2]]), np.array([[[1.44]]]))
     below = (-0.3 - 0.2) / 1.2
     hidden = 80 * stats.norm.cdf(below) / stats.norm.sf(below)
@@ -185,7 +185,7 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
         rows = tg.Observations(lower, y, **settings | {"noise": spread[0]})
     else:
         rows = tg.Observations.exact(y, nan_is_missing=True, **settings)
-    loss, _ = prepared_loss(rows, 2, (structure, None))
+    loss, _ = prepared_loss(rows, 2, structure)
     start = START[:2] + (START[2] * np.array([[1.0, 0.1], [0.1, 0.8]]),)
     x = loss.coordinates.free(*start)
     here = point(loss, x)
@@ -277,7 +277,7 @@ def test_more_components_than_the_rows_show_do_not_converge():
         ([[0.0], [1.0], [3.0]], {"num_components": 1.5}, "must be a positive int"),
         ([[0.0], [1.0], [3.0]], {"num_components": 2}, "3 row.s. cannot determine 5 parameters"),
         ([[2.0]] * 9, {"num_components": 1}, "all rows have the same entry 0, 2,"),
-        ([[0.0], [1.0], [3.0]], {"num_components": 1, "covariance": "round"}, 'or "low_rank", got'),
+        ([[0.0], [1.0], [3.0]], {"num_components": 1, "covariance": "low_rank"}, 'or "tied", got'),
     ],
 )
 def test_rows_that_cannot_be_fitted_are_refused(rows, settings, sentence):

@@ -98,7 +98,7 @@ def test_natural_coordinates_are_those_of_the_mixture(structure):
     rng = np.random.default_rng(2)
     y = np.append(rng.normal(size=(40, 2)), [4.0, 1.0] + rng.normal(size=(30, 2)), axis=0)
     with jax.enable_x64(True):
-        loss, table = prepared_loss(tg.Observations.exact(y), 2, (structure, None))
+        loss, table = prepared_loss(tg.Observations.exact(y), 2, structure)
         x = rng.normal(size=loss.coordinates.size)
         place = natural_coordinates(loss, table, x)
         z = place.natural(x)

@@ -155,14 +155,15 @@ def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
     law = stats.truncnorm(-INF, -mean / scale, mean, scale)
     np.testing.assert_allclose(tobit.predict(new, known=known).value, law.mean(), rtol=1e-9)
     for probability in (0.025, 0.5, 0.999):
-        found = tobit.predict(new, "quantile", known=known, probability=probability)
-        np.testing.assert_allclose(found.value, law.ppf(probability), rtol=1e-8)
+        at = law.ppf(probability)
+        found = tobit.predict(new, "probability", known=known, high=at)
+        np.testing.assert_allclose(found.value, probability, rtol=1e-8)
 
-    def quantile(theta):
+    def share_below(theta):
         mean = np.column_stack(list(new.values())) @ theta[:-1]
-        return stats.truncnorm(-INF, -mean / theta[-1], mean, theta[-1]).ppf(0.999)
+        return stats.truncnorm(-INF, -mean / theta[-1], mean, theta[-1]).cdf(at)
 
-    slopes = differences(quantile, tobit.estimates)
+    slopes = differences(share_below, tobit.estimates)
     errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
     np.testing.assert_allclose(found.standard_error, errors, rtol=1e-5)
     share = tobit.predict(new, "probability", known=known, low=-5.0)
@@ -176,9 +177,8 @@ def test_known_rows_of_single_precision_are_predicted_in_double(tobit, affairs):
     new = {name: column[:3] for name, column in affairs[1].items()}
     single = tg.Observations(jnp.full((3, 1), -INF, jnp.float32), jnp.ones((3, 1), jnp.float32))
     double = tg.Observations(np.full(3, -INF), np.ones(3))
-    for kind in ("mean", "quantile"):
-        one, two = (tobit.predict(new, kind, known=known) for known in (single, double))
-        np.testing.assert_allclose(one.value, two.value, rtol=1e-12)
+    one, two = (tobit.predict(new, known=known) for known in (single, double))
+    np.testing.assert_allclose(one.value, two.value, rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -199,17 +199,6 @@ def test_a_missing_entry_follows_from_the_others(pair):
     np.testing.assert_allclose(predicted.standard_error[:, 0], 0.0, atol=1e-12)
     line = pair.derived(lambda p: p.loc[1] + p.slopes[1, 0] * (jnp.array(x) - p.loc[0]))
     np.testing.assert_allclose(predicted.standard_error[:, 1], line.standard_error, rtol=1e-8)
-    high = pair.predict(known, "quantile", probability=0.9, entry="v")
-    np.testing.assert_allclose(high.value, mean + rest**0.5 * stats.norm.ppf(0.9), rtol=1e-8)
-    values = pair.derived(
-        lambda p: (
-            p.loc[1]
-            + p.slopes[1, 0] * (jnp.array(x) - p.loc[0])
-            + stats.norm.ppf(0.9)
-            * jnp.sqrt(p.covariance[1, 1] - p.slopes[1, 0] * p.covariance[0, 1])
-        )
-    )
-    np.testing.assert_allclose(high.standard_error, values.standard_error, rtol=1e-7)
     share = pair.predict(known, "probability", low=[-INF, 0.0])
     np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
 
@@ -297,6 +286,8 @@ def test_bad_input_is_refused(tobit, pair, affairs):
         tobit.predict(kind="median")
     with pytest.raises(ValueError, match="give low or high"):
         tobit.predict(kind="probability")
+    with pytest.raises(ValueError, match='the high at which kind "probability"'):
+        pair.predict(tg.Observations.exact([[2.0, 1.0]]), "quantile", entry="v")
     with pytest.raises(ValueError, match="entry must be one of u, v; got None"):
         pair.predict(kind="quantile")
     with pytest.raises(ValueError, match="probability must lie between 0 and 1"):
@@ -319,8 +310,8 @@ def test_bad_input_is_refused(tobit, pair, affairs):
 
 @pytest.mark.slow
 def test_predictions_of_censored_rows_are_calibrated():
-    """200 samples of 200 rows, of which about a third are censored: intervals from quantiles hold
-    95 % of the true values behind these, and the means have their mean."""
+    """200 samples of 200 rows, of which about a third are censored: 95 % of the true
+    values lie between predicted probabilities of 0.025 and 0.975, and the means have their mean."""
     held, off, count = 0, [], 0
     for k in range(200):
         rng = np.random.default_rng(k)
@@ -329,11 +320,8 @@ def test_predictions_of_censored_rows_are_calibrated():
         fit = tg.fit_regression(np.maximum(true, 0.0), x, censored_low=0.0, progress=False)
         low = true < 0
         known = tg.Observations(np.full(low.sum(), -INF), np.zeros(low.sum()))
-        ends = [
-            fit.predict(x[low], "quantile", known=known, probability=p).value
-            for p in (0.025, 0.975)
-        ]
-        held += np.sum((ends[0] < true[low]) & (true[low] < ends[1]))
+        below = fit.predict(x[low], "probability", known=known, high=true[low]).value
+        held += np.sum((below > 0.025) & (below < 0.975))
         count += low.sum()
         off.append(np.mean(fit.predict(x[low], known=known).value - true[low]))
     assert 0.93 <= held / count <= 0.97, held / count

@@ -50,7 +50,7 @@ def problem(n, k, d, seed):
     region = tg.Polyhedron(cuts, [low, low], [np.inf, np.inf])
     noise = rng.uniform(0.02, 0.3, size=(n, d))
     rows = tg.Observations.exact(seen, nan_is_missing=True, noise=noise, region=region)
-    whole, _ = fit.prepared_loss(rows, k, ("full", None))
+    whole, _ = fit.prepared_loss(rows, k, "full")
     start = em.Components(np.full(k, 1 / k), locs, covariances)
     return loss.planned(whole, whole.method, start), start
 

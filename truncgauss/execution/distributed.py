@@ -23,6 +23,7 @@ When a process ends, the others fail at their next exchange, or are aborted by J
 
 import io
 import os
+import socket
 import sys
 import threading
 import time
@@ -34,7 +35,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from truncgauss.execution import parallel, roll_call, tables
+from truncgauss.execution import parallel, tables
 
 PATIENCE = 120  # seconds to wait for all processes to start
 LATER = 60  # seconds after that JAX gives up too
@@ -164,13 +165,20 @@ def join(
             others are ended.
 
     Raises:
-        ValueError: see `address`; or if JAX has already computed something.
-        TimeoutError: if others have not come within `patience`; it names them. In a cluster whose
-            launcher alone knows the address, the process ends then, with a line about it.
+        ValueError: see `address`; if the first process cannot listen at its port; or if JAX has
+            already computed something.
+
+    Where others have not come within `patience`, the process ends with a line about it.
     """
     where = address(coordinator, num_processes, process_index)
-    if where.coordinator is not None and where.num_processes is not None:
-        roll_call.called(where.coordinator, where.num_processes, where.process_index or 0, patience)
+    if where.coordinator is not None and where.process_index == 0:
+        port = int(where.coordinator.rpartition(":")[2])
+        try:
+            socket.create_server(("", port)).close()
+        except OSError as error:  # on which some versions of JAX end by a segmentation fault
+            raise ValueError(
+                f"distributed: the first process cannot listen at port {port}: {error.strerror}."
+            ) from error
     # Its handler would swallow SIGTERM, on which runs save their state.
     jax.config.update("jax_enable_preemption_service", False)
     last = threading.Timer(patience, _give_up, (where, patience))

@@ -39,8 +39,6 @@ from truncgauss.special import ndtr
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 CHUNK = 256  # rows whose errors are computed together
-HALVINGS = 80  # of the interval that holds a quantile
-FAR = 40.0  # standard deviations about the mean in which quantiles are sought
 SHOWN = 20  # rows of a table that is printed
 EACH_COLUMN = (
     "Each column of the design moves by itself: the effect of a covariate does not include that of "
@@ -334,55 +332,6 @@ def chained(value: Any, *parts: tuple[Any, np.ndarray]) -> tuple[np.ndarray, np.
     return value, np.asarray(jacobian)
 
 
-# ---------------------------------------------------------------- quantiles of what is known
-
-
-def conditional_quantile(
-    known: Observations, j: int, probability: float, at: Gaussians
-) -> tuple[np.ndarray, np.ndarray]:
-    """The quantile of entry j of each row under what is known of it, (n, 1), by halving intervals,
-    and its Jacobian by the estimates: minus that of P(Y <= q) over the density at q."""
-    above = probability > 0.5  # the smaller part keeps its digits
-    share, end = (1.0 - probability, "lower") if above else (probability, "upper")
-    low, high = bracket(known, j, at)
-    ends = {name: np.array(getattr(known, name)) for name in ("lower", "upper")}
-    ends[end][:, j] = 0.5 * (low + high)
-    narrower = between(ends["lower"], ends["upper"], known.region)
-    shared = Prediction(known, narrower, kind="probability")
-    filled, *gaussian, low, high = filled_rows(shared, at.loc, at.covariance, low, high)
-    column = np.array(getattr(filled.narrower, end))
-    for _ in range(HALVINGS):
-        column[:, j] = t = 0.5 * (low + high)
-        event = filled.narrower.with_known(**{end: jnp.array(column)})
-        mass = np.asarray(shares_of(dataclasses.replace(filled, narrower=event), *gaussian))
-        left = (mass < share) != above
-        low, high = np.where(left, t, low), np.where(left, high, t)
-    n = known.num_rows
-    ends[end][:, j] = value = (0.5 * (low + high))[:n]
-    narrower = narrower.with_known(**{end: jnp.asarray(ends[end])})
-    _, slopes = predicted(dataclasses.replace(shared, narrower=narrower), at)
-    exact = np.asarray(known.lower)[:, j] == np.asarray(known.upper)[:, j]
-    ends["lower"][:, j] = ends["upper"][:, j] = value
-    point = between(ends["lower"], ends["upper"], known.region)
-    density, _ = predicted(dataclasses.replace(shared, narrower=point), at)
-    by_value = np.where(exact, 1.0, density[:, 0] if above else -density[:, 0])
-    return value[:, None], np.where(exact[:, None, None], 0.0, slopes / by_value[:, None, None])
-
-
-def bracket(known: Observations, j: int, at: Gaussians) -> tuple[np.ndarray, np.ndarray]:
-    """Values between which the quantiles of entry j lie, (n,) each."""
-    lower, upper = (np.asarray(end)[:, j] for end in (known.lower, known.upper))
-    reach = FAR * np.sqrt(np.asarray(at.covariance)[:, j, j])
-    middle = np.clip(np.asarray(at.loc)[:, j], lower, upper)
-    return np.maximum(lower, middle - reach), np.minimum(upper, middle + reach)
-
-
-@Compiled
-def shares_of(prediction: Prediction, loc: jax.Array, covariance: jax.Array) -> jax.Array:
-    """The values of a prediction."""
-    return prediction(loc, covariance)
-
-
 # ---------------------------------------------------------------- the calls
 
 
@@ -606,6 +555,11 @@ def quantile_of(
     fit: Any, at: Gaussians, known: Observations | None, probability: float, entry: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """The quantile of an entry of each row, (n, 1), and its Jacobian."""
+    if known is not None:
+        raise ValueError(
+            'quantile: not given what is known of a row. Seek the high at which kind "probability" '
+            "is the one asked for."
+        )
     d = at.loc.shape[1]
     labels = getattr(fit.observations, "labels", tuple(map(str, range(d))))
     number = 0 if entry is None and d == 1 else entry
@@ -614,8 +568,6 @@ def quantile_of(
         raise ValueError(f"quantile: entry must be one of {', '.join(labels)}; got {entry!r}.")
     if not 0.0 < probability < 1.0:
         raise ValueError(f"quantile: probability must lie between 0 and 1, got {probability}.")
-    if known is not None:
-        return conditional_quantile(known, number, probability, at)
     normal = jnp.asarray(special.ndtri(probability))
     return predicted(Prediction(None, normal=normal, kind="quantile", entry=number), at)
 

@@ -318,7 +318,7 @@ class LikelihoodFit(InformationCriteria, Fit):
                 probability that a row is seen, in its region and not censored; "mean_observed", the
                 mean given that it is; "recorded", the mean of one outcome that counts as a limit of
                 censoring where it lies beyond; "probability" of low < outcome < high, given what is
-                known; "quantile" of an entry, given what is known.
+                known; "quantile" of an entry.
             known: what is known of the rows, such as some of their entries, or limits of others.
             low, high: limits, numbers, (d,) or (m, d), for all kinds but "mean" and "quantile". By
                 default those of the fit, if all its rows share them.

@@ -43,13 +43,11 @@ FLAT = 1e-10  # variance of a component in units of the rows', at which it has n
 
 
 class Components(NamedTuple):
-    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture, and the unique
-    variances (K, d) of matrices of low rank, where they are known."""
+    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture."""
 
     weights: np.ndarray
     locs: np.ndarray
     covariances: np.ndarray
-    unique: np.ndarray | None = None
 
 
 def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
@@ -141,18 +139,18 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 
 def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
     """Expectations over the rows at a mixture: one gradient of their log-likelihood."""
-    arrays = jax.tree.map(jnp.asarray, mixture._replace(unique=None))
+    arrays = jax.tree.map(jnp.asarray, mixture)
     value, gradient, hidden = summed("expectation", _expected, loss, arrays)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 
 def _expected(loss: MixtureLoss, mixture: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
     alike, numbers = padded(loss)
-    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in mixture[:3])
+    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in mixture)
     filled = Components(*parts)
     filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
     value, gradient, hidden = _expectation(alike, filled, numbers)
-    every = tuple(np.asarray(part)[numbers >= 0] for part in gradient[:3])
+    every = tuple(np.asarray(part)[numbers >= 0] for part in gradient)
     return np.asarray(value), every, np.asarray(hidden)
 
 
@@ -166,9 +164,9 @@ def log_prior_of(loss: MixtureLoss, at: Components) -> float:
 
 def maximised(loss: MixtureLoss, mixture: Components, expected: Expectation) -> Components:
     """The mixture that maximises the expected log-likelihood of the complete data, with the log
-    prior; of low rank, one that raises it."""
-    weights, locs, matrices, _ = mixture
-    by_weight, by_loc, by_matrix, _ = expected.gradient
+    prior."""
+    weights, locs, matrices = mixture
+    by_weight, by_loc, by_matrix = expected.gradient
     counts = np.maximum(by_weight + weights * expected.population, np.finfo(float).tiny)
     shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
     inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
@@ -182,31 +180,8 @@ def maximised(loss: MixtureLoss, mixture: Components, expected: Expectation) -> 
         units = np.diag(np.asarray(coordinates.scale) ** 2)
         both = counts[:, None, None] * spread + extra[:, None, None] * units
         spread = both / (counts + extra)[:, None, None]
-    moved = Components(counts / counts.sum(), locs + shift, matrices, mixture.unique)
-    if coordinates.structure == "low_rank":
-        return with_factors(coordinates, moved, spread)
-    return moved._replace(covariances=coordinates.restricted(counts, spread)[0])
-
-
-def with_factors(coordinates: MixtureCoordinates, at: Components, spread: np.ndarray) -> Components:
-    """The mixture with covariance matrices of low rank that are likelier for rows of covariance
-    `spread`, (K, d, d): the best of its own and of two searches, from anew and from its own."""
-    matrices, unique_variances = at.covariances, at.unique
-    if unique_variances is None:
-        unique_variances = coordinates.restricted(at.weights, matrices)[1]
-    assert unique_variances is not None  # of low rank
-    for begin in (None, unique_variances):
-        covariances, unique = coordinates.restricted(at.weights, spread, begin)
-        better = misfit(covariances, spread) <= misfit(matrices, spread)
-        matrices = np.where(better[:, None, None], covariances, matrices)
-        unique_variances = np.where(better[:, None], np.asarray(unique), unique_variances)
-    return at._replace(covariances=matrices, unique=unique_variances)
-
-
-def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """log det S + tr(C S^-1) of covariance matrices S, (..., d, d), for rows of covariance C."""
-    traces = np.trace(np.linalg.solve(matrices, spread), axis1=-2, axis2=-1)
-    return np.linalg.slogdet(matrices)[1] + traces
+    covariances = coordinates.restricted(counts, spread)
+    return Components(counts / counts.sum(), locs + shift, covariances)
 
 
 @Compiled
@@ -216,7 +191,7 @@ def _expectation(
     rows = loss.observations
 
     def total(point: Components) -> tuple[jax.Array, jax.Array]:
-        weights, locs, covariances = map(jnp.asarray, point[:3])
+        weights, locs, covariances = map(jnp.asarray, point)
         mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
         terms = mixture_terms(rows, mixture, loss.method, loss.key, numbers)
         counts = row_weights(rows, locs.dtype)

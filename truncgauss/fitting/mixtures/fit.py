@@ -21,7 +21,6 @@ from truncgauss.fitting.mixtures.curvature import (
 )
 from truncgauss.fitting.mixtures.edge import edge_of
 from truncgauss.fitting.mixtures.em import Components
-from truncgauss.fitting.mixtures.factors import most_factors
 from truncgauss.fitting.mixtures.likelihood import row_weights
 from truncgauss.fitting.mixtures.loss import MixtureLoss, divided, planned
 from truncgauss.fitting.mixtures.parameters import STRUCTURES, MixtureCoordinates
@@ -38,8 +37,6 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
 INFORMATION = ("observed", "sandwich")
-# Unique parts of variances, from which searches for factors begin: of one entry, and of the others.
-NEXT_TO_NONE, LEAST_PART = 0.02, 0.3
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
@@ -56,7 +53,6 @@ def fit_mixture(
     num_components: int,
     *,
     covariance: str = "full",
-    rank: int | None = None,
     prior_rows: float = 0.0,
     num_starts: int = 8,
     start: tuple[Any, Any, Any] | None = None,
@@ -78,15 +74,12 @@ def fit_mixture(
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
             noise, seen inside their regions. Their weights count rows.
         num_components: K.
-        covariance: "full", "diagonal", "tied" for one matrix that all components share, or
-            "low_rank" for factor analysers, diag(psi) + F F^T with `rank` columns in F.
-        rank: of these.
+        covariance: "full", "diagonal", or "tied" for one matrix that all components share.
         prior_rows: 0 for maximum likelihood; v > 0 for a prior that keeps components from
             collapsing, as if v more rows with the variances of all had been seen in each of them,
             log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
             matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
-        num_starts: how many starts to make by k-means++ seeds, and of low rank from different
-            unique variances too. One component of another structure has one start.
+        num_starts: how many starts to make by k-means++ seeds. One component has one start.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
@@ -120,8 +113,7 @@ def fit_mixture(
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
-    shape = covariance, rank
-    asked = num_components, shape, prior_rows, repr(method), method, key
+    asked = num_components, covariance, prior_rows, repr(method), method, key
     read = functools.partial(local_rows, observations)
     with (
         jax.enable_x64(True),
@@ -130,7 +122,7 @@ def fit_mixture(
     ):
         sums, rows = known
         loss, table = prepared_loss(
-            floats_as_float64(rows), num_components, shape, method, key, prior_rows, sums
+            floats_as_float64(rows), num_components, covariance, method, key, prior_rows, sums
         )
         first = None if start is None else components_of(start, loss)
         model = MixtureRows(loss=loss, table=table, first=first, num_em_steps=num_em_steps)
@@ -300,26 +292,27 @@ def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Comp
     """So many starts by seeds, of rows in units of their own; one where there is one maximum."""
     coordinates, starts = loss.coordinates, []
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    several = coordinates.num_components > 1 or coordinates.structure == "low_rank"
-    for number in range(count if several else 1):
+    for number in range(count if coordinates.num_components > 1 else 1):
         key = jax.random.fold_in(loss.key, number)
         first = seeded(table, weights, coordinates.num_components, key, loss.sums)
-        starts.append(in_user_units(first, coordinates, number))
+        starts.append(in_user_units(first, coordinates))
     return starts
 
 
 def prepared_loss(
     observations: Observations,
     num_components: int,
-    shape: tuple[str, int | None],
+    structure: str,
     method: Method = Automatic(),
     key: Any = None,
     prior_rows: float = 0.0,
     sums: RowSums = RowSums(),
 ) -> tuple[MixtureLoss, np.ndarray]:
-    """The loss without plans, and the rows in units of their own; checked. The shape is that of
-    covariances, and the rank."""
-    check_shape(shape, observations.dimension)
+    """The loss without plans, and the rows in units of their own; checked."""
+    if structure not in STRUCTURES:
+        raise ValueError(
+            f'fit_mixture: covariance must be "full", "diagonal" or "tied", got {structure!r}.'
+        )
     if not isinstance(num_components, int) or num_components < 1:
         raise ValueError(
             f"fit_mixture: num_components must be a positive int, got {num_components!r}."
@@ -328,7 +321,7 @@ def prepared_loss(
         raise ValueError(f"fit_mixture: prior_rows must be 0 or positive, got {prior_rows!r}.")
     table, centre, scale = standard_rows(observations, sums)
     coordinates = MixtureCoordinates(
-        jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
+        jnp.asarray(centre), jnp.asarray(scale), num_components, structure
     )
     size = float(sums.sum(np.sum(np.asarray(row_weights(observations, np.float64)))))
     if coordinates.size >= size:
@@ -350,61 +343,33 @@ def prepared_loss(
     return divided(loss), table
 
 
-def check_shape(shape: tuple[str, int | None], dimension: int) -> None:
-    """Raise ValueError for covariances of no known kind, or a rank that does not belong to them."""
-    structure, rank = shape
-    if structure not in STRUCTURES:
-        raise ValueError(
-            'fit_mixture: covariance must be "full", "diagonal", "tied" or "low_rank", got '
-            f"{structure!r}."
-        )
-    if (structure == "low_rank") != (rank is not None):
-        raise ValueError(
-            f'fit_mixture: covariance="low_rank" needs a rank, and no other has one; got {rank!r} '
-            f"for {structure!r}."
-        )
-    most = most_factors(dimension)
-    if rank is not None and (not isinstance(rank, int) or not 1 <= rank <= most):
-        raise ValueError(
-            f"fit_mixture: rank must be an int from 1 to {most} in {dimension} dimensions, where "
-            f"more factors have more parameters than a full matrix; got {rank!r}. Use "
-            'covariance="full" or "diagonal".'
-        )
-
-
 def components_of(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
     """A start of the user's own, checked."""
     coordinates = loss.coordinates
     k, d = coordinates.num_components, coordinates.dimension
     components = Components(*(np.asarray(part, np.float64) for part in start))
-    shapes = tuple(part.shape for part in components[:3])
+    shapes = tuple(part.shape for part in components)
     if shapes != ((k,), (k, d), (k, d, d)):
         raise ValueError(
             f"fit_mixture: start must be (weights, locs, covariances) of shapes {(k,)}, {(k, d)} "
             f"and {(k, d, d)}, got {shapes}."
         )
-    finite = all(np.all(np.isfinite(part)) for part in components[:3])
+    finite = all(np.all(np.isfinite(part)) for part in components)
     if not finite or np.any(components.weights <= 0):
         raise ValueError("fit_mixture: start must be finite, with positive weights.")
     if not np.all(np.linalg.eigvalsh(components.covariances) > 0):
         raise ValueError("fit_mixture: the start's covariances must be positive definite.")
     covariances = coordinates.restricted(np.ones(k), components.covariances)
     weights = components.weights / components.weights.sum()
-    return Components(weights, components.locs, *covariances)
+    return Components(weights, components.locs, covariances)
 
 
-def in_user_units(start: Components, coordinates: MixtureCoordinates, number: int) -> Components:
-    """A start in the units of the rows. The likelihood of factors may have several maxima, mostly
-    with the unique variances of different entries near 0: all starts but the first seek these."""
+def in_user_units(start: Components, coordinates: MixtureCoordinates) -> Components:
+    """A start in the units of the rows."""
     centre, scale = np.asarray(coordinates.centre), np.asarray(coordinates.scale)
-    matrices, begin = start.covariances * np.outer(scale, scale), None
-    if coordinates.structure == "low_rank" and number > 0:
-        rng, (k, d) = np.random.default_rng(number), start.locs.shape
-        parts = np.exp(rng.uniform(np.log(LEAST_PART), 0.0, size=(k, d)))
-        parts[np.arange(k), (number - 1 + np.arange(k)) % d] = NEXT_TO_NONE
-        begin = parts * np.diagonal(matrices, axis1=1, axis2=2)
-    restricted = coordinates.restricted(start.weights, matrices, begin)
-    return Components(start.weights, centre + scale * start.locs, *restricted)
+    matrices = start.covariances * np.outer(scale, scale)
+    restricted = coordinates.restricted(start.weights, matrices)
+    return Components(start.weights, centre + scale * start.locs, restricted)
 
 
 def check_possible(loss: MixtureLoss, start: Components) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.mixtures.factors import factor_analysis, loadings_of
 from truncgauss.fitting.mixtures.likelihood import Mixture
 from truncgauss.gaussian.covariances import CovarianceMatrix
 
-STRUCTURES = ("full", "diagonal", "tied", "low_rank")
+STRUCTURES = ("full", "diagonal", "tied")
 
 
 @frozen_pytree
@@ -23,21 +22,18 @@ class MixtureCoordinates:
     x holds the logarithms of the weights over the last one's, the means, and the Cholesky factors
     of the covariances with their diagonals in logs, one component after the other; means and
     factors in units of the rows' own centre and spread. Diagonal covariances have no entries off
-    the diagonal, a tied one has one factor. Those of low rank have in place of this the logarithms
-    of their unique variances and the loadings of their factors, none above the diagonal.
+    the diagonal, a tied one has one factor.
 
     Attributes:
         centre, scale: of the rows, (d,).
         num_components: K (static).
-        structure: "full", "diagonal", "tied" or "low_rank" (static).
-        rank: how many factors a covariance of low rank has (static).
+        structure: "full", "diagonal" or "tied" (static).
     """
 
     centre: jax.Array
     scale: jax.Array
     num_components: int = static_field()
     structure: str = static_field()
-    rank: int = static_field(default=0)
 
     @property
     def dimension(self) -> int:
@@ -52,17 +48,6 @@ class MixtureCoordinates:
         return [(i, j) for i in range(d) for j in range(i + 1)]
 
     @property
-    def loadings(self) -> list[tuple[int, int]]:
-        """The free loadings of the factors of a covariance of low rank."""
-        return [(i, j) for i in range(self.dimension) for j in range(min(i + 1, self.rank))]
-
-    @property
-    def num_own(self) -> int:
-        """Number of coordinates of a covariance matrix."""
-        low_rank = self.structure == "low_rank"
-        return self.dimension + len(self.loadings) if low_rank else len(self.entries)
-
-    @property
     def num_factors(self) -> int:
         return 1 if self.structure == "tied" else self.num_components
 
@@ -70,7 +55,7 @@ class MixtureCoordinates:
     def size(self) -> int:
         """Number of free coordinates."""
         k, d = self.num_components, self.dimension
-        return k - 1 + k * d + self.num_factors * self.num_own
+        return k - 1 + k * d + self.num_factors * len(self.entries)
 
     def mixture(self, x: jax.Array) -> Mixture:
         """The mixture at free coordinates."""
@@ -82,7 +67,7 @@ class MixtureCoordinates:
     def by_component(self) -> np.ndarray:
         """Coordinates of each component, besides its weight: d of its mean, then those
         of its factor, (K, p)."""
-        k, d, count = self.num_components, self.dimension, self.num_own
+        k, d, count = self.num_components, self.dimension, len(self.entries)
         locs = k - 1 + np.arange(k * d).reshape(k, d)
         factors = k - 1 + k * d + np.arange(self.num_factors * count).reshape(-1, count)
         return np.hstack([locs, np.broadcast_to(factors, (k, count))])
@@ -100,61 +85,30 @@ class MixtureCoordinates:
         """Mean and covariance matrix of a component, from its coordinates (p,)."""
         d, (i, j) = self.dimension, np.array(self.entries).T
         loc, parts = self.centre + self.scale * component[:d], component[d:]
-        if self.structure == "low_rank":
-            i, j = np.array(self.loadings).T
-            loadings = jnp.zeros((d, self.rank), component.dtype).at[i, j].set(parts[d:])
-            matrix = jnp.diag(jnp.exp(parts[:d])) + loadings @ loadings.T
-            return loc, self.scale[:, None] * matrix * self.scale
         entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
         factor = self.scale[:, None] * jnp.zeros((d, d), component.dtype).at[i, j].set(entries)
         return loc, factor @ factor.T
 
-    def free(
-        self,
-        weights: np.ndarray,
-        locs: np.ndarray,
-        matrices: np.ndarray,
-        unique: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """x of weights (K,), means (K, d) and covariance matrices (K, d, d), of which those of low
-        rank may have known unique variances (K, d)."""
+    def free(self, weights: np.ndarray, locs: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+        """x of weights (K,), means (K, d) and covariance matrices (K, d, d)."""
         scale = np.asarray(self.scale)
         own = matrices[: self.num_factors] / np.outer(scale, scale)
-        variances = [None] * len(own) if unique is None else unique / scale**2
-        parts = np.array([self._free_matrix(*both) for both in zip(own, variances)])
+        i, j = np.array(self.entries).T
+        parts = np.linalg.cholesky(own)[:, i, j]
+        parts = np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
         standard = (locs - np.asarray(self.centre)) / scale
         ratios = np.log(weights[:-1]) - np.log(weights[-1])
         return np.concatenate([ratios, standard.ravel(), parts.ravel()])
 
-    def _free_matrix(self, matrix: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
-        """The coordinates of a covariance matrix in units of the rows."""
-        if self.structure == "low_rank":
-            if variances is None:
-                variances, loadings = factor_analysis(matrix, self.rank)
-            else:
-                loadings = loadings_of(matrix, self.rank, variances)
-            return np.append(np.log(variances), loadings[tuple(np.array(self.loadings).T)])
-        i, j = np.array(self.entries).T
-        parts = np.linalg.cholesky(matrix)[i, j]
-        return np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
-
-    def restricted(
-        self, shares: np.ndarray, matrices: np.ndarray, begin: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def restricted(self, shares: np.ndarray, matrices: np.ndarray) -> np.ndarray:
         """The covariance matrices of this structure that are likeliest for rows with covariance
-        `matrices` (K, d, d), of which each component has its share (K,); with those of low rank
-        their unique variances (K, d), from a search that may begin at such."""
+        `matrices` (K, d, d), of which each component has its share (K,)."""
         if self.structure == "diagonal":
-            return matrices * np.eye(self.dimension), None
+            return matrices * np.eye(self.dimension)
         if self.structure == "tied":
             mean = np.einsum("k,kij->ij", shares / shares.sum(), matrices)
-            return np.broadcast_to(mean, matrices.shape), None
-        if self.structure == "low_rank":
-            begins = [None] * len(matrices) if begin is None else begin
-            analyses = [factor_analysis(one, self.rank, at) for one, at in zip(matrices, begins)]
-            unique = np.array([unique_of for unique_of, _ in analyses])
-            return np.array([np.diag(unique_of) + f @ f.T for unique_of, f in analyses]), unique
-        return matrices, None
+            return np.broadcast_to(mean, matrices.shape)
+        return matrices
 
     def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the estimates, by those of the entries, (d,)."""

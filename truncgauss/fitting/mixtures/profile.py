@@ -8,7 +8,7 @@ import numpy as np
 from scipy import optimize
 
 from truncgauss.fitting.derived import DerivedCoordinates
-from truncgauss.fitting.mixtures.curvature import point, terms_at
+from truncgauss.fitting.mixtures.curvature import terms_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
 from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.rising import natural_coordinates
@@ -30,13 +30,10 @@ def profile_of(loss: MixtureLoss, best: np.ndarray, number: int, function: Any =
     coordinates: Any = loss.coordinates
     kind = "number" if function else coordinates.kinds[number]
     several = coordinates.num_components > 1
-    if coordinates.structure == "low_rank":
-        evaluate, start, free = functools.partial(point, loss), best, np.asarray
-    else:  # ridges are straight in natural coordinates
-        rows = standard_rows(loss.observations, loss.sums)[0]
-        coordinates = natural_coordinates(loss, rows, best)
-        evaluate, start = functools.partial(coordinates.point, loss), coordinates.natural(best)
-        free = coordinates.mixture_coordinates
+    rows = standard_rows(loss.observations, loss.sums)[0]
+    coordinates = natural_coordinates(loss, rows, best)  # in which ridges are straight
+    evaluate, start = functools.partial(coordinates.point, loss), coordinates.natural(best)
+    free = coordinates.mixture_coordinates
 
     def same_labels(one: np.ndarray, other: np.ndarray) -> bool:
         weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]

@@ -148,7 +148,7 @@ class MixtureDescent(Descent):
         at = components_at(coordinates, x)
         observed = shares(planned(loss, loss.method, at), x)[0]
         order = np.argsort(-observed, kind="stable")
-        planned_loss = planned(loss, loss.method, Components(*(part[order] for part in at[:3])))
+        planned_loss = planned(loss, loss.method, Components(*(part[order] for part in at)))
         evaluate, change = NearMinimum(planned_loss), coordinates.reordered(order)
         if len(x) > MANY and best.hessian is not None:
             back = np.linalg.inv(change)
@@ -180,7 +180,7 @@ def widens(loss: MixtureLoss, end: Point) -> bool:
     """Whether steps may have ended on the way to a component that widens beyond all bounds: behind
     a region, at a point that is no maximum."""
     coordinates, size = loss.coordinates, float(loss.size)
-    several = coordinates.num_components > 1 and coordinates.structure != "low_rank"
+    several = coordinates.num_components > 1
     if loss.observations.region is None or not several or coordinates.size > MANY or not end.finite:
         return False
     proof = certificate(size * end.gradient, size * end.hessian)
