@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from narrow_t import log_narrow
 from scipy import integrate, stats
 
 import truncgauss as tg
@@ -144,3 +145,59 @@ def test_degrees_of_freedom_that_are_no_tracer_are_known_inside_of_a_trace():
     value = lambda low: tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Box(low, 2.0), df=df)
     low = jnp.full(2, -1.0)
     np.testing.assert_allclose(jax.jit(value)(low).log_prob, value(low).log_prob, rtol=1e-12)
+
+
+def narrow_rows(random, d, count):
+    """One matrix D + b b' in some units, and limits whose first interval is narrow, elsewhere some
+    are infinite; with what `log_narrow` takes, which knows no units."""
+    loading = random.uniform(-0.95, 0.95, d)
+    noise = 1.0 - loading**2
+    unit = 10.0 ** random.integers(-3, 4, d)
+    low = random.normal(-0.5, 1.0, (count, d))
+    high = low + random.exponential(2.0, (count, d))
+    low[:, 1:][random.random((count, d - 1)) < 0.4] = -np.inf
+    high[:, 1:][random.random((count, d - 1)) < 0.4] = np.inf
+    low[:, 0] = random.standard_t(2.0, count)
+    high[:, 0] = low[:, 0] + 10.0 ** random.uniform(-13, -2, count)
+    low, high = low * unit, high * unit
+    matrix = np.outer(loading * unit, loading * unit) + np.diag(noise * unit**2)
+    return matrix, low, high, (loading * unit, noise * unit**2)
+
+
+def check_narrow(result, truth, slack=1e-11):
+    """No value is wrong by more than its stated error."""
+    error = np.abs(np.asarray(result.log_prob) - truth)
+    bound = 5.0 * np.asarray(result.stderr) + slack * np.maximum(1.0, np.abs(truth))
+    assert np.all(error <= bound), (error, result.stderr)
+
+
+def test_a_narrow_interval_is_its_density_times_the_conditional_t():
+    random = np.random.default_rng(1)
+    for d, df in ((1, 0.7), (4, 3.0)):
+        matrix, low, high, form = narrow_rows(random, d, 3)
+        truth = [log_narrow(*form, df, *ends) for ends in zip(low, high)]
+        result = tg.log_probability(np.zeros(d), matrix, tg.Box(low, high), df=df)
+        check_narrow(result, np.array(truth))
+        assert np.all(result.stderr == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", range(1, 9))
+def test_narrow_intervals_eagerly_and_compiled(d):
+    random = np.random.default_rng(100 + d)
+    method = tg.Exact() if d < 4 else tg.Separation(32, 8)
+    traced = jax.jit(
+        lambda matrix, low, high, df: tg.log_probability(
+            jnp.zeros(d), matrix, tg.Box(low, high), method, df=df
+        )
+    )
+    for df in (0.3, 2.0, 25.0, 1e6):
+        matrix, low, high, form = narrow_rows(random, d, 10)
+        truth = np.array([log_narrow(*form, df, *ends) for ends in zip(low, high)])
+        result = tg.log_probability(np.zeros(d), matrix, tg.Box(low, high), df=df)
+        check_narrow(result, truth)
+        assert np.all(result.stderr == 0)
+        compiled = traced(matrix, low, high, df)
+        check_narrow(compiled, truth)
+        if df >= 2.0:  # by which a traced df has its nodes
+            assert np.median(compiled.stderr) < 0.03
