@@ -92,7 +92,7 @@ def log_probability(loading, noise, df, low, high):
 def log_narrow(loading, noise, df, low, high):
     """The same where the first interval is narrow: its mass times the conditional probability.
 
-    The integral over the interval is by its midpoint, or by Gauss-Legendre if it is wider than 1e-7.
+    The integral over the interval is by its midpoint, or by Gauss-Legendre if wider than 1e-7.
     """
     variance = noise[0] + loading[0] ** 2
     width = high[0] - low[0]

@@ -181,6 +181,25 @@ def test_a_narrow_interval_is_its_density_times_the_conditional_t():
         assert np.all(result.stderr == 0)
 
 
+def test_tails_beyond_the_range_of_squares_and_limits_far_from_zero():
+    for low, df in ((1e200, 1.0), (1e130, 0.3), (1e300, 0.3)):
+        result = tg.log_probability([0.0], [[1.0]], tg.Box([low], [jnp.inf]), df=df)
+        # P = Gamma((df + 1) / 2) / Gamma(df / 2) / sqrt(pi) df^(df / 2 - 1) low^-df.
+        gammas = math.lgamma(0.5 * (df + 1)) - math.lgamma(0.5 * df) - 0.5 * math.log(math.pi)
+        truth = gammas + (0.5 * df - 1.0) * math.log(df) - df * math.log(low)
+        np.testing.assert_allclose(result.log_prob, truth, rtol=1e-13)
+        assert result.stderr == 0
+    outside = tg.Outside(tg.Ball([0.0, 0.0], 1e200))
+    result = tg.log_probability([0.0, 0.0], jnp.eye(2), outside, df=1.0)
+    assert np.isnan(result.log_prob) and np.isnan(result.stderr)
+    matrix = 0.5 * np.eye(4) + 0.5
+    low, high = np.array([1.0, -1.0, -1.0, 0.0]), np.array([1.5, np.inf, 2.0, np.inf])
+    near = tg.log_probability(np.zeros(4), matrix, tg.Box(low, high), df=3.0)
+    far = tg.log_probability(np.full(4, 1e12), matrix, tg.Box(low + 1e12, high + 1e12), df=3.0)
+    np.testing.assert_allclose(far.log_prob, near.log_prob, rtol=1e-13)
+    assert near.stderr == far.stderr == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("d", range(1, 9))
 def test_narrow_intervals_eagerly_and_compiled(d):

@@ -69,7 +69,7 @@ SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
 EXACT, SAMPLED = (38.0, 34.0, 4096), (14.0, 12.0, 512)
 UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
 FEW = 16, 64  # dimensions and limits up to which nodes follow from the distance
-FARTHEST = 1e300
+FARTHEST = 2.0**-20  # of the largest number: a distance that is not exceeded
 NUM_STEPS, NUM_HALVINGS = 30, 7
 SETTLED = 1e-3  # of the reach: a step by which the mode is known well enough
 BETWEEN = 32  # points of a grid for draws, from one node to the next
@@ -212,8 +212,8 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     region, d = problem.region, problem.loc.shape[-1]
     parts = [part.problem for part in independent_parts(problem)]
     exact = all(applies(part.covariance, part.region) for part in parts)
-    direct = kind == "shifted" and isinstance(region, LinearRegion)
-    direct = direct and d <= FEW[0] and region.num_constraints <= FEW[1]
+    count = region.num_constraints if isinstance(region, LinearRegion) else math.inf
+    direct = kind == "shifted" and d <= FEW[0] and count <= FEW[1]
     if not direct:
         problem = recognised(problem)
     decay, digits, most = EXACT if exact else SAMPLED
@@ -240,8 +240,8 @@ def _density(order: float, digits: float) -> float:
     and half of them by its root, nearly; see the bound at the top, order being df + k."""
     angle = np.geomspace(1e-18, 0.25 * math.pi * (1.0 - 1e-4), 4000)
     growth = -0.25 * order * np.log1p(-np.square(np.sin(2.0 * angle)))
-    least = lambda digits: float(np.min((digits + growth) / (2.0 * math.pi * angle)))
-    return max(least(digits), 2.0 * least(0.42 * digits))
+    whole, half = (np.min((x + growth) / (2.0 * math.pi * angle)) for x in (digits, 0.42 * digits))
+    return float(max(whole, 2.0 * half))
 
 
 @frozen_pytree
@@ -345,7 +345,8 @@ def _in_deviations(limits: GaussianLimits) -> tuple[Array, Array, Array]:
 def farthest_limit(limits: GaussianLimits) -> Array:
     """The largest distance of an interval from its variable's mean, in standard deviations."""
     low, high, _ = _in_deviations(limits)
-    return jnp.clip(jnp.max(jnp.maximum(low, -high)), 0.0, FARTHEST)
+    largest = FARTHEST * float(jnp.finfo(low.dtype).max)
+    return jnp.clip(jnp.max(jnp.maximum(low, -high)), 0.0, largest)
 
 
 def distance_to(limits: GaussianLimits) -> Array:
@@ -390,7 +391,8 @@ def distance_to(limits: GaussianLimits) -> Array:
     unfinished = lambda state: (state[0] < 8 * count + 8) & (state[2] > 1e-4) & (farthest > 0)
     _, force, _ = lax.while_loop(unfinished, improved, start)
     size = jnp.sqrt(jnp.sum(force * times_vector(matrix, force)))
-    return jnp.where(jnp.isfinite(size), jnp.minimum(size, FARTHEST) * farthest, farthest)
+    largest = FARTHEST * float(jnp.finfo(size.dtype).max)
+    return jnp.where(jnp.isfinite(size), jnp.minimum(size * farthest, largest), farthest)
 
 
 def _support(
@@ -446,6 +448,8 @@ def _support(
     unfinished = lambda search: search.steps <= NUM_STEPS + NUM_HALVINGS
     search = lax.while_loop(unfinished, advanced, start)
     ends = search.mode + search.outer
+    if not isinstance(row.region, Box):  # no region of another kind is empty: too far to be found
+        ends = jnp.where(search.enough == -jnp.inf, jnp.nan, ends)
     return jnp.maximum(ends[0], center - bound), jnp.minimum(ends[1], bound)
 
 
@@ -485,7 +489,8 @@ def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
     negligible = 1e4 * float(jnp.finfo(total.dtype).eps)
     error = lax.stop_gradient(jnp.where(error > negligible, error, 0.0))
     stderr = jnp.where(error > 0, jnp.hypot(sampled, error), sampled)
-    return Estimate(log_prob, jnp.where(total == -jnp.inf, sampled, stderr))
+    stderr = jnp.where(total == -jnp.inf, sampled, stderr)
+    return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
 
 def log_probability(
@@ -500,7 +505,10 @@ def log_probability(
         gaussian: the estimates for the rows of a Gaussian problem.
     """
     nodes = nodes_of(problem, df, kind)
-    given = lambda log_scale: gaussian(at_scale(problem, log_scale, kind))
+
+    def given(log_scale: Array) -> Estimate:
+        return gaussian(at_scale(problem, log_scale, kind))
+
     if values_of(problem) is None and problem.loc.shape[-1] > 2:
         # One after the other: the program for many rows compiles for half as long again.
         return mixed(nodes, df, lax.map(given, nodes.log_scale))
