@@ -216,7 +216,8 @@ def test_narrow_intervals_eagerly_and_compiled(d):
         result = tg.log_probability(np.zeros(d), matrix, tg.Box(low, high), df=df)
         check_narrow(result, truth)
         assert np.all(result.stderr == 0)
-        compiled = traced(matrix, low, high, df)
-        check_narrow(compiled, truth)
+        few = 10 if d < 4 else 2  # sampled in a trace, with a plan for each node
+        compiled = traced(matrix, low[:few], high[:few], df)
+        check_narrow(compiled, truth[:few])
         if df >= 2.0:  # by which a traced df has its nodes
             assert np.median(compiled.stderr) < 0.03
