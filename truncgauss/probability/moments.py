@@ -111,13 +111,15 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
     total = student.mixed(nodes, df, given)
     shares = jnp.exp(student.log_terms(nodes, df) + given.log_prob - total.log_prob)
     known = given.log_prob > -jnp.inf
-    scaled = student.has_scaled_limits(problem)
-    unit = jnp.exp(nodes.log_scale) if scaled else jnp.ones_like(nodes.log_scale)
-    unit, weight = unit[..., None], jnp.where(known, shares, 0.0)[..., None]
-    means, errors = (jnp.where(known[..., None], x / unit, 0.0) for x in parts[::2])
+    known = known & (shares > 0)  # where no unit overflows
+    anchor, unit = student.in_user_units(problem, nodes.log_scale)
+    weight = jnp.where(known, shares, 0.0)[..., None]
+    means, errors = (jnp.where(known[..., None], unit * x, 0.0) for x in parts[::2])
     mean = jnp.sum(weight * means, axis=0)
-    gaps, unit, known = means - mean, unit[..., None] ** 2, known[..., None, None]
-    matrices, spreads = (jnp.where(known, x / unit, 0.0) for x in parts[1::2])
+    gaps, known = means - mean, known[..., None, None]
+    units = unit[..., :, None], unit[..., None, :]
+    matrices, spreads = (jnp.where(known, units[0] * units[1] * x, 0.0) for x in parts[1::2])
+    mean = anchor + mean
     matrices = matrices + gaps[..., :, None] * gaps[..., None, :]
     matrix = jnp.sum(weight[..., None] * matrices, axis=0)
     open_ = jnp.where(_bounded(problem), 0.0, 1.0)

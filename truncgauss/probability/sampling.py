@@ -171,8 +171,9 @@ def truncated_samples(
     log_scale = student.drawn_log_scales(first, problem, degrees, noncentral, inner, num_samples)
     rows = student.at_scale(problem, log_scale, noncentral)
     draws = truncated_draws(second, *rows, 1).samples[0]
-    if student.has_scaled_limits(problem):
-        draws = problem.region.clipped(draws / jnp.exp(log_scale)[..., None])
+    if isinstance(problem.region, Box):
+        anchor, unit = student.in_user_units(problem, log_scale)
+        draws = problem.region.clipped(anchor + unit * draws)
     if is_concrete((problem, draws)):
         _refuse_empty(problem, np.asarray(np.isnan(draws).any(axis=(0, -1))))
     return draws

@@ -9,9 +9,23 @@ As a function of S the integrand is log-concave for convex R: it has one mode, a
 trapezoidal rule converges geometrically, in the centre and in any tail. Its nodes are rows of a
 batch for whichever method serves the Gaussian, so each has its own tilt.
 
+For the first kind, a convex R and k limited variables the nodes follow from one number, the
+Mahalanobis distance rho from loc to R. With Y = S^2 E[|X - loc|^2 | X in R, S] in that metric, the
+slope of log P in t is k - Y, where rho S <= sqrt(Y) <= (rho S + sqrt(rho^2 S^2 + 4 k)) / 2: the
+first since no point is nearer, the second by the divergence theorem about the nearest point. Hence
+the slope of the log integrand, df (1 - S^2) + k - Y, is between
+
+.. math:: df - S^2 (df + \rho^2) - S \rho \sqrt k \quad\text{and}\quad
+    df + k - S^2 (df + \rho^2),
+
+whose roots enclose the mode, and whose integrals bound what lies beyond the ends. At complex t + ia
+the integrand is at most cos(2a)^(-(df + k)/2) times that of a real t, which bounds the error of the
+trapezoidal rule for a given step.
+
 References:
     Genz and Bretz (2009), Computation of Multivariate Normal and t Probabilities. Trefethen and
-    Weideman (2014), The exponentially convergent trapezoidal rule.
+    Weideman (2014), The exponentially convergent trapezoidal rule. Hildreth (1957), A quadratic
+    programming procedure: the nearest point.
 """
 
 import math
@@ -23,6 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.scipy.linalg import cho_solve
 
 from truncgauss.execution.compiling import Compiled, Cost, closed_form, of_rows
 from truncgauss.execution.pytrees import (
@@ -34,21 +49,27 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import power_of_two, times_vector
 from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import average
-from truncgauss.probability.structure import structured
+from truncgauss.probability.structure import independent_parts, structured
+from truncgauss.special import standardize
 from truncgauss.special.logspace import log_sum_exp
+from truncgauss.special.normal import fixed_interval
 
 KINDS = "shifted", "Kshirsagar"
 LARGEST_DF = 1e30  # from here on the scale is 1 to rounding
 SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
-# Logs of the relative size of the integrand at the ends, nodes for each unit of log scale, and the
-# fewest and the most nodes: where the Gaussian is exact, and where it is sampled.
-EXACT, SAMPLED = (38.0, 8.0, 56, 4096), (17.0, 4.0, 16, 512)
+# Logs of the relative size of the integrand at the ends, of the relative error of the rule, and the
+# most nodes: where the Gaussian is exact, and where it is sampled.
+EXACT, SAMPLED = (38.0, 34.0, 4096), (14.0, 12.0, 512)
 UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
+FEW = 16, 64  # dimensions and limits up to which nodes follow from the distance
+FARTHEST = 2.0**-20  # of the largest number: a distance that is not exceeded
 NUM_STEPS, NUM_HALVINGS = 30, 7
 SETTLED = 1e-3  # of the reach: a step by which the mode is known well enough
 BETWEEN = 32  # points of a grid for draws, from one node to the next
@@ -125,25 +146,54 @@ def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
 def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     """The same in one program.
 
-    A matrix of more than three dimensions stays as it is, and mean and limits are multiplied, so
-    that its structure is recognised; otherwise the covariance is divided, by which narrow intervals
-    keep their digits.
+    For a box it is that of S (X - anchor) / unit, see `BoxUnits`: one covariance for all scales,
+    whose structure is recognised, and limits that are multiplied without losing the digits of a
+    difference. For other regions the covariance is divided, by which narrow limits keep theirs.
     """
     loc, covariance, region = problem
-    scale, is_divided = jnp.exp(log_scale)[..., None], kind.name == "Kshirsagar"
-    if has_scaled_limits(problem):
-        assert isinstance(region, Box)
-        mean = loc if is_divided else loc * scale
-        return Problem(mean, covariance, Box(region.low * scale, region.high * scale))
+    is_divided = kind.name == "Kshirsagar"
+    if isinstance(region, Box):
+        anchor, unit = units_of(problem)
+        # In two steps, since the scale alone may underflow where limits are far.
+        root = jnp.exp(0.5 * log_scale)[..., None]
+        low, high, _ = standardize(region.low, region.high, anchor, unit)
+        mean = loc / unit - anchor / unit * root * root
+        mean = mean if is_divided else (loc - anchor) / unit * root * root
+        box = Box(low * root * root, high * root * root)
+        return Problem(mean, covariance.scaled(1.0 / unit), box)
+    scale = jnp.exp(log_scale)[..., None]
     mean = loc / scale if is_divided else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
     return Problem(mean, covariance.scaled(by), region)
 
 
-def has_scaled_limits(problem: Problem) -> bool:
-    """Whether the variable of `at_scale` is S X, not X."""
-    matrix = isinstance(problem.covariance, CovarianceMatrix) and problem.loc.shape[-1] > 3
-    return matrix and isinstance(problem.region, Box)
+class BoxUnits(NamedTuple):
+    """A point and units, shape (..., d), without derivatives: X = anchor + unit * x.
+
+    The point has the finite limits nearer to the mean for its coordinates. So the other limit is
+    the width, and no product of it with a scale has to be subtracted from another: an interval of
+    1e-13, or one far from 0, keeps its digits. Units are powers of two, free of rounding.
+    """
+
+    anchor: Array
+    unit: Array
+
+
+def units_of(problem: Problem) -> BoxUnits:
+    """The units of `at_scale`; 0 and 1 for a region other than a box."""
+    loc, covariance, region = lax.stop_gradient(problem)
+    if not isinstance(region, Box):
+        return BoxUnits(jnp.zeros_like(loc), jnp.ones_like(loc))
+    nearer = jnp.where(loc - region.low <= region.high - loc, region.low, region.high)
+    anchor = jnp.where(jnp.isfinite(nearer), nearer, loc)
+    return BoxUnits(anchor, power_of_two(covariance.variances))
+
+
+def in_user_units(problem: Problem, log_scale: Array) -> BoxUnits:
+    """The point and units by which X is found from the variable of `at_scale`."""
+    anchor, unit = units_of(problem)
+    scale = jnp.exp(log_scale)[..., None] if isinstance(problem.region, Box) else 1.0
+    return BoxUnits(anchor, unit / scale)
 
 
 class ScaleNodes(NamedTuple):
@@ -154,19 +204,44 @@ class ScaleNodes(NamedTuple):
 
 
 def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNodes:
-    """Nodes about the mode of the integrand, for every row, by the exact Gaussian probability or
-    by expectation propagation; `moment` of X are to be integrated besides."""
+    """Nodes for every row: from the distance to a box or a polyhedron of few dimensions, else about
+    the mode, which is found by the exact Gaussian probability or by expectation propagation;
+    `moment` of X are to be integrated besides."""
     known = values_of(df)
-    problem, df = recognised(lax.stop_gradient(problem)), lax.stop_gradient(df)
-    exact = applies(problem.covariance, problem.region)
-    decay, density, fewest, most = EXACT if exact else SAMPLED
+    problem, df = lax.stop_gradient(problem), lax.stop_gradient(df)
+    region, d = problem.region, problem.loc.shape[-1]
+    parts = [part.problem for part in independent_parts(problem)]
+    exact = all(applies(part.covariance, part.region) for part in parts)
+    count = region.num_constraints if isinstance(region, LinearRegion) else math.inf
+    direct = kind == "shifted" and d <= FEW[0] and count <= FEW[1]
+    if not direct:
+        problem = recognised(problem)
+    decay, digits, most = EXACT if exact else SAMPLED
+    decay = min(decay, 2.0 - math.log(float(jnp.finfo(problem.loc.dtype).eps)))
     least = UNKNOWN_DF if known is None else float(np.min(np.asarray(known), initial=LARGEST_DF))
-    least = max(least - moment, 0.25 * least)
-    wanted = max(fewest, density * sum(_reach(decay, np.array(least), np)))
-    # By factors of sqrt(2), so that few programs are compiled.
-    count = int(min(most, 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)))
-    nodes: ScaleNodes = _nodes(NodeRule(kind, exact, decay, moment, count), problem, df)
+    lower = max(least - moment, 0.25 * least)
+    length = sum(_reach(decay, np.array(lower), np))
+    if direct:
+        length = sum(_beyond(decay, np.array(least), lower, d, np))
+        ends = _mode_between(1.0, 1.0, np.array(least), lower, d, np)  # the farthest apart
+        length = length + ends[1] - ends[0]
+    wanted = length * _density(least + d, min(digits, decay))
+    if values_of(problem) is not None:  # by factors of sqrt(2), so that few programs are compiled
+        wanted = 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)
+    count = int(min(most, math.ceil(wanted)))
+    method_is_exact = applies(problem.covariance, region)
+    rule = NodeRule(kind, method_is_exact, direct, decay, moment, count)
+    nodes: ScaleNodes = _nodes(rule, problem, df)
     return nodes
+
+
+def _density(order: float, digits: float) -> float:
+    """Nodes for each unit of log scale by which the trapezoidal rule errs by exp(-digits) at most,
+    and half of them by its root, nearly; see the bound at the top, order being df + k."""
+    angle = np.geomspace(1e-18, 0.25 * math.pi * (1.0 - 1e-4), 4000)
+    growth = -0.25 * order * np.log1p(-np.square(np.sin(2.0 * angle)))
+    whole, half = (np.min((x + growth) / (2.0 * math.pi * angle)) for x in (digits, 0.42 * digits))
+    return float(max(whole, 2.0 * half))
 
 
 @frozen_pytree
@@ -175,14 +250,15 @@ class NodeRule:
 
     kind: str = static_field()
     exact: bool = static_field()
+    direct: bool = static_field()
     decay: float = static_field()
     moment: int = static_field()
     count: int = static_field()
 
 
 def _cost_of_nodes(rule: NodeRule, problem: Problem, df: Array) -> Cost:
-    """Without loops over points where the Gaussian is exact."""
-    return of_rows(problem, df)._replace(loops=not rule.exact)
+    """Without loops over points where the Gaussian is exact or not needed."""
+    return of_rows(problem, df)._replace(loops=not (rule.exact or rule.direct))
 
 
 @partial(Compiled, cost=_cost_of_nodes)
@@ -190,6 +266,8 @@ def _nodes(rule: NodeRule, problem: Problem, df: Array) -> ScaleNodes:
     method = Exact() if rule.exact else ExpectationPropagation()
 
     def of_row(row: Problem, degrees: LocRows) -> tuple[Array, Array]:
+        if rule.direct:
+            return _direct_support(row, degrees.loc[0], rule.decay, rule.moment)
         return _support(row, degrees.loc[0], rule.kind, method, rule.decay, rule.moment)
 
     low, high = over_rows(of_row, problem, LocRows(df[..., None]))
@@ -212,6 +290,109 @@ def _reach(decay: float, df: Any, numbers: Any = jnp) -> tuple[Any, Any]:
     spread = (decay / df) ** 0.5
     right = numbers.minimum(1.2 * spread, 1.0 + 0.5 * numbers.log1p(2.0 * decay / df))
     return 1.1 * decay / df + 2.0 * spread, right
+
+
+def _beyond(decay: float, df: Any, lower: Any, k: int, numbers: Any = jnp) -> tuple[Any, Any]:
+    """The distances from the enclosed mode by which the integrand has fallen by exp(-decay).
+
+    To the left, where the slope is at least `lower` (1 - exp(-x)) at the distance x, and to the
+    right, where it is at most (df + k) (1 - exp(2 x)).
+    """
+    left, right = decay / lower, decay / (df + k)
+    curved = numbers.minimum(right**0.5, 0.5 + 0.5 * numbers.log1p(2.0 * right))
+    return left + (2.0 * left) ** 0.5, curved
+
+
+def _mode_between(
+    share: Any, total: Any, df: Any, lower: Any, k: int, numbers: Any = jnp
+) -> tuple[Any, Any]:
+    """Log scales that enclose the mode for k limited variables.
+
+    Args:
+        share, total: the distance rho over `total`, which is sqrt(df + rho^2).
+        df, lower: degrees of freedom, and less those that moments take.
+        k, numbers: number of limited variables; numpy or jax.numpy.
+    """
+    root = k**0.5 * share + numbers.sqrt(k * share * share + 4.0 * lower)
+    return numbers.log(2.0 * lower / total / root), numbers.log(numbers.sqrt(df + k) / total)
+
+
+def _direct_support(row: Problem, df: Array, decay: float, moment: int) -> tuple[Array, Array]:
+    """The interval of the log scale outside of which the integrand is negligible: see the top."""
+    df = jnp.minimum(df, LARGEST_DF)
+    lower, k = jnp.maximum(df - moment, 0.25 * df), row.loc.shape[-1]
+    distance = distance_to(row.limits)
+    total = jnp.hypot(distance, jnp.sqrt(df))
+    ends = _mode_between(distance / total, total, df, lower, k)
+    left, right = _beyond(decay, df, lower, k)
+    low, high = ends[0] - left, ends[1] + right
+    if isinstance(row.region, Box):
+        return low, high
+    # The covariance is divided by the squared scale, and must not overflow.
+    bound = 0.4 * math.log(float(jnp.finfo(df.dtype).max))
+    return jnp.where(ends[0] < -bound, jnp.nan, jnp.maximum(low, -bound)), high
+
+
+def _in_deviations(limits: GaussianLimits) -> tuple[Array, Array, Array]:
+    """Limits in standard deviations from the mean, infinite where that is 0, and these, or 1."""
+    variances = jnp.diagonal(limits.covariance)
+    limited = variances > 0
+    scale = jnp.sqrt(jnp.where(limited, variances, 1.0))
+    low, high, _ = fixed_interval(limits.low, limits.high, limits.loc, scale)
+    return jnp.where(limited, low, -jnp.inf), jnp.where(limited, high, jnp.inf), scale
+
+
+def farthest_limit(limits: GaussianLimits) -> Array:
+    """The largest distance of an interval from its variable's mean, in standard deviations."""
+    low, high, _ = _in_deviations(limits)
+    largest = FARTHEST * float(jnp.finfo(low.dtype).max)
+    return jnp.clip(jnp.max(jnp.maximum(low, -high)), 0.0, largest)
+
+
+def distance_to(limits: GaussianLimits) -> Array:
+    """The Mahalanobis distance from the mean to the point within limits that is nearest to it.
+
+    With C the correlations and a, b the limits in standard deviations, the nearest point is C f for
+    the forces f that maximise the dual, 2 sum(max(f, 0) a - max(-f, 0) b) - f' C f. Sweeps over
+    single forces, by Hildreth, find which limits are met with equality, and a step of Newton solves
+    for the forces of these, shortened where one would change its sign. Both increase the dual.
+    """
+    low, high, scale = _in_deviations(limits)
+    farthest = farthest_limit(limits)
+    unit = jnp.where(farthest > 0, farthest, 1.0)
+    low, high = low / unit, high / unit
+    matrix = limits.covariance / scale[:, None] / scale[None, :]
+    count = limits.num_constraints
+    if count == 1:
+        return farthest
+    identity = jnp.eye(count, dtype=scale.dtype)
+
+    def swept(i: Array, force: Array) -> Array:
+        rest = jnp.sum(matrix[i] * force) - force[i]
+        return force.at[i].set(jnp.maximum(low[i] - rest, 0.0) - jnp.maximum(rest - high[i], 0.0))
+
+    def improved(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        steps, force, _ = state
+        force = lax.fori_loop(0, count, swept, force)
+        active = force != 0
+        limit = jnp.where(active, jnp.where(force > 0, low, high), 0.0)
+        some = jnp.where(active[:, None] & active[None, :], matrix, identity)
+        solved = cho_solve((jnp.linalg.cholesky(some), True), limit)
+        turned = force * solved < 0
+        length = jnp.min(jnp.where(turned, force / jnp.where(turned, force - solved, 1.0), 1.0))
+        moved = force + length * (solved - force)
+        moved = jnp.where(force * moved > 0, moved, 0.0)
+        force = jnp.where(jnp.all(jnp.isfinite(solved)), moved, force)
+        point = times_vector(matrix, force)
+        gap = jnp.where(active, jnp.abs(point - limit), jnp.maximum(low - point, point - high))
+        return steps + 1, force, jnp.max(gap)
+
+    start = jnp.zeros((), int), jnp.zeros_like(scale), jnp.full_like(unit, jnp.inf)
+    unfinished = lambda state: (state[0] < 8 * count + 8) & (state[2] > 1e-4) & (farthest > 0)
+    _, force, _ = lax.while_loop(unfinished, improved, start)
+    size = jnp.sqrt(jnp.sum(force * times_vector(matrix, force)))
+    largest = FARTHEST * float(jnp.finfo(size.dtype).max)
+    return jnp.where(jnp.isfinite(size), jnp.minimum(size * farthest, largest), farthest)
 
 
 def _support(
@@ -259,13 +440,17 @@ def _support(
         others = jax.tree.map(partial(jnp.where, steps > NUM_STEPS), halves, reached)
         return jax.tree.map(partial(jnp.where, steps < NUM_STEPS), moves, others)
 
-    zero = jnp.zeros_like(df)
-    steps = jnp.zeros_like(df, int)
-    start = SupportSearch(steps, zero, zero - bound, zero + bound, 0.0 * reach, reach, zero)
+    steps, zero = jnp.zeros_like(df, int), jnp.zeros_like(df)
+    # Where a limit is far, log P at a scale of 1 may be -inf.
+    far = farthest_limit(row.limits) if isinstance(row.region, Box) else zero
+    center = -0.5 * jnp.log1p(jnp.square(far / jnp.sqrt(df)))
+    start = SupportSearch(steps, center, center - bound, zero + bound, 0.0 * reach, reach, zero)
     unfinished = lambda search: search.steps <= NUM_STEPS + NUM_HALVINGS
     search = lax.while_loop(unfinished, advanced, start)
     ends = search.mode + search.outer
-    return jnp.maximum(ends[0], -bound), jnp.minimum(ends[1], bound)
+    if not isinstance(row.region, Box):  # no region of another kind is empty: too far to be found
+        ends = jnp.where(search.enough == -jnp.inf, jnp.nan, ends)
+    return jnp.maximum(ends[0], center - bound), jnp.minimum(ends[1], bound)
 
 
 class SupportSearch(NamedTuple):
@@ -304,7 +489,8 @@ def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
     negligible = 1e4 * float(jnp.finfo(total.dtype).eps)
     error = lax.stop_gradient(jnp.where(error > negligible, error, 0.0))
     stderr = jnp.where(error > 0, jnp.hypot(sampled, error), sampled)
-    return Estimate(log_prob, jnp.where(total == -jnp.inf, sampled, stderr))
+    stderr = jnp.where(total == -jnp.inf, sampled, stderr)
+    return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
 
 def log_probability(
@@ -319,7 +505,14 @@ def log_probability(
         gaussian: the estimates for the rows of a Gaussian problem.
     """
     nodes = nodes_of(problem, df, kind)
-    return mixed(nodes, df, gaussian(at_scale(problem, nodes.log_scale, kind)))
+
+    def given(log_scale: Array) -> Estimate:
+        return gaussian(at_scale(problem, log_scale, kind))
+
+    if values_of(problem) is None and problem.loc.shape[-1] > 2:
+        # One after the other: the program for many rows compiles for half as long again.
+        return mixed(nodes, df, lax.map(given, nodes.log_scale))
+    return mixed(nodes, df, given(nodes.log_scale))
 
 
 def drawn_log_scales(
