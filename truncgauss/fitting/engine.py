@@ -170,8 +170,8 @@ def notes_of(
     stderr = fields["log_likelihood_stderr"]
     if 0.1 < stderr < np.inf:
         notes.append(
-            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
-            "give the method more points."
+            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates"
+            + (": give the method more points." if hasattr(model, "method") else ".")
         )
     if fields["converged"]:
         notes += model.unseen(fields["fraction_not_truncated"])

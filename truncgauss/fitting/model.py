@@ -26,6 +26,9 @@ from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import Estimate
 
 
+DISAGREED = " {} of {} starts reached it: others may be higher, see num_starts."
+
+
 @frozen_pytree
 class RowsLoss:
     """Minus the mean log-likelihood of a row, of a model that defines `log_likelihoods`.
@@ -66,6 +69,8 @@ class Model:
         weights: how often each row counts, (n,); None for once.
         num_rows: the weight of the rows that say something; None for that of all.
         unique: whether the likelihood is known to have one maximum at most.
+        complete: whether all rows are exact, so that other maxima are rare: where all starts lead
+            to one, no others are spoken of.
         precision: where the inverse covariance of a Gaussian stands in x, which a step may lower
             only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
         expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
@@ -101,6 +106,7 @@ class Model:
     weights: Any = None
     num_rows: Any = None
     unique: Any = False
+    complete: Any = False
     precision: Any = None
     expensive: Any = False
     rounds: Any = 4
@@ -201,7 +207,11 @@ class Model:
         if obstacle is not None:
             return False, obstacle
         if proof.positive_definite:
-            return verdict(proof.distance, len(path.visited) - 1)
+            method = "method" if proof.stderr > 0 and hasattr(self, "method") else ""
+            converged, reason = verdict(proof.distance, len(path.visited) - 1, method)
+            if converged and path.starts and not self.unique and 2 * path.agreed <= len(path.others):
+                reason += DISAGREED.format(path.agreed, len(path.others))
+            return converged, reason
         return False, (
             "Not converged: the curvature of the likelihood is not positive beyond rounding at the "
             f"end (smallest scaled eigenvalue {proof.curvature:.1e}). {self.flat}"
@@ -252,6 +262,11 @@ class Model:
         at most was not followed to it, nothing is said of others."""
         if self.unique:
             return (NO_OTHER,) if fields["converged"] else ()
+        if np.isnan(fields["certificate"].curvature):  # known to have no maximum at the end
+            lower = path.agreed == 0 and any(other.arrived for other in path.others)
+            return (path.starts,) if lower else ()
+        if self.complete and path.starts and path.agreed == len(path.others):
+            return (path.starts,)
         others = f". {path.starts}" if path.starts else "; try num_starts."
         return (f"The likelihood may have other maxima{others}",)
 

@@ -8,6 +8,9 @@ import numpy as np
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
+LEAST = -1e-8  # eigenvalue of a covariance, of the largest
+MOST_NAMED = 5
+
 
 @frozen_pytree
 class Kinship(CovarianceTerm):
@@ -51,6 +54,15 @@ class Kinship(CovarianceTerm):
             whole = np.array([x.toarray() if sparse else x for x in blocks])
             if not np.all(np.isfinite(whole)) or not np.allclose(whole, np.swapaxes(whole, 1, 2)):
                 raise ValueError("Kinship: matrix must be finite and symmetric.")
+            values = np.linalg.eigvalsh(whole)
+            wrong = int(np.argmin(values[:, 0] - LEAST * values[:, -1]))
+            if values[wrong, 0] < LEAST * values[wrong, -1]:
+                rows = ", ".join(map(str, np.unique(at[wrong])[:MOST_NAMED]))
+                raise ValueError(
+                    f"Kinship: matrix is no covariance, as it is not positive semi-definite: of its "
+                    f"rows {rows}{', ...' if at.shape[1] > MOST_NAMED else ''} the smallest "
+                    f"eigenvalue is {values[wrong, 0]:.3g}. Correct its entries."
+                )
             return whole.reshape(*at.shape, at.shape[-1])
 
         return type(self)(sigma=self.sigma, name=self.name), columns
