@@ -27,10 +27,13 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_f
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.existence import clearly_bounded, rising_direction
+from truncgauss.fitting.existence import (
+    clearly_bounded,
+    rising_direction,
+    sums_beyond_rounding,
+)
 from truncgauss.fitting.linear_gaussian import STEP
 from truncgauss.fitting.long_tables import (
-    FEW_MASSES,
     WHAT,
     ClusterInputs,
     LongTable,
@@ -71,7 +74,14 @@ from truncgauss.likelihood.clusters import (
     plan_of,
 )
 
-EXACT_STARTS = 3  # by default, where all rows are exact and few, so that they take no time
+EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
+FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
+FEW_CLUSTERS = 20
+FEW = (
+    "There are only {:g} clusters: maximum likelihood then takes {} for too small, and intervals "
+    "of these and of what varies between clusters hold the truth less often than they say: those "
+    "of 95 % in 84, 89 and 93 % of simulated samples of 6, 12 and 20 clusters."
+)
 FLAT = 1e-9  # smallest scaled eigenvalue of a curvature that is none
 EDGE = 1e-3  # of the outcomes' standard deviation, below which a deviation is at its edge 0
 AT_EDGE = (
@@ -116,8 +126,8 @@ PROBIT_SCALE = (
     "are in units of it."
 )
 ONE_CLUSTER = (
-    f"{WHAT}: all rows are of one cluster, of which the effects are drawn once: nothing tells {{}}. "
-    "Leave that term out, or say by `cluster` which rows share their effects."
+    f"{WHAT}: all rows are of one cluster, of which the effects are drawn once, so that nothing "
+    "tells {{}}. Leave that term out, or say by `cluster` which rows share their effects."
 )
 NOTHING_SEEN = (
     f"{WHAT}: no outcome is seen: all {{}}. There is nothing to fit: give rows of which more is "
@@ -393,13 +403,23 @@ class ClusterFit(LikelihoodFit):
             raise ValueError(f"{self.names[number]} is at its edge 0: it has profile() alone.")
         return super().profile_along(number, function)
 
-    def with_intervals(self, num_profiles: int) -> "ClusterFit":
+    @property
+    def spreads(self) -> dict[str, tuple[float, float]]:
+        return {}  # few clusters are spoken of by their number
+
+    def small_sample(self, known: set[str]) -> tuple[str, ...]:
+        shared = [name for term in self.terms if term.shared for name in term.names]
+        if self.num_rows >= FEW_CLUSTERS or not shared:
+            return ()
+        return (FEW.format(self.num_rows, ", ".join(shared)),)
+
+    def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> "ClusterFit":
         ratios = self.wald_ratios
         if len(ratios):  # an estimate without an interval has none to be replaced
             ratios = np.array(ratios)
             ratios[[name in self.determined for name in self.names]] = 1.0
         fit = LikelihoodFit.with_intervals(
-            dataclasses.replace(self, wald_ratios=ratios), num_profiles
+            dataclasses.replace(self, wald_ratios=ratios), num_profiles, seconds
         )
         if not fit.converged or self.information == "sandwich" or not num_profiles:
             return fit
@@ -631,8 +651,8 @@ class ClusterModel(Model):
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         random, p = np.random.default_rng(0), len(self.inner.halves(self.start)[0])
-        masses = sum(rows.index.shape[0] * rows.num_exact**2 for rows in self.shapes)
-        count = count or (EXACT_STARTS if self.complete and masses < FEW_MASSES else 1)
+        products = sum(len(rows.index) * rows.num_exact**3 for rows in self.shapes)
+        count = count or (EXACT_STARTS if self.complete and products <= FEW_PRODUCTS else 1)
         others = []
         for _ in range(1, count):
             x = self.start + 0.3 * random.normal(size=len(self.start))
@@ -919,9 +939,9 @@ def separated(inputs: ClusterInputs, mean: MeanModel) -> str | None:
     direction = None if clearly_bounded(*rows) else rising_direction(*rows)
     if direction is None:
         return None
-    slopes = mean.white.transform @ direction[:-1]
+    slopes = sums_beyond_rounding(mean.white.transform * direction[:-1])
     slopes = slopes / np.abs(slopes).max()
-    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, mean.names) if abs(b) > 1e-9)
+    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, mean.names) if b)
     return SEPARATED.format(parts)
 
 

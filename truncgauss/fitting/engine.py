@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -70,6 +71,7 @@ def maximum_likelihood(
         ValueError: if the likelihood is not finite at any start.
     """
     check_settings(information, num_profiles, cluster)
+    began = time.perf_counter()
     with jax.enable_x64(True), bar(None, "", progress):
         groups = None if cluster is None else Clusters.of(cluster, model.weights)
         ended = functools.partial(fit_at, model, information=information, groups=groups)
@@ -79,7 +81,8 @@ def maximum_likelihood(
             fit = dataclasses.replace(
                 fit, num_clusters=groups.num_groups, notes=(*fit.notes, *groups.notes)
             )
-        return fit.with_intervals(num_profiles)
+        seconds = np.inf if model.quick else time.perf_counter() - began
+        return fit.with_intervals(num_profiles, seconds)
 
 
 def ascended(

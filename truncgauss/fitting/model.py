@@ -25,7 +25,6 @@ from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import Estimate
 
-
 DISAGREED = " {} of {} starts reached it: others may be higher, see num_starts."
 
 
@@ -75,6 +74,7 @@ class Model:
             only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
         expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
         rounds: how often plans of the loss are made anew.
+        quick: whether the fit may compute profile intervals however long they take.
         damping: of the first step, in the units of the points.
         flat: what it means where the curvature is not positive at the end.
         no_start: the message where the likelihood is finite at no start.
@@ -110,6 +110,7 @@ class Model:
     precision: Any = None
     expensive: Any = False
     rounds: Any = 4
+    quick: Any = True
     damping: Any = 0.0
     flat: Any = (
         "The rows do not determine the parameters, or some of these lie so far off that rounding "
@@ -209,7 +210,12 @@ class Model:
         if proof.positive_definite:
             method = "method" if proof.stderr > 0 and hasattr(self, "method") else ""
             converged, reason = verdict(proof.distance, len(path.visited) - 1, method)
-            if converged and path.starts and not self.unique and 2 * path.agreed <= len(path.others):
+            if (
+                converged
+                and path.starts
+                and not self.unique
+                and 2 * path.agreed <= len(path.others)
+            ):
                 reason += DISAGREED.format(path.agreed, len(path.others))
             return converged, reason
         return False, (

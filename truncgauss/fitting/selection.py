@@ -189,7 +189,7 @@ def fit_selection(
             num_steps=num_steps,
             num_starts=num_starts,
             information=information,
-            num_profiles=num_profiles if model.quick else 0,
+            num_profiles=num_profiles,
             progress=progress,
             cluster=tables.column_or(cluster, data, "fit_selection: cluster"),
         )
