@@ -25,7 +25,7 @@ from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import Estimate
 
-DISAGREED = " {} of {} starts reached it: others may be higher, see num_starts."
+LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
 
 
 @frozen_pytree
@@ -210,13 +210,8 @@ class Model:
         if proof.positive_definite:
             method = "method" if proof.stderr > 0 and hasattr(self, "method") else ""
             converged, reason = verdict(proof.distance, len(path.visited) - 1, method)
-            if (
-                converged
-                and path.starts
-                and not self.unique
-                and 2 * path.agreed <= len(path.others)
-            ):
-                reason += DISAGREED.format(path.agreed, len(path.others))
+            if converged and path.agreed == 1 and path.others[1:] and not self.unique:
+                reason += LONE.format(len(path.others))
             return converged, reason
         return False, (
             "Not converged: the curvature of the likelihood is not positive beyond rounding at the "

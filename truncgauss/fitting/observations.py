@@ -350,7 +350,7 @@ class GaussianRows(Model):
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
-        alike = inner.single and moved.summary.exact and np.ndim(rows.noise) == 2
+        alike = inner.single and moved.summary.exact and getattr(rows.noise, "ndim", 0) == 2
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner, sums)
             inner, first = (inner, first) if whitened is None else whitened

@@ -38,8 +38,8 @@ AT_EDGE = (
     "likelihood grows up to there. Its standard error and Wald interval do not exist."
 )
 DETERMINES = (
-    "{} determines {}: each level of the first occurs with one of the second alone, as levels of two "
-    "normal variables do at rho = 1 or -1 only."
+    "{} determines {}: each level of the first occurs with one of the second alone, as levels of "
+    "two normal variables do at rho = 1 or -1 only."
 )
 EMPTY = "{} of the {} cells are empty; {}"
 ADDED = {

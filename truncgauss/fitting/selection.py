@@ -228,9 +228,10 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
     """An outcome and its design, where one may be a formula; where rows are not on its side and
     lack a covariate both are NaN, as nothing there is used."""
     text = next((x for x in (pair[1], pair[0]) if isinstance(x, str)), "")
-    columns = tables.named_columns(data) if "~" in text or isinstance(pair[1], str) else None
+    formula = "~" in text or isinstance(pair[1], str)
+    columns = (tables.named_columns(data) if formula else None) or {}
     lacking = np.zeros(len(side), bool)
-    for name in tables.names_in(text.rpartition("~")[2], columns or {}):
+    for name in tables.names_in(text.rpartition("~")[2], columns):
         absent = absent_in(columns[name])
         lacking |= ~side & absent if absent.shape == side.shape else False
     if not lacking.any():

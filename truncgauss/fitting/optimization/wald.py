@@ -35,15 +35,18 @@ def wald_ratios(
     estimates: Callable[[np.ndarray], np.ndarray],
     jacobian: np.ndarray,
 ) -> np.ndarray:
-    """Wald's statistic over the signed root of the likelihood ratio, for each estimate in samples
-    whose maximum lies below and above the fitted one by about 1.96 standard errors; (p, 2), 1
-    if the log-likelihood is quadratic, or the estimate fixed; inf where that is not finite.
+    """Wald's statistic W over the signed root R of the likelihood ratio, for each estimate in
+    samples whose maximum lies below and above the fitted one so that W is 1.96; (p, 2), 1 if the
+    log-likelihood is quadratic, or the estimate fixed; 0 if W is that nowhere, and inf where it
+    is not finite.
 
     Were the fitted parameters x0 the true ones, samples have their maximum at other x. The rows'
     scores move the log-likelihood by a linear term (exactly so in an exponential family), so that
     x is tested against x0 by the fall of loss(x') - loss'(x) x' from x0 to x, and Wald's standard
     error is that of the curvature at x. Along covariance @ jacobian_k, the direction in which the
-    profile likelihood of estimate k leaves the maximum, both are derivatives along a line.
+    profile likelihood of estimate k leaves the maximum, both are derivatives along a line. They are
+    computed 1.96 standard errors of the fit away; from there to the maximum, where W / R is 1, that
+    is taken for exp(c R), so that W = 1.96 at R = LambertW(1.96 c) / c.
 
     Args:
         loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
@@ -72,8 +75,17 @@ def wald_ratios(
             fall, moved = size * (lowest - there + tilt), abs(values[1] - centre[k])
             rate = abs(values[2] - values[0]) / (2.0 * APART)
             if np.all(np.isfinite([fall, bend, moved, rate])) and min(fall, bend, rate) > 0:
-                ratios[k, j] = moved * np.sqrt(size * bend) / (rate * np.sqrt(2.0 * fall))
+                root = np.sqrt(2.0 * fall)
+                ratios[k, j] = ratio_where_tested(moved * np.sqrt(size * bend) / rate, root)
     return ratios
+
+
+def ratio_where_tested(statistic: float, root: float) -> float:
+    """W / R where W is 1.96, from W and R at another point, see `wald_ratios`."""
+    slope = QUANTILE * np.log(statistic / root) / root
+    if slope < -np.exp(-1.0):
+        return 0.0
+    return float(slope / np.real(lambertw(slope))) if abs(slope) > 1e-9 else 1.0
 
 
 def by_differences(
@@ -127,20 +139,10 @@ def ratios_of(
 
 def coverages(ratios: np.ndarray) -> np.ndarray:
     """The share of samples in which Wald intervals of 95 % hold the truth, (p,), if that is the fit
-    and R, the signed root of the likelihood ratio, a standard normal variable (Barndorff-Nielsen
-    and Cox, "Inference and Asymptotics", 1994, section 2.3).
-
-    A ratio r is that of Wald's statistic W to R where R is about 1.96. At the maximum it is 1; in
-    between it is taken for W = R r^(R / 1.96). So W is 1.96 at R = 1.96 t with t log r =
-    LambertW(log r), and nowhere if log r < -1 / e; the coverage is the sum of Phi(1.96 t) of both
-    ends, less 1. (With one ratio for all R it would be too low by .04 where it is .89.)
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(ratios)
-        ends = np.real(lambertw(np.maximum(logs, -np.exp(-1.0)))) / logs
-    ends = np.where(np.isinf(logs), 0.0, np.where(logs < -np.exp(-1.0), np.inf, ends))
-    ends = np.where(np.abs(logs) < 1e-9, 1.0, ends)
-    return np.asarray(np.sum(ndtr(QUANTILE * ends), axis=1) - 1.0)
+    and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
+    Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.sum(ndtr(QUANTILE / ratios), axis=1) - 1.0)
 
 
 def untrusted(ratios: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
-MOST_NAMED = 5
 
 
 @frozen_pytree
@@ -57,11 +56,11 @@ class Kinship(CovarianceTerm):
             values = np.linalg.eigvalsh(whole)
             wrong = int(np.argmin(values[:, 0] - LEAST * values[:, -1]))
             if values[wrong, 0] < LEAST * values[wrong, -1]:
-                rows = ", ".join(map(str, np.unique(at[wrong])[:MOST_NAMED]))
+                rows = ", ".join(map(str, np.unique(at[wrong])))
                 raise ValueError(
-                    f"Kinship: matrix is no covariance, as it is not positive semi-definite: of its "
-                    f"rows {rows}{', ...' if at.shape[1] > MOST_NAMED else ''} the smallest "
-                    f"eigenvalue is {values[wrong, 0]:.3g}. Correct its entries."
+                    "Kinship: matrix is not positive semi-definite, and so no covariance: the "
+                    f"smallest eigenvalue of its rows {rows} is {values[wrong, 0]:.3g}. Correct "
+                    "its entries."
                 )
             return whole.reshape(*at.shape, at.shape[-1])
 
