@@ -11,6 +11,7 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.wald_coverage import CELLS, simulated
+from truncgauss.fitting import observations
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import told_of
 from truncgauss.fitting.optimization.result import in_words
@@ -159,9 +160,10 @@ def test_samples_too_small_for_wald_intervals_are_said(n, p, exact):
 
 def test_profiles_of_many_entries_are_computed_or_declined_by_their_time(monkeypatch):
     random = np.random.default_rng(4)
-    values = random.multivariate_normal([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], 520)
-    low = np.where(values < [1.9, 1.9], -INF, values)
-    rows = tg.Observations(low, np.maximum(values, [1.9, 1.9]))
+    values = random.multivariate_normal([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], 60)
+    low = np.where(values < [0.7, 0.7], -INF, values)
+    rows = tg.Observations(low, np.maximum(values, [0.7, 0.7]))
+    monkeypatch.setattr(observations, "FEW_PROFILED", 10)
     settings = {"num_starts": 1, "progress": False}
     for seconds, shown in ((0.0, True), (1e9, False)):
         monkeypatch.setattr(LikelihoodFit, "seconds_of_profiles", lambda *_, t=seconds: t)

@@ -127,7 +127,7 @@ PROBIT_SCALE = (
 )
 ONE_CLUSTER = (
     f"{WHAT}: all rows are of one cluster, of which the effects are drawn once, so that nothing "
-    "tells {{}}. Leave that term out, or say by `cluster` which rows share their effects."
+    "tells {}. Leave that term out, or say by `cluster` which rows share their effects."
 )
 NOTHING_SEEN = (
     f"{WHAT}: no outcome is seen: all {{}}. There is nothing to fit: give rows of which more is "

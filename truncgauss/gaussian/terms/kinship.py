@@ -56,11 +56,12 @@ class Kinship(CovarianceTerm):
             values = np.linalg.eigvalsh(whole)
             wrong = int(np.argmin(values[:, 0] - LEAST * values[:, -1]))
             if values[wrong, 0] < LEAST * values[wrong, -1]:
-                rows = ", ".join(map(str, np.unique(at[wrong])))
+                block, once = np.unique(at[wrong], return_index=True)
+                least = np.linalg.eigvalsh(whole[wrong][np.ix_(once, once)])[0]
                 raise ValueError(
                     "Kinship: matrix is not positive semi-definite, and so no covariance: the "
-                    f"smallest eigenvalue of its rows {rows} is {values[wrong, 0]:.3g}. Correct "
-                    "its entries."
+                    f"smallest eigenvalue of its rows {', '.join(map(str, block))} is {least:.3g}. "
+                    "Correct its entries."
                 )
             return whole.reshape(*at.shape, at.shape[-1])
 
