@@ -87,6 +87,10 @@ class SelectionFit(ObservationsFit):
             raise AttributeError("two_step: binary outcomes have none.")
         return self.two_steps[0]
 
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        low, high = super().profile(name, level)
+        return (max(low, -1.0), min(high, 1.0)) if name.startswith("rho") else (low, high)
+
     def __str__(self) -> str:
         assert self.observations is not None
         lines = [
