@@ -43,9 +43,9 @@ from truncgauss.likelihood import Observations
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
-    "The rows are few for {1} parameters: as in samples so small the spread comes out too small, "
-    "Wald intervals of 95 % of {0} would hold the truth in about {2:.0%} of the samples, and "
-    "profile intervals in not many more."
+    "The rows are few for {1} parameters: maximum likelihood takes {0} for too small, and Wald "
+    "intervals of 95 % would hold the truth in about {2:.0%} of the samples; profile(name) does so "
+    "more often."
 )
 TIGHTENED = (
     "How the estimates move as the limits of truncation move inwards: print "
