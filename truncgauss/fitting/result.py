@@ -44,8 +44,7 @@ from truncgauss.likelihood import Observations
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
     "The rows are few for {1} parameters: maximum likelihood takes {0} for too small, and Wald "
-    "intervals of 95 % would hold the truth in about {2:.0%} of the samples; profile(name) does so "
-    "more often."
+    "intervals of 95 % would hold the truth in about {2:.0%} of the samples{3}."
 )
 TIGHTENED = (
     "How the estimates move as the limits of truncation move inwards: print "
@@ -557,7 +556,9 @@ class LikelihoodFit(InformationCriteria, Fit):
                 found[name] = covered
         if not found:
             return ()
-        return (FEW_ROWS.format(", ".join(found), self.num_parameters, min(found.values())),)
+        better = "" if self.information == "sandwich" else "; profile(name) does so more often"
+        words = ", ".join(found), self.num_parameters, min(found.values()), better
+        return (FEW_ROWS.format(*words),)
 
 
 def coverage_of_spread(size: float, lost: float, power: float) -> float:
