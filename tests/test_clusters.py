@@ -1,10 +1,12 @@
 """Clusters of rows: likelihoods by second routes, fits, edges and predictions."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED
@@ -415,12 +417,91 @@ def test_samplers_have_the_log_likelihood_and_its_gradient():
         ({"terms": tg.AutoRegressive(np.full(6, 0.5))}, "whole numbers"),
         ({"terms": (tg.Kinship(np.eye(2)), tg.Residual())}, "matrix must be square"),
         ({"censored_low": 9.0, "censored_high": 1.0}, "must lie below"),
+        ({"censored_low": 9.0}, "no outcome is seen: all 6 are censored, .* lie below"),
+        ({"outcome": np.full(6, np.nan)}, "no outcome is seen: all are missing"),
+        (
+            {"outcome": np.array([[-np.inf, 0.0], [0.0, np.inf]] * 3)},
+            "no outcome is exact, .* binary=True",
+        ),
+        ({"cluster": [0] * 6}, r"one cluster, .* nothing tells sigma\[intercept\]"),
+        (
+            {"cluster": [0] * 6, "terms": tg.Residual(), "information": "sandwich"},
+            "has no sandwich",
+        ),
+        (
+            {
+                "cluster": [1, 1, 2, 2, 0, 0],
+                "terms": [tg.Kinship(np.eye(6) + 2.0 * np.eye(6)[::-1]), tg.Residual()],
+                "weights": [1, 1, 1, 1, 0, 0],
+            },
+            r"its rows 2, 3 is -1\. Correct",
+        ),
     ],
 )
 def test_errors_speak(settings, words):
-    y, design = np.arange(6.0), np.ones((6, 1))
+    inputs = {"outcome": np.arange(6.0), "design": np.ones((6, 1)), "cluster": [0, 0, 0, 1, 1, 1]}
     with pytest.raises(ValueError, match=words):
-        tg.fit_clusters(y, design, **({"cluster": [0, 0, 0, 1, 1, 1]} | settings))
+        tg.fit_clusters(**(inputs | settings))
+
+
+def test_terms_that_the_rows_do_not_tell_apart_are_named():
+    rng = np.random.default_rng(5)
+    y, design = rng.normal(size=40), np.ones((40, 1))
+    cases = [
+        (np.arange(40), None, r"sigma\[intercept\] and sigma apart.*Each cluster has one row"),
+        (np.arange(40), tg.CommonCorrelation(), "do not tell correlation, .*Each cluster has one"),
+        (np.repeat(np.arange(10), 4), (tg.Kinship(np.eye(40)), tg.Residual()),
+         r"sigma\[kinship\] and sigma apart, [^.]*\. Leave out"),
+    ]  # fmt: skip
+    for cluster, terms, words in cases:
+        settings = {} if terms is None else {"terms": terms}
+        fit = tg.fit_clusters(y, design, cluster, progress=False, **settings)
+        assert not fit.converged and re.search(words, fit.reason), fit.reason
+        assert np.isinf(fit.errors).all() and not any("maxima" in note for note in fit.notes)
+
+
+def test_one_field_with_a_nugget_is_fitted():
+    """The maximum by SciPy of a dense Gaussian likelihood in NumPy, with the mean profiled out."""
+    rng = np.random.default_rng(1)
+    n = 32
+    sites, ones = rng.uniform(0.0, 6.0, size=(n, 2)), np.ones((n, 1))
+    gaps = np.linalg.norm(sites[:, None] - sites, axis=-1)
+
+    def matrix(sigma, reach, nugget):
+        s = 3**0.5 * gaps / reach
+        return sigma**2 * (1.0 + s) * np.exp(-s) + nugget**2 * np.eye(n)
+
+    y = 5.0 + np.linalg.cholesky(matrix(1.2, 1.5, 0.4)) @ rng.normal(size=n)
+
+    def fall(logs):
+        factor = np.linalg.cholesky(matrix(*np.exp(logs)))
+        x, z = np.linalg.solve(factor, np.column_stack([ones, y])).T
+        rest = z - x * (x @ z) / (x @ x)
+        return 0.5 * rest @ rest + np.log(np.diagonal(factor)).sum()
+
+    best = optimize.minimize(fall, np.log([1.0, 1.0, 0.5]), method="Nelder-Mead",
+                             options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 2000})  # fmt: skip
+    terms = tg.Matern(sites), tg.Residual()
+    settings = {"num_starts": 1, "num_profiles": 0, "progress": False}
+    fit = tg.fit_clusters(y, ones, np.zeros(n), terms, **settings)
+    assert fit.converged and fit.names == ("coefficients[0]", "sigma[matern]", "range", "sigma")
+    np.testing.assert_allclose(fit.estimates[1:], np.exp(best.x), rtol=1e-5)
+    height = -best.fun - 0.5 * n * np.log(2.0 * np.pi)
+    np.testing.assert_allclose(fit.log_likelihood, height, rtol=1e-10)
+    assert "32 rows in 1 cluster, 4 parameters" in str(fit)
+    np.testing.assert_allclose(fit.bic, 4 * np.log(n) - 2 * height)
+
+
+def test_few_clusters_and_variances_of_zero_are_said():
+    rng = np.random.default_rng(3)
+    y, cluster, ones = rng.normal(size=30), np.repeat(np.arange(6), 5), np.ones((30, 1))
+    y -= 0.9 * np.repeat(y.reshape(6, 5).mean(axis=1), 5)
+    fit = tg.fit_clusters(y, ones, cluster, progress=False)
+    assert any("only 6 clusters" in note and "sigma[intercept]" in note for note in fit.notes)
+    assert fit.estimates[1] == 0.0  # to rounding, and printed so
+    assert "3 of 3 starts reached this maximum; 0 did not converge." in fit.notes
+    alone = tg.fit_clusters(y, ones, cluster, tg.Residual(), progress=False)
+    assert not any("clusters" in note for note in alone.notes)
 
 
 @pytest.mark.full

@@ -10,7 +10,14 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.fitting.centring import whitened
-from truncgauss.fitting.existence import UNDETERMINED, absurd, recession, refuse, rising_direction
+from truncgauss.fitting.existence import (
+    UNDETERMINED,
+    absurd,
+    recession,
+    refuse,
+    rising_direction,
+    sums_beyond_rounding,
+)
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.optimization.descent import Descent
@@ -349,3 +356,10 @@ def test_curvature_learnt_from_gradients_leads_to_the_same_maximum(monkeypatch):
     assert np.all(np.abs(gap) <= 1e-4 * exact.errors)
     np.testing.assert_allclose(learnt.errors, exact.errors, rtol=1e-5)
     assert learnt.num_steps > exact.num_steps
+
+
+def test_rounding_is_left_out_of_directions():
+    parts = np.array([[1.0, -1.0 + 1e-16, 3e-17], [1e-9, 2e-9, 0.0], [2.0, -1.0, 1e-3]])
+    found = sums_beyond_rounding(parts)
+    assert found[0] == 0.0
+    np.testing.assert_allclose(found[1:], [3e-9, 1.001], rtol=1e-12)

@@ -2,18 +2,28 @@
 
 import re
 import sys
-import types
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.wald_coverage import CELLS, simulated
+from truncgauss.fitting import observations
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.optimization.descent import told_of
 from truncgauss.fitting.optimization.result import in_words
-from truncgauss.fitting.optimization.wald import by_differences, coverages, untrusted, wald_ratios
-from truncgauss.fitting.result import same_rows
+from truncgauss.fitting.optimization.uncertainty import certificate
+from truncgauss.fitting.optimization.wald import (
+    by_differences,
+    coverages,
+    ratio_where_tested,
+    untrusted,
+    wald_ratios,
+)
+from truncgauss.fitting.result import LikelihoodFit, coverage_of_spread, same_rows
 
 INF = np.inf
 
@@ -121,6 +131,68 @@ def test_the_coverage_of_wald_intervals_is_that_of_exponential_samples(n):
         assert not untrusted(ratios)[1]
 
 
+def test_ratios_are_those_where_a_statistic_is_1_96():
+    """W = R exp(c R), in closed form, for any c and from any other R."""
+    for c, root in ((0.4, 1.5), (-0.1, 1.96), (0.05, 2.5), (1e-12, 1.0)):
+        at = optimize.brentq(lambda z, c=c: z * np.exp(c * z) - 1.959964, 0.0, 9.0)
+        ratio = ratio_where_tested(root * np.exp(c * root), root)
+        np.testing.assert_allclose(ratio, 1.959964 / at, rtol=1e-9)
+    assert ratio_where_tested(1.0, 3.0) == 0.0  # W has its highest value below 1.96
+
+
+@pytest.mark.parametrize("n, p, exact", [(25, 1, 0.908), (60, 1, 0.932), (40, 5, 0.833)])
+def test_samples_too_small_for_wald_intervals_are_said(n, p, exact):
+    """n s^2 / sigma^2 is chi-squared with n - p degrees of freedom, here counted."""
+    random = np.random.default_rng(0)
+    squares = random.chisquare(n - p, size=400_000) / n
+    half = 1.959964 * np.sqrt(squares / (2 * n))
+    counted = np.mean(np.abs(np.sqrt(squares) - 1.0) <= half)
+    np.testing.assert_allclose(coverage_of_spread(n, p, 1.0), counted, atol=0.002)
+    wide = np.mean(np.abs(squares - 1.0) <= 1.959964 * squares * np.sqrt(2.0 / n))
+    np.testing.assert_allclose(coverage_of_spread(n, p, 2.0), wide, atol=0.002)
+    assert abs(counted - exact) < 0.002
+    design = np.c_[np.ones(n), random.normal(size=(n, p - 1))]
+    fit = tg.fit_regression(random.normal(size=n), design)
+    found = [note for note in fit.notes if "The rows are few" in note]
+    assert bool(found) == (exact < 0.92)
+    assert not found or f"about {exact:.0%} of the samples" in found[0]
+
+
+def test_profiles_of_many_entries_are_computed_or_declined_by_their_time(monkeypatch):
+    random = np.random.default_rng(4)
+    values = random.multivariate_normal([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], 60)
+    low = np.where(values < [0.7, 0.7], -INF, values)
+    rows = tg.Observations(low, np.maximum(values, [0.7, 0.7]))
+    monkeypatch.setattr(observations, "FEW_PROFILED", 10)
+    settings = {"num_starts": 1, "progress": False}
+    for seconds, shown in ((0.0, True), (1e9, False)):
+        monkeypatch.setattr(LikelihoodFit, "seconds_of_profiles", lambda *_, t=seconds: t)
+        fit = tg.fit_observations(rows, **settings)
+        assert bool(fit.profiles) == shown
+        assert any("all take some 1e+09 s" in note for note in fit.notes) != shown
+    monkeypatch.undo()
+    assert 0.0 < fit.seconds_of_profiles(["loc[0]"]) < 60.0
+
+
+def test_maxima_that_one_start_found_alone_are_said_at_once():
+    lower, higher = (SimpleNamespace(loss=SimpleNamespace(size=9.0), arrived=True,
+                     end=SimpleNamespace(loss=loss)) for loss in (0.5, 0.7))  # fmt: skip
+    assert told_of(lower, [lower, higher]) == (
+        "1 of 2 starts reached this maximum; 0 did not converge. 1 other maxima are lower by 1.8 "
+        "nats.", 1,
+    )  # fmt: skip
+    proof = certificate(np.zeros(1), np.eye(1))
+    path = SimpleNamespace(end=SimpleNamespace(finite=True), visited=[0, 0], agreed=1,
+                           others=(lower, higher))  # fmt: skip
+    converged, reason = Model().ending(path, proof, None)
+    assert converged and reason.endswith("Only 1 of 2 starts reached it: other maxima may be "
+                                         "higher, see num_starts.")  # fmt: skip
+    path.agreed = 2
+    assert "Only" not in Model().ending(path, proof, None)[1]
+    far = certificate(np.ones(1), np.eye(1))
+    assert "method" not in Model().ending(path, far, None)[1]  # there is none to give points
+
+
 def test_wald_ratios_are_infinite_where_the_likelihood_ends():
     loss = by_differences(lambda x: np.nan if x[0] > 0 else x[0] ** 2)
     nowhere = wald_ratios(loss, 1.0, np.zeros(1), np.eye(1), lambda x: x, np.eye(1))
@@ -199,7 +271,7 @@ def test_tables_of_estimates_are_data_frames(monkeypatch):
         def __init__(self, columns, index):
             made.update(columns=columns, index=index)
 
-    pandas = types.SimpleNamespace(DataFrame=Frame, Index=lambda names, name: (name, list(names)))
+    pandas = SimpleNamespace(DataFrame=Frame, Index=lambda names, name: (name, list(names)))
     y, design = regression()
     fit = tg.fit_regression(y, {"constant": design[:, 0], "slope": design[:, 1]})
     monkeypatch.setitem(sys.modules, "pandas", pandas)

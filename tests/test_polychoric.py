@@ -317,3 +317,15 @@ def test_columns_of_answers_are_not_read_as_counts():
     answers = np.random.default_rng(0).integers(1, 6, size=(300, 2))
     with pytest.raises(ValueError, match=r"polychoric\(x, y\), or tg.polychoric_matrix"):
         tg.polychoric(answers)
+
+
+def test_a_variable_that_determines_the_other_is_said():
+    x = np.tile(np.arange(4), 30)
+    for y, sentences in (
+        ((np.abs(x - 1.5) > 1).astype(int), ["x determines y"]),
+        (np.array([2, 0, 3, 1])[x], ["x determines y", "y determines x"]),
+        (np.random.default_rng(0).integers(0, 4, 120), []),
+    ):
+        notes = tg.polychoric(x, y, num_profiles=0, progress=False).notes
+        said = [note.partition(":")[0] for note in notes if "determines" in note]
+        assert said == sentences

@@ -267,6 +267,57 @@ def test_wrong_inputs_are_refused(heckman):
     refuses("cannot determine 7 parameters", *parts)
 
 
+def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
+    """NaN, or anything else, gives the same fit, by arrays and by a formula."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    x, z, u, e = sample(300)
+    selected = 0.3 + 0.7 * x + z + u > 0
+    outcome = np.where(selected, 1.0 + x + 0.6 * u + 0.8 * e, np.nan)
+    tenure = np.random.default_rng(3).normal(size=300)
+    ones, settings = np.ones(300), {"num_starts": 1, "num_profiles": 0, "progress": False}
+    selection = {"constant": ones, "x": x, "z": z}
+    rest = {"constant": ones, "x": x}
+    unknown = np.where(selected, tenure, np.nan)
+    fits = [
+        tg.fit_selection(outcome, rest | {"tenure": t}, selected, selection, **settings)
+        for t in (tenure, unknown)
+    ]
+    kind = np.where(selected, np.where(tenure > 0, "new", "old"), None)
+    table = {"wage": outcome, "x": x, "z": z, "tenure": unknown, "kind": kind}
+    data = pandas.DataFrame(table | {"works": selected.astype(float)})
+    settings |= {"selected": "works", "selection_design": "x + z", "data": data}
+    fits.append(tg.fit_selection("wage ~ x + tenure", **settings))
+    for fit in fits[1:]:
+        np.testing.assert_allclose(fit.estimates, fits[0].estimates, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(fit.errors, fits[0].errors, rtol=1e-6)
+    predicted = fits[1].predict().value[:, 1]
+    assert np.array_equal(np.isnan(predicted), ~selected)
+    with pytest.raises(ValueError, match=f"{(~selected).sum()} of the 300 rows are missing"):
+        fits[1].margins()
+    by_kind = tg.fit_selection("wage ~ x + kind", **settings)
+    dummy = np.where(selected, tenure <= 0, 7.0)
+    known = tg.fit_selection(outcome, rest | {"old": dummy}, selected, selection,
+                             num_starts=1, num_profiles=0, progress=False)  # fmt: skip
+    np.testing.assert_allclose(by_kind.estimates, known.estimates, rtol=1e-6, atol=1e-8)
+    row = np.flatnonzero(selected)[2]
+    unknown[row] = np.nan
+    with pytest.raises(ValueError, match=f"holds NaN .* column 'tenure', first in row {row}"):
+        tg.fit_selection(outcome, rest | {"tenure": unknown}, selected, selection)
+    with pytest.raises(ValueError, match="selection_design holds NaN"):
+        tg.fit_selection(outcome, rest, selected, selection | {"tenure": unknown})
+
+
+def test_an_outlier_that_ends_at_the_edge_is_named(heckman):
+    (outcome, design, selected, selection), _ = heckman
+    row = int(np.flatnonzero(selected)[5])
+    wrong = outcome.copy()
+    wrong[row] = 1e6
+    fit = tg.fit_selection(wrong, design, selected, selection, progress=False)
+    assert not fit.converged and "grows as rho tends to" in fit.reason
+    assert any(f"row {row} by " in note for note in fit.notes)
+
+
 def test_what_follows_from_a_selection(heckman):
     fit = heckman[1]
     rho, sigma, slope = fit.estimates[-4:-1]

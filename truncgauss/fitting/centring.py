@@ -20,7 +20,7 @@ import numpy as np
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import BLOCK, RowSums, blocks
 from truncgauss.execution.tables import Table
-from truncgauss.fitting.existence import ROUNDING
+from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
 from truncgauss.gaussian.regions import (
     Box,
     Outside,
@@ -236,7 +236,8 @@ class Centred:
     def direction_of(self, j: int, direction: np.ndarray) -> np.ndarray:
         """A direction of outcome j, (coefficients, t) with values t y, in the user's units."""
         slopes, t = direction[:-1], direction[-1]
-        return np.append(self.transform_of(j) @ slopes + t * self.shifts[j], t)
+        parts = np.column_stack([self.transform_of(j) * slopes, t * self.shifts[j]])
+        return np.append(sums_beyond_rounding(parts), t)
 
     def coordinates(self, inner: Any, *others: np.ndarray) -> UserUnits:
         """Free coordinates in the user's units; `others` are transforms of further coefficients."""

@@ -13,6 +13,7 @@ References:
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,11 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_f
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.existence import clearly_bounded, rising_direction
+from truncgauss.fitting.existence import (
+    clearly_bounded,
+    rising_direction,
+    sums_beyond_rounding,
+)
 from truncgauss.fitting.linear_gaussian import STEP
 from truncgauss.fitting.long_tables import (
     WHAT,
@@ -39,6 +44,7 @@ from truncgauss.fitting.long_tables import (
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point
+from truncgauss.fitting.optimization.uncertainty import scaled_spectrum
 from truncgauss.fitting.ordinal import (
     FIRST_CUT,
     NOT_COMPARED,
@@ -68,6 +74,15 @@ from truncgauss.likelihood.clusters import (
     plan_of,
 )
 
+EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
+FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
+FEW_CLUSTERS = 20
+FEW = (
+    "There are only {:g} clusters: maximum likelihood then takes {} for too small, and intervals "
+    "of these and of what varies between clusters hold the truth less often than they say: those "
+    "of 95 % in 84, 89 and 93 % of simulated samples of 6, 12 and 20 clusters."
+)
+FLAT = 1e-9  # smallest scaled eigenvalue of a curvature that is none
 EDGE = 1e-3  # of the outcomes' standard deviation, below which a deviation is at its edge 0
 AT_EDGE = (
     "{} is at the edge 0 of its range: the rows speak for no such variance. It has no standard "
@@ -103,12 +118,27 @@ UNTESTABLE = (
     "in the smaller one: twice the gain has no chi-squared distribution then, nor a mixture of "
     "these. Compare AIC, or simulate the ratio under the smaller model."
 )
+ROUNDING = 1e-9  # of the outcomes' standard deviation: what is 0 at an edge
 FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
 RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
     "sigma of {} is fixed at 1, as {} do not tell the scale of what is behind them: coefficients "
     "are in units of it."
 )
+ONE_CLUSTER = (
+    f"{WHAT}: all rows are of one cluster, of which the effects are drawn once, so that nothing "
+    "tells {}. Leave that term out, or say by `cluster` which rows share their effects."
+)
+NOTHING_SEEN = (
+    f"{WHAT}: no outcome is seen: all {{}}. There is nothing to fit: give rows of which more is "
+    "known."
+)
+NOT_TOLD_APART = (
+    "There is no single maximum: the rows do not tell {}, of which the likelihood stays the same "
+    "along a line.{} Leave out a term, or fix its sigma."
+)
+ONE_LIMIT = "linear in the covariates, which tells no scale. Use binary=True of 0 and 1."
+SINGLE_ROWS = " Each cluster has one row, so that effects of clusters are like errors of rows."
 NO_SCALE = (
     f"{WHAT}: {{}} do not tell the scale of what is behind them. Fix it by tg.Residual() or "
     "tg.CommonCorrelation() among the terms, whose sigma is then 1, or by sigma=1 in another."
@@ -237,7 +267,17 @@ class ClusterFit(LikelihoodFit):
     def size_in_words(self) -> str:
         """The numbers of rows with an outcome and of clusters, for the table."""
         rows = sum(int((index >= 0).sum()) for index in self.table.rows)
-        return f"{rows} rows in {self.num_rows:g} clusters"
+        return f"{rows} rows in {self.num_rows:g} cluster{'' if self.num_rows == 1 else 's'}"
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L, with the number n of rows that have an outcome,
+        each counted as often as its cluster, as lme4 and Stata have it."""
+        rows = self.observations
+        assert rows is not None
+        seen = np.isfinite(rows.lower[:, 0]) | np.isfinite(rows.upper[:, 0])
+        count = float(rows.row_weights[np.asarray(seen)].sum())
+        return self.num_parameters * math.log(count) - 2 * self.log_likelihood
 
     @property
     def array_constants(self) -> Any:
@@ -363,13 +403,23 @@ class ClusterFit(LikelihoodFit):
             raise ValueError(f"{self.names[number]} is at its edge 0: it has profile() alone.")
         return super().profile_along(number, function)
 
-    def with_intervals(self, num_profiles: int) -> "ClusterFit":
+    @property
+    def spreads(self) -> dict[str, tuple[float, float]]:
+        return {}  # few clusters are spoken of by their number
+
+    def small_sample(self, known: set[str]) -> tuple[str, ...]:
+        shared = [name for term in self.terms if term.shared for name in term.names]
+        if self.num_rows >= FEW_CLUSTERS or not shared:
+            return ()
+        return (FEW.format(self.num_rows, ", ".join(shared)),)
+
+    def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> "ClusterFit":
         ratios = self.wald_ratios
         if len(ratios):  # an estimate without an interval has none to be replaced
             ratios = np.array(ratios)
             ratios[[name in self.determined for name in self.names]] = 1.0
         fit = LikelihoodFit.with_intervals(
-            dataclasses.replace(self, wald_ratios=ratios), num_profiles
+            dataclasses.replace(self, wald_ratios=ratios), num_profiles, seconds
         )
         if not fit.converged or self.information == "sandwich" or not num_profiles:
             return fit
@@ -560,6 +610,10 @@ class ClusterModel(Model):
     def coordinates(self) -> ClusterCoordinates:
         return self.inner
 
+    @property
+    def complete(self) -> bool:
+        return not any(rows.num_limited for rows in self.shapes)
+
     def loss_at(self, x: np.ndarray) -> ClustersLoss:
         mean, rest = self.inner.split(jnp.asarray(x))
         plan = plan_of(self.shapes, self.inner.covariance, mean, rest, self.counts)
@@ -596,8 +650,10 @@ class ClusterModel(Model):
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         random, p = np.random.default_rng(0), len(self.inner.halves(self.start)[0])
+        products = sum(len(rows.index) * rows.num_exact**3 for rows in self.shapes)
+        count = count or (EXACT_STARTS if self.complete and products <= FEW_PRODUCTS else 1)
         others = []
-        for _ in range(1, count or 1):
+        for _ in range(1, count):
             x = self.start + 0.3 * random.normal(size=len(self.start))
             x[p:] = self.start[p:] * np.exp(0.7 * random.normal(size=len(x) - p))
             others.append(x)
@@ -630,12 +686,31 @@ class ClusterModel(Model):
                 return VANISHED.format(term.label, " and ".join(term.shape_names or term.names))
             if term.endless(x) is not None:
                 return term.endless(x)
-        return None
+        return self.not_told_apart(path)
+
+    def not_told_apart(self, path: Path) -> str | None:
+        """The sentence on parameters of the terms along a line of which the likelihood is flat, to
+        rounding; None if it has a maximum, or they are at an edge or too far off to tell."""
+        _, values, vectors = scaled_spectrum(path.end.hessian)
+        line = np.abs(self.inner.halves(vectors[:, 0])[1])
+        flat = np.diagonal(path.end.hessian)[len(path.end.x) - len(line) :] < FLAT
+        if not flat.any() and (abs(values[0]) > FLAT or np.linalg.norm(line) < 0.99):
+            return None
+        flat = flat if flat.any() else line > 0.1 * line.max()
+        names = self.names[len(self.names) - len(line) :]
+        some = [name for name, z in zip(names, flat) if z]
+        alone = all(np.all(np.sum(rows.index >= 0, axis=1) == 1) for rows in self.shapes)
+        words = " and ".join(some) + (" apart" if len(some) > 1 else "")
+        return NOT_TOLD_APART.format(words, SINGLE_ROWS if alone else self.short)
+
+    @property
+    def short(self) -> str:
+        """A reason why a process may not be told from errors of rows, if there is one."""
+        return SHORT if any(t.lost_at_zero for t in self.inner.covariance.terms) else ""
 
     @property
     def flat(self) -> str:
-        processes = any(t.lost_at_zero for t in self.inner.covariance.terms)
-        return f"{Model.flat}{SHORT if processes else ''}"
+        return f"{Model.flat}{self.short}"
 
     @property
     def unbounded(self) -> bool:
@@ -658,6 +733,8 @@ class ClusterModel(Model):
     def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
         edges = self.edges(path.end.x)
         known = np.array([name not in edges for name in fields["names"]])
+        zero = ~known & (np.abs(fields["estimates"]) < ROUNDING * float(self.inner.unit))
+        fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
         fields["errors"] = np.where(known, fields["errors"], np.nan)
         mean, cuts = self.inner.halves(fields["estimates"])[0], None
         if self.inner.latent is not None:
@@ -788,11 +865,14 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     tried = tuple(column(np.zeros((1, 1), int)) for column in columns)
     ladder = DENSE_SIZES if covariance.form(tried) is None else FACTOR_SIZES
     shapes, weights, table = shapes_of(centre, columns, mean.white.design, ladder)
-    if weights.sum() <= 1 or seen.sum() <= len(names):
+    if seen.sum() <= len(names):
         raise ValueError(
             f"{WHAT}: {weights.sum():g} cluster(s) with {seen.sum()} row(s) cannot determine "
             f"{len(names)} parameters."
         )
+    shared = [name for term in scaled if term.shared for name in term.names]
+    if weights.sum() <= 1 and shared:
+        raise ValueError(ONE_CLUSTER.format(" and ".join(shared)))
     transform, *numbers = jax.device_put((mean.white.transform, mean.shift, np.asarray(mean.unit)))
     latent = None if inputs.single is None else inputs.single.inner
     inner = ClusterCoordinates(transform, numbers[0], numbers[1], covariance, latent)
@@ -832,6 +912,7 @@ class MeanModel(NamedTuple):
 def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
     """The mean of outcomes that are numbers, or 0 and 1."""
     words = f"{WHAT}: the columns of the design"
+    refuse_unseen(inputs)
     white = whitened(inputs.design, inputs.row_weights, words)
     middle, unit, start = centred_start(inputs, white)
     shift = np.zeros(len(start)) if white.constant is None else middle * white.constant
@@ -858,9 +939,9 @@ def separated(inputs: ClusterInputs, mean: MeanModel) -> str | None:
     direction = None if clearly_bounded(*rows) else rising_direction(*rows)
     if direction is None:
         return None
-    slopes = mean.white.transform @ direction[:-1]
+    slopes = sums_beyond_rounding(mean.white.transform * direction[:-1])
     slopes = slopes / np.abs(slopes).max()
-    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, mean.names) if abs(b) > 1e-9)
+    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, mean.names) if b)
     return SEPARATED.format(parts)
 
 
@@ -885,6 +966,18 @@ def names_of(means: tuple[str, ...], terms: list[CovarianceTerm]) -> tuple[str, 
     return tuple(names)
 
 
+def refuse_unseen(inputs: ClusterInputs) -> None:
+    """Raise ValueError where the outcomes of no rows say where they lie."""
+    seen = ~inputs.missing
+    if not seen.any():
+        raise ValueError(NOTHING_SEEN.format("are missing"))
+    sides = {"below": inputs.lower[seen], "above": inputs.upper[seen]}
+    for word, side in sides.items():
+        if np.all(np.isinf(side)) and not inputs.binary:
+            words = f"{seen.sum()} are censored, known only to lie {word} some limit"
+            raise ValueError(NOTHING_SEEN.format(words))
+
+
 def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float, np.ndarray]:
     """The middle of outcomes, their unit, and coefficients of whitened covariates
     to begin with: least squares of what is known, or a probit."""
@@ -901,6 +994,8 @@ def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float,
     fitted = np.linalg.lstsq(design, values - middle, rcond=None)[0]
     unit = float(np.std(values - middle - design @ fitted))
     if not unit > 1e-12 * np.abs(values).max():
+        if not inputs.exact.any():
+            raise ValueError(f"{WHAT}: no outcome is exact, and their limits are {ONE_LIMIT}")
         raise ValueError(f"{WHAT}: the covariates explain the outcomes exactly.")
     return middle, unit, fitted / unit
 
@@ -956,7 +1051,8 @@ def fit_clusters(
         start: estimates to begin with, in the order of `names`; others are tried if the steps from
             there do not converge.
         num_steps: the most Newton steps from each start.
-        num_starts: from how many points to begin, by default 1.
+        num_starts: from how many points to begin, by default 3 of few rows that are all exact, else
+            1.
         information: what standard errors come from: "observed", or "sandwich", which sums over
             clusters and holds for many of these even where the covariance is another.
         num_profiles: up to how many estimates get a profile interval in the table at once.
@@ -987,6 +1083,8 @@ def fit_clusters(
     columns = outcome, design, cluster, censored_low, censored_high, noise
     with jax.enable_x64(True):
         model = model_of(inputs_of(columns, data, binary, weights), terms, data)
+        if information == "sandwich" and len(model.table.labels) == 1:
+            raise ValueError(f"{WHAT}: all rows are of one cluster, which has no sandwich.")
         return maximum_likelihood(
             model,
             start=None if start is None else model.as_start(start),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -73,6 +74,7 @@ def maximum_likelihood(
             f"two estimates would be called {twice[0]!r}: a covariate has the name of another "
             "estimate. Rename the covariate."
         )
+    began = time.perf_counter()
     with jax.enable_x64(True), bar(None, "", progress):
         groups = None if cluster is None else Clusters.of(cluster, model.weights)
         ended = functools.partial(fit_at, model, information=information, groups=groups)
@@ -82,7 +84,8 @@ def maximum_likelihood(
             fit = dataclasses.replace(
                 fit, num_clusters=groups.num_groups, notes=(*fit.notes, *groups.notes)
             )
-        return fit.with_intervals(num_profiles)
+        seconds = np.inf if model.quick else time.perf_counter() - began
+        return fit.with_intervals(num_profiles, seconds)
 
 
 def ascended(
@@ -171,8 +174,8 @@ def notes_of(
     stderr = fields["log_likelihood_stderr"]
     if 0.1 < stderr < np.inf:
         notes.append(
-            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
-            "give the method more points."
+            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates"
+            + (": give the method more points." if hasattr(model, "method") else ".")
         )
     if fields["converged"]:
         notes += model.unseen(fields["fraction_not_truncated"])

@@ -34,6 +34,7 @@ FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
 MEANT = 1e-6  # by which the rows together must be met better
 FALLING = 1e-3  # t in the unit box: what counts as a sigma that falls where all rows are equations
 ROUNDING = 64 * np.finfo(float).eps  # of the terms of a sum
+CANCELLED = 1e-9  # of the parts of an entry of a direction, below which that is 0
 ABSURD = 1e4  # errors of coefficients, in what a Gaussian's own width over the covariates allows
 
 NO_VARIANCE = 1e-8  # of the square of the rows' spread
@@ -121,7 +122,14 @@ def rising_direction(
     if direction is None:
         return None
     direction = direction / sizes
-    return np.append(direction[:-1] + direction[-1] * line, direction[-1])
+    slopes = sums_beyond_rounding(np.column_stack([direction[:-1], direction[-1] * line]))
+    return np.append(slopes, direction[-1])
+
+
+def sums_beyond_rounding(parts: np.ndarray) -> np.ndarray:
+    """Sums of rows (p, q), 0 where all that is left of their parts is rounding."""
+    total = parts.sum(axis=1)
+    return np.where(np.abs(total) > CANCELLED * np.abs(parts).sum(axis=1), total, 0.0)
 
 
 def rising_sentence(

@@ -338,7 +338,8 @@ def arrays_of(
     inputs: ClusterInputs, columns: list[Any], design: np.ndarray, index: np.ndarray, e: int
 ) -> list[np.ndarray]:
     """Arrays that the likelihood reads of the rows of clusters, (k, m, ...) each, filled up."""
-    at, seen = np.maximum(index, 0), index >= 0
+    # What is filled up has the columns of another row of its cluster, as of a Kinship.
+    at, seen = np.where(index >= 0, index, index.max(axis=1, keepdims=True)), index >= 0
     values = np.where(seen, inputs.lower[at], 0.0)[:, :e]
     lower = np.where(seen, inputs.lower[at], -np.inf)[:, e:]
     upper = np.where(seen, inputs.upper[at], np.inf)[:, e:]

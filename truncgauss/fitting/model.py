@@ -25,6 +25,8 @@ from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import Estimate
 
+LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
+
 
 @frozen_pytree
 class RowsLoss:
@@ -66,10 +68,13 @@ class Model:
         weights: how often each row counts, (n,); None for once.
         num_rows: the weight of the rows that say something; None for that of all.
         unique: whether the likelihood is known to have one maximum at most.
+        complete: whether all rows are exact, so that other maxima are rare: where all starts lead
+            to one, no others are spoken of.
         precision: where the inverse covariance of a Gaussian stands in x, which a step may lower
             only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
         expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
         rounds: how often plans of the loss are made anew.
+        quick: whether the fit may compute profile intervals however long they take.
         damping: of the first step, in the units of the points.
         flat: what it means where the curvature is not positive at the end.
         no_start: the message where the likelihood is finite at no start.
@@ -100,9 +105,11 @@ class Model:
     weights: Any = None
     num_rows: Any = None
     unique: Any = False
+    complete: Any = False
     precision: Any = None
     expensive: Any = False
     rounds: Any = 4
+    quick: Any = True
     damping: Any = 0.0
     flat: Any = (
         "The rows do not determine the parameters, or some of these lie so far off that rounding "
@@ -199,7 +206,11 @@ class Model:
         if obstacle is not None:
             return False, obstacle
         if proof.positive_definite:
-            return verdict(proof.distance, len(path.visited) - 1)
+            method = "method" if proof.stderr > 0 and hasattr(self, "method") else ""
+            converged, reason = verdict(proof.distance, len(path.visited) - 1, method)
+            if converged and path.agreed == 1 and path.others[1:] and not self.unique:
+                reason += LONE.format(len(path.others))
+            return converged, reason
         return False, (
             "Not converged: the curvature of the likelihood is not positive beyond rounding at the "
             f"end (smallest scaled eigenvalue {proof.curvature:.1e}). {self.flat}"
@@ -243,6 +254,11 @@ class Model:
         at most was not followed to it, nothing is said of others."""
         if self.unique:
             return (NO_OTHER,) if fields["converged"] else ()
+        if np.isnan(fields["certificate"].curvature):  # known to have no maximum at the end
+            lower = path.agreed == 0 and any(other.arrived for other in path.others)
+            return (path.starts,) if lower else ()
+        if self.complete and path.starts and path.agreed == len(path.others):
+            return (path.starts,)
         others = f". {path.starts}" if path.starts else "; try num_starts."
         return (f"The likelihood may have other maxima{others}",)
 

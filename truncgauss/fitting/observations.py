@@ -71,7 +71,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 
-FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which a fit profiles by itself
+FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which profiles may take longer
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
 MANY_INTEGRALS = 50  # of three dimensions, whose Hessian takes ten times as long as a gradient
 SOME = 2**15  # rows by which to begin where there are very many
@@ -194,9 +194,9 @@ def fit_observations(
             a patient; with information="sandwich", whose errors then hold for many groups, with
             the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once where
-            their Wald intervals are not to be trusted; of several outcomes that are not exact, for
-            up to 1024 entries. Each takes about as long as a fit from one start; 0 for none:
-            `profile(name)` has them later.
+            their Wald intervals are not to be trusted; of several outcomes with more than 1024
+            entries only where they take less than the fit did. Each takes about as long as a fit
+            from one start; 0 for none: `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
         common_coefficients: of ordered entries: whether all outcomes share their coefficients.
@@ -274,8 +274,6 @@ def fit_of_any_rows(
         model.check()
         if settings["start"] is not None:
             settings["start"] = model.as_start(settings["start"])
-        if not model.quick:
-            settings["num_profiles"] = 0
         fit, hidden = maximum_likelihood(model, **settings), coarse(local[0], sums)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
@@ -351,6 +349,8 @@ class GaussianRows(Model):
         natural = moved.summary.exact and rows.noise is None and is_free_natural(moved, inner)
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
+        # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
+        alike = inner.single and moved.summary.exact and getattr(rows.noise, "ndim", 0) == 2
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner, sums)
             inner, first = (inner, first) if whitened is None else whitened
@@ -363,7 +363,7 @@ class GaussianRows(Model):
             names=names_of(observations, moved, inner),
             weights=rows.row_weights,
             num_rows=moved.summary.counted,
-            unique=unique and rows.noise is None,
+            unique=unique and (rows.noise is None or alike),
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
             each=each,
             method=method,
@@ -416,12 +416,16 @@ class GaussianRows(Model):
         return not self.simple and self.summary.num_triple > MANY_INTEGRALS
 
     @property
+    def complete(self) -> bool:
+        return bool(self.summary.exact) and self.centred.rows.region is None
+
+    @property
     def num_entries(self) -> int:
         return self.summary.num_rows * self.centred.rows.dimension
 
     @property
     def quick(self) -> bool:
-        """Whether a fit may profile by itself."""
+        """Whether a fit may profile by itself however long that takes."""
         return self.simple or self.num_entries <= FEW_PROFILED
 
     # ---------------------------------------------------------------- starts

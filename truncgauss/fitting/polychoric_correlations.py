@@ -37,6 +37,10 @@ AT_EDGE = (
     "rho is at the edge of its range, {:+d}: the occupied cells form one {} chain, and the "
     "likelihood grows up to there. Its standard error and Wald interval do not exist."
 )
+DETERMINES = (
+    "{} determines {}: each level of the first occurs with one of the second alone, as levels of "
+    "two normal variables do at rho = 1 or -1 only."
+)
 EMPTY = "{} of the {} cells are empty; {}"
 ADDED = {
     (True, False): "nothing was added.",
@@ -349,6 +353,9 @@ class PolychoricModel(LatentPair):
             unused = ", ".join(str(v) for v, n in zip(level, occurring) if n == 0)
             notes += (UNUSED.format(label, unused),) if unused else ()
         table = counts[sums[0] > 0][:, sums[1] > 0]
+        for axis, (one, other) in ((1, labels), (0, labels[::-1])):
+            if np.all(np.count_nonzero(table, axis=axis) == 1):
+                notes += (DETERMINES.format(one, other),)
         empty = int(np.count_nonzero(table == 0))
         if empty:
             notes += (

@@ -386,6 +386,12 @@ def margins(
     chosen, dummies = chosen_covariates(fit, variables, discrete)
     with jax.enable_x64(True):
         designs, weights = points_of(fit, at)
+        lacking = np.any([np.isnan(part).any(axis=1) for part in designs], axis=0).sum()
+        if lacking:
+            raise ValueError(
+                f"margins: covariates of {lacking} of the {len(designs[0])} rows are missing, so "
+                "that no mean of all is known. Give points by `at`, such as the complete rows."
+            )
         arrays = arrays_at(fit)
         shape = Gaussians.of(arrays, designs).loc.shape
         prediction = prediction_of(fit, kind, shape, None, limits)

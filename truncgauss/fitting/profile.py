@@ -139,12 +139,13 @@ class Profile:
 
     def by_cheaper(self, function: Callable[..., float], *arguments: float) -> float:
         """A number from the profile by a cheaper curvature or, if that fails, by Hessians."""
-        if self.cheaper is not None:
-            alike = dataclasses.replace(self, evaluate=self.cheaper(), cheaper=None)
-            result = function(alike, *arguments)
-            if np.isfinite(result):
-                return result
-        return function(self, *arguments)
+        with np.errstate(over="ignore", invalid="ignore"):  # of points that are not finite
+            if self.cheaper is not None:
+                alike = dataclasses.replace(self, evaluate=self.cheaper(), cheaper=None)
+                result = function(alike, *arguments)
+                if np.isfinite(result):
+                    return result
+            return function(self, *arguments)
 
     def fall_at(self, goal: float) -> float:
         """`fall` of a number without bounds."""

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import html
 import math
+import re
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -30,11 +32,17 @@ from truncgauss.fitting.optimization.result import (
     table_of,
 )
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
-from truncgauss.fitting.optimization.wald import ratios_of, untrusted
+from truncgauss.fitting.optimization.wald import LEAST_COVERED, ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.likelihood import Observations
+
+STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
+FEW_ROWS = (
+    "The rows are few for {1} parameters: maximum likelihood takes {0} for too small, and Wald "
+    "intervals of 95 % would hold the truth in about {2:.0%} of the samples{3}."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -452,24 +460,32 @@ class LikelihoodFit(InformationCriteria, Fit):
     def _repr_html_(self) -> str:
         return f'<pre style="white-space: pre-wrap">{html.escape(str(self))}</pre>'
 
-    def with_intervals(self, num_profiles: int) -> Self:
+    def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> Self:
         """The fit with profile intervals of the estimates whose Wald intervals are not to be
-        trusted, if these are no more than `num_profiles`, and a note that says so. Profile
-        intervals presume the model, and so do not stand beside errors of the sandwich, which do
-        not."""
+        trusted, if these are no more than `num_profiles` and take less than so many seconds by
+        estimate, and a note that says so. Profile intervals presume the model, and so do not stand
+        beside errors of the sandwich, which do not."""
         wrong = np.flatnonzero(untrusted(self.wald_ratios))
-        if not (self.converged and len(wrong)):
+        if not self.converged:
             return self
         names, profiles = [self.names[k] for k in wrong], {}
-        if len(wrong) <= num_profiles and self.information != "sandwich":
-            profiles = {name: self.profile(name) for name in names}
+        small = self.small_sample(set(names))
+        if not names:
+            return dataclasses.replace(self, notes=(*self.notes, *small))
+        advice = " Use profile(name)."
+        if self.information == "sandwich":
+            advice = ""
+        elif len(wrong) <= num_profiles:
+            needed = 0.0 if seconds == np.inf else self.seconds_of_profiles(names)
+            if needed < seconds:
+                profiles = {name: self.profile(name) for name in names}
+            else:
+                advice = f" Use profile(name): all take some {needed:.2g} s, more than this fit."
         some = ", ".join(names)
         why = far_from_quadratic(self.wald_ratios)
         if profiles:
             notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
         else:
-            robust = self.information == "sandwich"
-            advice = "" if robust else " Use profile(name)."
             notes = [f"Do not trust the Wald intervals of {some}. {why}{advice}"]
         endless = [name for name, ends in profiles.items() if not np.all(np.isfinite(ends))]
         if endless:
@@ -477,7 +493,59 @@ class LikelihoodFit(InformationCriteria, Fit):
                 f"Infinite ends of the profile intervals of {', '.join(endless)}: there the "
                 "likelihood falls too little to rule out any value."
             )
-        return dataclasses.replace(self, profiles=profiles, notes=(*self.notes, *notes))
+        return dataclasses.replace(self, profiles=profiles, notes=(*self.notes, *notes, *small))
+
+    def seconds_of_profiles(self, names: list[str]) -> float:
+        """About how long profile intervals take, by the time of a step; infinite where the rows are
+        spread over processes, whose clocks differ."""
+        if self.share is not None:
+            return np.inf
+        profile = self._profile(names[0])
+        evaluate = profile.evaluate if profile.cheaper is None else profile.cheaper()
+        evaluate(self.best.x)  # compiled
+        began = time.perf_counter()
+        evaluate(self.best.x)
+        return len(names) * STEPS_OF_PROFILE * (time.perf_counter() - began)
+
+    @property
+    def spreads(self) -> dict[str, tuple[float, float]]:
+        """The estimates that are a standard deviation or a variance of rows, with the number of the
+        rows, and of the coefficients of their means."""
+        count = float(max((len(design.names) for design in self.designs), default=1))
+        pattern = re.compile(r"sigma|covariance\[(.+), \1\]")
+        return {name: (self.num_rows, count) for name in self.names if pattern.fullmatch(name)}
+
+    def small_sample(self, known: set[str]) -> tuple[str, ...]:
+        """A sentence where Wald intervals hold the truth too seldom as the rows are few, but for
+        estimates of which that is known."""
+        found = {}
+        for name, (rows, count) in self.spreads.items():
+            number = self.names.index(name)
+            power = 1.0 if name.startswith("sigma") else 2.0
+            size = 0.5 * (power * self.estimates[number] / self.errors[number]) ** 2
+            covered = coverage_of_spread(size, count * size / rows, power)
+            if covered < LEAST_COVERED and name not in known:
+                found[name] = covered
+        if not found:
+            return ()
+        better = "" if self.information == "sandwich" else "; profile(name) does so more often"
+        words = ", ".join(found), self.num_parameters, min(found.values()), better
+        return (FEW_ROWS.format(*words),)
+
+
+def coverage_of_spread(size: float, lost: float, power: float) -> float:
+    """The coverage of Wald's 95 % interval of a standard deviation, or with power 2 of a variance.
+
+    As of exact rows, of which `size` tell the spread as well, and `lost` degrees of freedom go to
+    the mean: n s^2 / sigma^2 is chi-squared with n - lost degrees, and s / sqrt(2 n), or s^2 times
+    the root of 2 / n, the error. In simulations of Tobit regressions of 25 and 50 rows that is .87
+    and .91, where .865 and .913 were counted.
+    """
+    half = power * stats.norm.ppf(0.975) / np.sqrt(2.0 * size)
+    low = size * (1.0 + half) ** (-2.0 / power)
+    high = size * (1.0 - half) ** (-2.0 / power) if half < 1 else np.inf
+    degrees = max(size - lost, 1e-3)
+    return float(stats.chi2.cdf(high, degrees) - stats.chi2.cdf(low, degrees))
 
 
 class LikelihoodRatio(NamedTuple):

@@ -14,7 +14,6 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates
 from truncgauss.fitting.observations import (
     GaussianRows,
@@ -24,6 +23,7 @@ from truncgauss.fitting.observations import (
 )
 from truncgauss.fitting.optimization.descent import SAME, Path
 from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.gaussian.linalg import namespace
 from truncgauss.likelihood import Observations
 
@@ -88,6 +88,10 @@ class SelectionFit(ObservationsFit):
             raise AttributeError("two_step: binary outcomes have none.")
         return self.two_steps[0]
 
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        low, high = super().profile(name, level)
+        return (max(low, -1.0), min(high, 1.0)) if name.startswith("rho") else (low, high)
+
     def __str__(self) -> str:
         assert self.observations is not None
         lines = [
@@ -140,7 +144,8 @@ def fit_selection(
             which has the design too, see `tables.formula`; and so may the selection be,
             "employed ~ age + children".
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
-            column names become those of the estimates.
+            column names become those of the estimates. Where the outcome is not seen they are not
+            used, and may be missing (NaN), such as the tenure of those who do not work.
         selected: 1 or True where the row is selected, else 0 or False, (n,).
         selection_design: covariates z_i, likewise.
         data: the table of the formulas' columns.
@@ -196,7 +201,7 @@ def fit_selection(
             num_steps=num_steps,
             num_starts=num_starts,
             information=information,
-            num_profiles=num_profiles if model.quick else 0,
+            num_profiles=num_profiles,
             progress=progress,
             cluster=tables.column_or(cluster, data, "fit_selection: cluster"),
         )
@@ -208,17 +213,20 @@ def model_of(
     """The model of the selection, the outcome and what rows that are not selected have, each with
     its design, checked."""
     labels, what = label_of(pairs[1][0], pairs[0][0]), "fit_selection"
-    read = [tables.by_formula(*pair, data, what) for pair in pairs]
-    refuse_spread(what, read)
-    (selected, _), (outcome, _), (_, unselected_design) = read
-    designs = [design for _, design in read]
-    for name, value in zip(DESIGNS[:2], designs):
-        if value is None:
-            raise ValueError(f"fit_selection: needs a {name}, or a formula in its place.")
+    refuse_spread(what, pairs)
+    selected, selection_design = tables.by_formula(*pairs[0], data, what)
+    if selection_design is None:
+        raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
         weights = tables.each_row(weights, len(values), "fit_selection: weights")
     where = selection_of(values, weights)
+    (outcome, design), (_, unselected_design) = (
+        read_where(pair, data, side) for pair, side in zip(pairs[1:], (where, ~where))
+    )
+    if design is None:
+        raise ValueError(f"fit_selection: needs a {DESIGNS[1]}, or a formula in its place.")
+    designs = selection_design, design, unselected_design
     sides = [where] if unselected_design is None else [where, ~where]
     outcomes = [seen_outcome(outcome, side, binary) for side in sides]
     rows = latent_rows(where, outcomes, sides, binary, weights, labels)
@@ -228,6 +236,39 @@ def model_of(
 
 
 # ---------------------------------------------------------------- the rows
+
+
+def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any, Any]:
+    """An outcome and its design, where one may be a formula; where rows are not on its side and
+    lack a covariate both are NaN, as nothing there is used."""
+    text = next((x for x in (pair[1], pair[0]) if isinstance(x, str)), "")
+    formula = "~" in text or isinstance(pair[1], str)
+    columns = (tables.named_columns(data) if formula else None) or {}
+    lacking = np.zeros(len(side), bool)
+    for name in tables.names_in(text.rpartition("~")[2], columns):
+        absent = absent_in(columns[name])
+        lacking |= ~side & absent if absent.shape == side.shape else False
+    if not lacking.any():
+        return tables.by_formula(*pair, data, "fit_selection")
+    kept = (~lacking).tolist()
+    some = {
+        name: x.filter(kept) if hasattr(x, "filter") else np.asarray(x)[kept]
+        for name, x in columns.items()
+    }
+    outcome, design = tables.by_formula(*pair, some, "fit_selection")
+    whole = {}
+    for name, values in {**design, None: outcome}.items():
+        whole[name] = np.full(len(side), np.nan)
+        whole[name][kept] = values
+    outcome = whole.pop(None)
+    return outcome, tables.Design(whole, design._encoder)
+
+
+def absent_in(column: Any) -> np.ndarray:
+    """A mask of the cells of a column that are missing."""
+    if hasattr(column, "is_null"):
+        return np.asarray(column.is_null().to_numpy())
+    return np.array([cell is None or cell != cell for cell in np.asarray(column).tolist()], bool)
 
 
 def selection_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -295,19 +336,30 @@ def latent_rows(
 
 
 def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whitened:
-    """Covariates with mean squares of 1, checked in all rows and in those where they matter."""
-    table = as_columns(design, "fit_selection")
+    """Covariates with mean squares of 1, checked in all rows and in those where they matter; in the
+    others they may be missing, where their means in the former stand in for them."""
+    table = tables.read(design, what=f"fit_selection: {name}", missing=True)
     if table.values.ndim != 2 or len(table.values) != len(side):
         raise ValueError(
             f"fit_selection: {name} must have shape ({len(side)}, p), got {table.values.shape}."
         )
-    if not np.all(np.isfinite(table.values)):
-        raise ValueError(f"fit_selection: {name} holds NaN or infinity.")
+    values = np.asarray(table.values, np.float64)
+    wrong = np.argwhere(~np.isfinite(values) & (side[:, None] | np.isinf(values)))
+    if len(wrong):
+        row, column = wrong[0]
+        label = "" if table.names is None else f", column {table.names[column]!r}"
+        raise ValueError(
+            f"fit_selection: {name} holds NaN or infinity{label}, first in row {row}. Only the "
+            "covariates of an outcome may be missing, in rows where it is not seen."
+        )
+    filled = np.where(np.isnan(values), values[side].mean(axis=0), values)
     if not side.all():
         some = None if weights is None else weights[side]
         words = f"fit_selection: in the rows where it matters, the columns of {name}"
-        whitened(table._replace(values=table.values[side]), some, words)
-    return whitened(table, weights, f"fit_selection: the columns of {name}")
+        whitened(table._replace(values=values[side]), some, words)
+    filled = table._replace(values=filled)
+    columns = whitened(filled, weights, f"fit_selection: the columns of {name}")
+    return columns._replace(columns=values)
 
 
 # ---------------------------------------------------------------- the model
@@ -400,6 +452,14 @@ class SelectionModel(GaussianRows):
         count = len(self.guesses) if count is None else count
         more = self.scattered(max(count - len(self.guesses), 0))
         return [*self.guesses[:count], *more]
+
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
+        """As of other rows; also where rho ends at 1 or -1, as it may because of such rows."""
+        if converged or not path.end.finite or not self.inner.scales:
+            return super().judged(path, total, converged)
+        loc, covariance = path.loss.gaussian(path.end.x)
+        rows = self.centred.rows
+        return 1.0, outliers_of(rows, loc, covariance, np.ones(1), self.num_fitted, path.loss.sums)
 
     def rho(self, x: np.ndarray) -> np.ndarray:
         """The correlation of each outcome with the selection."""

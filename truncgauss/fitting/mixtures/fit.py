@@ -28,7 +28,7 @@ from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.mixtures.rising import ascending_sentence
 from truncgauss.fitting.mixtures.search import MixtureDescent
 from truncgauss.fitting.mixtures.starts import seeded, standard_rows
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import LONE, Model
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words
 from truncgauss.gaussian.problem import as_key
@@ -225,6 +225,13 @@ class MixtureRows(Model):
             observations=path.loss.observations,
             share=path.loss.sums.share,
         )
+
+    def ending(self, path: Any, proof: Any, obstacle: str | None) -> tuple[bool, str]:
+        converged, reason = super().ending(path, proof, obstacle)
+        value, same = -path.end.loss * float(self.loss.size), max(SAME, 3.0 * path.summary.stderr)
+        if converged and len(path.reached) > 1 and np.sum(path.reached > value - same) == 1:
+            reason += LONE.format(len(path.reached))
+        return converged, reason
 
     # ---------------------------------------------------------------- notes
 

@@ -136,7 +136,7 @@ class MixtureFit(LikelihoodFit):
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         return dict(zip(("weights", "locs", "covariances"), self.parts(estimates)))
 
-    def with_intervals(self, num_profiles: int) -> Self:
+    def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> Self:
         """The fit with notes on how far Wald's intervals may be trusted."""
         if not self.converged:
             return self

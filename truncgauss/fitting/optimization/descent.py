@@ -38,6 +38,7 @@ class Path:
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
         starts: what several starts led to, in a sentence.
         others: all paths of which this is the best.
+        agreed: how many of them led to this maximum.
     """
 
     loss: Any
@@ -45,6 +46,7 @@ class Path:
     endless: bool
     starts: str = ""
     others: tuple["Path", ...] = ()
+    agreed: int = 0
 
     @property
     def end(self) -> Point:
@@ -209,25 +211,28 @@ class Descent:
         for x in [] if best.endless else self.model.images(best.end.x):
             follow(x)
         best = min(paths, key=self.model.rank)
-        sentence = sentence_of(best, paths) if paths[1:] else ""
-        return dataclasses.replace(best, starts=sentence, others=tuple(paths))
+        if not paths[1:]:
+            return dataclasses.replace(best, others=tuple(paths), agreed=1)
+        sentence, agreed = told_of(best, paths)
+        return dataclasses.replace(best, starts=sentence, others=tuple(paths), agreed=agreed)
 
 
-def sentence_of(best: Path, paths: list[Path]) -> str:
-    """A sentence on the ends that several starts led to."""
+def told_of(best: Path, paths: list[Path]) -> tuple[str, int]:
+    """A sentence on the ends that several starts led to, and how many led to the best."""
     size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
     gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+    agreed = sum(gap <= SAME for gap in gaps)
     others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
     if not best.arrived and arrived:
         return (
             f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
             "above the best of the maxima that others reached."
-        )
+        ), 0
     sentence = (
-        f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+        f"{agreed} of {len(paths)} starts reached this maximum; "
         f"{len(paths) - len(arrived)} did not converge."
     )
     if others:
         listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
         sentence += f" {len(others)} other maxima are lower by {listed} nats."
-    return sentence
+    return sentence, agreed

@@ -356,10 +356,11 @@ def settled_within(
     return evaluate(current.x + basis @ last.x)
 
 
-def verdict(distance: float, num_steps: int) -> tuple[bool, str]:
+def verdict(distance: float, num_steps: int, method: str = "") -> tuple[bool, str]:
     """Whether a fit has converged, and a sentence, from its estimated distance to the optimum in
-    standard errors."""
+    standard errors; `method` names the argument for its integrals, if they are estimates."""
     away = f"the optimum is {distance:.1e} standard errors away by estimate"
     if distance <= CLOSE:
         return True, f"Converged after {num_steps} steps: {away}."
-    return False, (f"Not converged: {away}. Allow more num_steps, or give the method more points.")
+    points = f", or give the {method} more points" if method else ""
+    return False, f"Not converged: {away}. Allow more num_steps{points}."

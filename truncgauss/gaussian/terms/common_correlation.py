@@ -32,6 +32,7 @@ class CommonCorrelation(CovarianceTerm):
     negative: bool = static_field(default=False)
     least: float = static_field(default=0.0, kw_only=True)
     title = "common"
+    shared = True
     lost_at_zero = False  # sigma is that of the rows
     shape_names = ("correlation",)
     shape_start = (0.6,)

@@ -27,6 +27,7 @@ class Factor(CovarianceTerm):
     rank: int = static_field(default=1)
     item: Any = static_field(default=None)
     title = "factor"
+    shared = True
     lost_at_zero = True  # directions of loadings
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:

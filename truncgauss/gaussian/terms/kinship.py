@@ -9,6 +9,8 @@ from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
+LEAST = -1e-8  # eigenvalue of a covariance, of the largest
+
 
 @frozen_pytree
 class Kinship(CovarianceTerm):
@@ -56,6 +58,16 @@ class Kinship(CovarianceTerm):
             whole = np.array([x.toarray() if sparse else x for x in blocks])
             if not np.all(np.isfinite(whole)) or not np.allclose(whole, np.swapaxes(whole, 1, 2)):
                 raise ValueError("Kinship: matrix must be finite and symmetric.")
+            values = np.linalg.eigvalsh(whole)
+            wrong = int(np.argmin(values[:, 0] - LEAST * values[:, -1]))
+            if values[wrong, 0] < LEAST * values[wrong, -1]:
+                block, once = np.unique(at[wrong], return_index=True)
+                least = np.linalg.eigvalsh(whole[wrong][np.ix_(once, once)])[0]
+                raise ValueError(
+                    "Kinship: matrix is not positive semi-definite, and so no covariance: the "
+                    f"smallest eigenvalue of its rows {', '.join(map(str, block))} is {least:.3g}. "
+                    "Correct its entries."
+                )
             return whole.reshape(*at.shape, at.shape[-1])
 
         return type(self)(sigma=self.sigma, name=self.name), columns

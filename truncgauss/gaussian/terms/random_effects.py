@@ -38,6 +38,7 @@ class RandomEffects(CovarianceTerm):
     design: Any = static_field(default=None)
     units: tuple[float, ...] = static_field(default=(), kw_only=True)  # of the columns
     title = "intercept"
+    shared = True
     lost_at_zero = False  # covariances are 0 then
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:

@@ -98,6 +98,7 @@ class CovarianceTerm:
 
     title = "term"
     independent = False  # whether these are errors of each row by itself
+    shared = False  # whether they are effects of a cluster, of which one cluster has one draw
     shape_names: ClassVar[tuple[str, ...]] = ()
     squares: ClassVar[
         tuple[int, ...]

@@ -33,6 +33,7 @@ class Unstructured(CovarianceTerm):
 
     item: Any = static_field(default=None)
     title = "unstructured"
+    shared = True
     edges = 0  # a matrix has no variance of 0 beside others
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
