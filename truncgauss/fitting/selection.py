@@ -357,9 +357,8 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
         some = None if weights is None else weights[side]
         words = f"fit_selection: in the rows where it matters, the columns of {name}"
         whitened(table._replace(values=values[side]), some, words)
-    filled = table._replace(values=filled)
-    columns = whitened(filled, weights, f"fit_selection: the columns of {name}")
-    return columns._replace(columns=values)
+    words = f"fit_selection: the columns of {name}"
+    return whitened(table._replace(values=filled), weights, words)._replace(columns=values)
 
 
 # ---------------------------------------------------------------- the model
