@@ -141,7 +141,6 @@ class Summary(NamedTuple):
         limited: how many entries of a row are limited, neither exact nor missing, at most.
         num_triple: how many rows have three limited entries.
         exact: whether every entry is known exactly.
-        missing: whether some entry is missing.
         noise_definite: whether there is noise, in every direction of every row.
         equal_designs: which outcomes have the same covariates, (d, d); all if there are none.
     """
@@ -153,7 +152,6 @@ class Summary(NamedTuple):
     limited: int
     num_triple: int
     exact: bool
-    missing: bool
     noise_definite: bool
     equal_designs: np.ndarray
 
@@ -170,7 +168,7 @@ def summary_of(
     """
     lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
     n, d = lower.shape
-    missing, exact = np.isneginf(lower) & np.isposinf(upper), lower == upper
+    exact = lower == upper
     limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
     weights = rows.row_weights
     faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
@@ -180,10 +178,10 @@ def summary_of(
         np.array([n, np.sum(weights), rows.weight]),
         np.sum(exact & (weights > 0)[:, None], axis=0),
         np.bincount(limited, minlength=max(d, 3) + 1),  # rows by how many entries are limited
-        np.array([np.sum(~exact), np.sum(missing), faint]),
+        np.array([np.sum(~exact), faint]),
         np.reshape(apart, (d, d)).astype(int),
     )
-    sizes, num_exact, by_limited, (inexact, num_missing, num_faint), apart_on = sums.sum(totals)
+    sizes, num_exact, by_limited, (inexact, num_faint), apart_on = sums.sum(totals)
     return Summary(
         num_rows=int(sizes[0]),
         size=float(sizes[1]),
@@ -192,7 +190,6 @@ def summary_of(
         limited=int(np.flatnonzero(by_limited)[-1]),
         num_triple=int(by_limited[3]),
         exact=bool(inexact == 0),
-        missing=bool(num_missing > 0),
         noise_definite=bool(num_faint == 0),
         equal_designs=apart_on == 0,
     )
