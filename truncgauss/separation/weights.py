@@ -119,12 +119,12 @@ def summary(sums: Sums, num_points: Array | int, unseen: Array, together: bool =
 
     The effective sample size itself comes from the points. Where the proposal has thinner tails
     than the truncated distribution, as that of a plan held for another problem may have, its points
-    rarely see where the weights are large: they add up to too little, and agree on it. So many
-    weights of tail index k, P(w > x) ~ x^(-1/k), have a largest one of about n^k and a sum of about
-    n / (1 - k): stderr is inf, too, where the largest has a larger share of the sum than at k = 0.7,
-    beyond which standard errors cannot be trusted. Of index 1, as an exponential tilt has towards a
-    limit that has moved away, 1,024 points have an effective sample size of 29, and a largest share
-    of 1/8 or more.
+    rarely see where the weights are large: they add up to too little, and agree on it. Of n weights
+    of tail index k, P(w > x) ~ x^(-1/k), the largest is about n^k and the sum n / (1 - k). So
+    stderr is inf, too, where the largest has a larger share of the sum than at k = 0.7, beyond
+    which standard errors cannot be trusted. Of index 1, as an exponential tilt has towards a limit
+    that has moved away, 1,024 points have an effective sample size of 29, and a largest share of
+    1/8 or more.
 
     Args:
         sums: of R replicates; the level may be one for each.
