@@ -29,6 +29,10 @@ from tests.random_problems import (
     sum_of_limits,
 )
 from tests.reference import both, rounding, standardised
+from truncgauss.gaussian.problem import as_problem
+from truncgauss.gaussian.standardization import standardized
+from truncgauss.separation.plan import proposal_of
+from truncgauss.separation.weights import unseen_share
 
 KNOWN = {precision: known(precision) for precision in ("float64", "float32")}
 TOO_FAR = 9.0
@@ -281,22 +285,30 @@ def test_coverage_of_intervals(family):
 
     The share of 400 honest intervals has a standard deviation of 0.011. It leaves [0.92, 0.98] six
     times in a thousand: one of five may, which two do 4 times in 10^4, and none falls below 0.89.
+    Where a layer is too thin for the points, the error holds what they may have missed in it, see
+    `unseen_share`, three times the other part in seven dimensions of `field`: those intervals hold
+    the truth as often or more often, with no upper limit.
     """
-    shares = {}
+    shares, unseen = {}, set()
     for d, region in KINDS:
         for seed in seeds(d):
             at = FAMILIES[seed % 10], REGIONS[seed // 10 % 5]
-            share = coverage(seed) if at == (family, region) else None
-            if share is not None:
-                shares[seed] = share
+            found = coverage(seed) if at == (family, region) else None
+            if found is not None:
+                shares[seed], missed = found
+                unseen |= {seed} if missed else set()
                 break
-    assert shares
+    assert len(shares) > len(unseen)
     assert all(0.89 < share <= 1.0 for share in shares.values()), shares
-    assert sum(not 0.92 <= share <= 0.98 for share in shares.values()) <= 1, shares
+    most = {seed: 1.0 if seed in unseen else 0.98 for seed in shares}
+    assert sum(not 0.92 <= share <= most[seed] for seed, share in shares.items()) <= 1, shares
 
 
 def coverage(seed):
-    """The share of keys whose interval holds the truth; None where the truth is too rough."""
+    """The share of keys whose interval holds the truth; None where the truth is too rough.
+
+    And whether the errors hold a part for what points may have missed.
+    """
     p, truth = problem(seed), KNOWN["float64"][seed]
     box = tg.Box(p.low, p.high)
     held = tg.Separation(256).hold(p.loc, p.covariance, box)
@@ -307,4 +319,8 @@ def coverage(seed):
         return None
     keys = jax.random.split(jax.random.key(11), 400)
     log_prob, stderr = map(np.asarray, jax.lax.map(one, keys, batch_size=20))
-    return np.mean(np.abs(log_prob - truth.log_prob) <= stats.t.ppf(0.975, 15) * stderr)
+    row = standardized(*as_problem(p.loc, p.covariance, box))
+    limits, plan = row.problem.limits, held.scaled(1.0 / row.row_unit).plan
+    missed = unseen_share(proposal_of(limits, plan).constraints, 16 * 256) > 0
+    share = np.mean(np.abs(log_prob - truth.log_prob) <= stats.t.ppf(0.975, 15) * stderr)
+    return share, bool(missed)
