@@ -71,6 +71,44 @@ def problem(seed: int) -> RandomProblem:
     return RandomProblem(seed, family, region, loc, (covariance + covariance.T) / 2, low, high)
 
 
+def moved(seed: int) -> RandomProblem | None:
+    """The problem of a seed at other scales, means and limits, None where none is likely enough.
+
+    Scales are from a third to three times as large, with the limits or without them, means up to
+    three standard deviations away, limits up to one, widths up to 4.5 times as large or as small.
+    """
+    p, d = problem(seed), DIMENSIONS[seed // 50 % 8]
+    random = np.random.RandomState(seed + 10**6)
+    for attempt in range(40):
+        shrunk = 0.7**attempt
+        by = np.exp(random.uniform(-np.log(3), np.log(3), d) * (attempt < 30))
+        by = np.full(d, by[0]) if seed // 400 % 4 == 1 else by
+        covariance = p.covariance * by[:, None] * by
+        scale = np.sqrt(np.diag(covariance))
+        with_scales = by if random.uniform() < 0.5 else 1.0
+        low, high = (p.low - p.loc) * with_scales, (p.high - p.loc) * with_scales
+        if seed // 400 % 4 == 2:
+            shift = np.zeros(d)
+        elif random.uniform() < 0.5:  # together, as the coordinates vary
+            shift = np.linalg.cholesky(covariance) @ random.normal(size=d)
+            shift *= random.uniform(0, 3) / np.max(np.abs(shift) / scale)
+        else:
+            shift = shrunk * scale * random.uniform(-3, 3, d) * (random.uniform() < 0.7)
+        limits_move = shrunk * scale * (random.uniform() < 0.6)
+        width = high - low
+        low = low + limits_move * random.uniform(-1, 1, d)
+        if random.uniform() < 0.5:
+            width = width * np.exp(random.uniform(-1.5, 1.5, d))
+        both = np.isfinite(width)
+        above = high + limits_move * random.uniform(-1, 1, d)
+        high = np.where(both, low + np.where(both, width, 0.0), above)
+        ends = (low - shift) / scale, (high - shift) / scale
+        if depth(unit_variances(covariance), *ends) < DEEPEST:
+            new = p.loc + shift, covariance, p.loc + low, p.loc + high
+            return RandomProblem(*p[:3], *new)
+    return None
+
+
 def known(precision: str = "float64") -> dict[int, Known]:
     """The reference values that are kept, by seed, of the problems as they are in a precision."""
     with TABLE.open() as file:

@@ -242,4 +242,6 @@ def test_nan_empty_and_inverted(method):
     assert jnp.isnan(log_prob(zero, -one, one.at[1].set(jnp.nan)))
     assert log_prob(zero, jnp.array([-1.0, 1.0]), one) == -INF
     assert jnp.isnan(log_prob(zero, jnp.array([-1.0, 2.0]), one))
+    slopes = jax.jit(jax.grad(log_prob, (0, 1, 2)))(zero, jnp.array([-1.0, 2.0]), one)
+    assert np.all(np.isnan(slopes))
     assert log_prob(zero, -INF * one, INF * one) == 0.0

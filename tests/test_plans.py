@@ -8,8 +8,10 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import triangle
 from truncgauss.probability.dense_blocks import DenseBlocks
+from truncgauss.separation.ordering import smallest_mass_first
 
 INF = jnp.inf
 SLOW = pytest.mark.slow
@@ -280,3 +282,14 @@ def test_the_triangle_of_a_root_and_its_derivatives():
     jax.test_util.check_grads(triangle, (root,), 2, modes=("fwd", "rev"), rtol=1e-5)
     (factor, q), (moved, turned) = jax.jvp(triangle, (root,), (root**2,))
     np.testing.assert_allclose(moved @ q.T + factor @ turned.T, root**2, atol=1e-12)
+
+
+def test_an_interval_narrower_than_the_rounding_has_its_place_in_the_point():
+    """From a point at the mean the rounding of log P was taken for a fiftieth of what it is."""
+    low, high = np.float32([1.425858, -np.inf]), np.float32([1.4258581, -0.2])
+    covariance = np.float32([[1.0, 0.99], [0.99, 1.0]])
+    limits = GaussianLimits(*map(jnp.asarray, (low, high, np.zeros(2, "f"), covariance)), None)
+    order, point = smallest_mass_first(limits)
+    second = (-0.2 - 0.99 * low[0]) / np.sqrt(1 - 0.99**2)  # limit of the other, given the first
+    assert np.all(order == np.arange(2)) and abs(point[0] - low[0]) < 1e-6
+    assert second - 1 < point[1] < second < -11

@@ -8,6 +8,7 @@ once in five million. A chunk of n problems may have as many beyond four as chan
 false alarm in a hundred new sets of keys. With the keys as they are, the tests repeat exactly.
 """
 
+import math
 from collections import defaultdict
 
 import jax
@@ -23,16 +24,24 @@ from tests.random_problems import (
     FAMILIES,
     REGIONS,
     known,
+    moved,
     problem,
     sum_of_limits,
 )
 from tests.reference import both, rounding, standardised
+from truncgauss.gaussian.problem import as_problem
+from truncgauss.gaussian.standardization import standardized
+from truncgauss.separation.plan import proposal_of
+from truncgauss.separation.weights import unseen_share
 
 KNOWN = {precision: known(precision) for precision in ("float64", "float32")}
 TOO_FAR = 9.0
 BEYOND_FOUR = 2 * stats.t.sf(4, 15)
 # What a computation of many steps may lose beside the digits of its inputs, absolute and relative.
 LOSS = {"float64": (1e-8, 1e-10), "float32": (2e-5, 4e-6)}
+# A problem whose own last digits change P by more than a tenth need not have an error: in float32
+# and 20 dimensions this is so of six in 39, of one by a factor of exp(32).
+UNDETERMINED = 0.1
 METHODS = {
     "separation": tg.Separation(),
     "minimax": tg.Separation(twisted=False),
@@ -51,7 +60,8 @@ class Verdict:
         log_prob, stderr = float(log_prob), float(stderr)
         told = f"seed {seed}: {log_prob} +- {stderr} for {truth.log_prob} +- {truth.error}"
         if not np.isfinite(stderr) or np.isnan(log_prob):
-            self.unknown.append(told)
+            if truth.rounding < UNDETERMINED:
+                self.unknown.append(told)
             return
         absolute, relative = LOSS[self.precision]
         lost = 2 * truth.rounding + absolute + relative * abs(truth.log_prob)
@@ -62,13 +72,17 @@ class Verdict:
             self.told.append(f"{told}, {off:.1f} standard errors")
 
     def check(self, most_unknown=0.0):
-        """No more beyond four than chance has, none beyond nine, a share without an error."""
+        """No more beyond four than chance has, none beyond nine, a share without an error.
+
+        One may be without an error where the share of a few problems is less than one: in four
+        dimensions 41 are left in float32, of which a fiftieth would allow none.
+        """
         told = "\n".join(self.told)
         allowed = stats.binom.ppf(1 - 1e-4, max(1, len(self.off)), BEYOND_FOUR)
         assert len(self.told) <= allowed, told
         assert max(self.off, default=0.0) < TOO_FAR, told
         number = len(self.off) + len(self.unknown)
-        assert len(self.unknown) <= most_unknown * number, "\n".join(self.unknown)
+        assert len(self.unknown) <= math.ceil(most_unknown * number), "\n".join(self.unknown)
 
 
 def seeds(d, most=None, precision="float64"):
@@ -212,6 +226,41 @@ def test_held_plans(d):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("d", [4, 5, 7, 10, 14])
+def test_plans_held_and_moved(d):
+    """A plan held for one problem and used for another, half of them with near-duplicates.
+
+    An exponential tilt towards a limit that has moved away has weights of infinite mean: of 1,024
+    points it once had 29 effective ones, whatever was missing, and gave -11.27 +- .43 for -2.69.
+    The new plan is the first reference, `both` where the two disagree.
+    """
+    every = [s for s in range(10**5) if DIMENSIONS[s // 50 % len(DIMENSIONS)] == d]
+    chosen = [*every[:100], *[s for s in every[100:] if FAMILIES[s % 10] == "duplicates"][:100]]
+    pairs = [(problem(s), new) for s in chosen if (new := moved(s)) is not None]
+    method, wrong = tg.Separation(), []
+
+    @jax.jit
+    def estimates(old, new):
+        (*old, low, high), (loc, covariance, *limits) = old, new
+        held, region = method.hold(*old, tg.Box(low, high)), tg.Box(*limits)
+        return [tg.log_probability(loc, covariance, region, m) for m in (held, method)]
+
+    for start in range(0, len(pairs), 25):
+        some = (pairs[start : start + 25] + pairs)[:25]
+        arrays = [[np.stack(x) for x in list(zip(*side))[3:]] for side in zip(*some)]
+        by_held, by_new = (np.stack(x, axis=1) for x in estimates(*arrays))
+        for (_, new), (a, error), (b, its) in list(zip(some, by_held, by_new)):
+            near = abs(a - b) <= 4 * np.hypot(error, its) + 1e-8 + 1e-10 * abs(b)
+            if np.isinf(error) or near:
+                continue
+            one, two = both(new)
+            off = min(abs(a - x.log_prob) / np.hypot(error, x.error) for x in (one, two))
+            if off > TOO_FAR:
+                wrong.append(f"seed {new.seed}: {a} +- {error} for {one.log_prob} +- {one.error}")
+    assert len(pairs) > 180 and not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("d", DIMENSIONS)
 @pytest.mark.parametrize("name", ["default", "separation"])
 def test_float32(name, d):
@@ -236,22 +285,30 @@ def test_coverage_of_intervals(family):
 
     The share of 400 honest intervals has a standard deviation of 0.011. It leaves [0.92, 0.98] six
     times in a thousand: one of five may, which two do 4 times in 10^4, and none falls below 0.89.
+    Where a layer is too thin for the points, the error holds what they may have missed in it, see
+    `unseen_share`, three times the other part in seven dimensions of `field`: those intervals hold
+    the truth as often or more often, with no upper limit.
     """
-    shares = {}
+    shares, unseen = {}, set()
     for d, region in KINDS:
         for seed in seeds(d):
             at = FAMILIES[seed % 10], REGIONS[seed // 10 % 5]
-            share = coverage(seed) if at == (family, region) else None
-            if share is not None:
-                shares[seed] = share
+            found = coverage(seed) if at == (family, region) else None
+            if found is not None:
+                shares[seed], missed = found
+                unseen |= {seed} if missed else set()
                 break
-    assert shares
+    assert len(shares) > len(unseen)
     assert all(0.89 < share <= 1.0 for share in shares.values()), shares
-    assert sum(not 0.92 <= share <= 0.98 for share in shares.values()) <= 1, shares
+    most = {seed: 1.0 if seed in unseen else 0.98 for seed in shares}
+    assert sum(not 0.92 <= share <= most[seed] for seed, share in shares.items()) <= 1, shares
 
 
 def coverage(seed):
-    """The share of keys whose interval holds the truth; None where the truth is too rough."""
+    """The share of keys whose interval holds the truth; None where the truth is too rough.
+
+    And whether the errors hold a part for what points may have missed.
+    """
     p, truth = problem(seed), KNOWN["float64"][seed]
     box = tg.Box(p.low, p.high)
     held = tg.Separation(256).hold(p.loc, p.covariance, box)
@@ -262,4 +319,8 @@ def coverage(seed):
         return None
     keys = jax.random.split(jax.random.key(11), 400)
     log_prob, stderr = map(np.asarray, jax.lax.map(one, keys, batch_size=20))
-    return np.mean(np.abs(log_prob - truth.log_prob) <= stats.t.ppf(0.975, 15) * stderr)
+    row = standardized(*as_problem(p.loc, p.covariance, box))
+    limits, plan = row.problem.limits, held.scaled(1.0 / row.row_unit).plan
+    missed = unseen_share(proposal_of(limits, plan).constraints, 16 * 256) > 0
+    share = np.mean(np.abs(log_prob - truth.log_prob) <= stats.t.ppf(0.975, 15) * stderr)
+    return share, bool(missed)

@@ -10,6 +10,7 @@ from problems import PROBLEMS, autoregression, equal_correlations, problem
 from scipy import integrate, stats
 
 import truncgauss as tg
+from truncgauss.separation.weights import summary, summed
 
 # Two-sided, 15 degrees of freedom: one false alarm in 10^4 for each of about a hundred problems.
 INF = math.inf
@@ -364,6 +365,23 @@ def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
 
     compiled = jax.jit(jax.grad(value)).lower(jnp.zeros(d)).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 30 * 8 * d * n
+
+
+def test_a_few_heavy_weights_leave_the_error_unknown():
+    """Weights of tail index k, u^-k for u uniform: at k = 1 their mean is infinite."""
+    u = (np.arange(1024) + np.random.default_rng(0).uniform(size=(16, 1))) / 1024
+
+    def known(k):
+        logs = jnp.asarray(-k * np.log(u))
+        halves = [summed(x.ravel(), jnp.zeros(()), 16) for x in (logs[:, ::2], logs[:, 1::2])]
+        whole, pooled = summed(logs.ravel(), jnp.zeros(()), 16), halves[0].plus(halves[1])
+        for a, b in zip(whole, pooled):
+            np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+        assert np.median(whole.inverse) < 0.1  # ten effective points, at k = 1 too
+        return np.mean(np.isfinite(summary(whole, 1024, jnp.zeros(())).stderr))
+
+    assert known(0.0) == known(0.3) == 1.0
+    assert known(0.5) > 0.5 and known(1.0) == 0.0
 
 
 def test_what_the_twist_loses_to_rounding_is_part_of_the_error():

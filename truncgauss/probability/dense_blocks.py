@@ -269,7 +269,7 @@ class DenseBlocks(Method):
         """One estimate for each key from the sums of every pass."""
         at_once = sums.log_total.shape[1]
         levels = jnp.repeat(sums.level, at_once)
-        sums = Sums(sums.log_total.ravel(), sums.inverse.ravel(), levels)
+        sums = jax.tree.map(jnp.ravel, sums)._replace(level=levels)
         return summary(sums, self.num_points, begun.unseen, together=True)
 
     def _passes(self, keys: Array, dimension: int) -> Array:

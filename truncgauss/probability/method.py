@@ -424,8 +424,12 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     With p_r the R replicates and p their mean, stderr = sd(p_r) / (sqrt(R) p), computed from
     exp(log p_r - max) and widened where the p_r are skewed, see `standard_error`. For a single
     replicate it is that of the replicate. If replicates with too few effective samples (stderr inf)
-    make up more than half of the mean, stderr is inf.
+    make up more than half of the mean, stderr is inf. Reversed limits, which are known only in a
+    trace, make the value NaN, and all its derivatives.
     """
+    if isinstance(problem.region, LinearRegion):
+        sound = jnp.where(jax.lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
+        problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
         result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)

@@ -108,9 +108,9 @@ def _next(
 ) -> tuple[Array, Array, Array, Array]:
     """Flags of the determined variables, conditional scales, the next variable and its mean."""
     known = residual <= floor
-    scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
+    scale = jnp.sqrt(jnp.maximum(residual, floor))
+    scale = jnp.where(scale > 0, scale, 1.0)
     cut = quick_moments(fixed_interval(low, high, mean, scale))
     # A determined variable needs no integral, so it comes last.
     chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, cut.log_mass), jnp.inf))
-    draw = jnp.where(known | (cut.log_mass == -jnp.inf), 0.0, cut.mean)[chosen]
-    return known, scale, chosen, draw
+    return known, scale, chosen, cut.mean[chosen]

@@ -39,7 +39,8 @@ class Box(LinearRegion):
 
     Raises:
         ValueError: if the shapes do not broadcast, or low >= high anywhere. While tracing, values
-            are unknown: an empty box then has log probability -inf, an inverted one NaN.
+            are unknown: an empty box then has log probability -inf, an inverted one NaN, and NaN
+            are all its derivatives.
 
     Example:
         >>> tg.Box([0.0, -jnp.inf], [1000.0, 2.0]).contains(jnp.array([1.0, 1.0]))
