@@ -22,7 +22,7 @@ def cases():
         seen |= {kind} - ALL
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", list(cases()))
 def test_the_result_is_the_recorded_one(name):
     found = recording.result(name)
     lines = recording.differences(RECORDED[name], found, recorded_calls.CALLS[name].tolerance)
