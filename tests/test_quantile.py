@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -47,6 +48,31 @@ def test_students_quantiles(df):
     shares = np.array([1e-12, 0.2, 0.975])
     result = tg.quantile(shares, [0.0], [[1.0]], df=df)
     np.testing.assert_allclose(result.value, stats.t.ppf(shares, df), rtol=1e-9)
+
+
+def test_students_quantiles_in_any_tail_against_fifty_digits():
+    """P(|T| > x) is an incomplete beta function: its distance to what was asked for, over the
+    density times x, is the relative error of x."""
+    shares = np.array([1e-300, 1e-100, 1e-12, 0.01, 0.3, 0.6, 0.99, 1 - 1e-12, 1 - 2.0**-53])
+    with mpmath.workdps(50):
+        for df in (0.01, 0.3, 1.0, 2.5, 30.0, 1e6):
+            result = tg.quantile(shares, [0.0], [[1.0]], df=df)
+            assert np.all(result.stderr == 0)
+            half = mpmath.mpf(df) / 2
+            constant = (
+                mpmath.loggamma(half + 0.5) - mpmath.loggamma(half) - mpmath.log(df * mpmath.pi) / 2
+            )
+            for share, value in zip(shares, np.asarray(result.value)):
+                if not np.isfinite(value):  # beyond the largest number
+                    log_size = np.log(min(share, 1 - share)) / -df
+                    assert log_size > 600 and np.sign(value) == np.sign(share - 0.5)
+                    continue
+                x = mpmath.mpf(float(value))
+                beyond = mpmath.betainc(half, 0.5, 0, df / (df + x * x), regularized=True) / 2
+                wanted = mpmath.mpf(float(share))
+                density = mpmath.exp(constant - (half + 0.5) * mpmath.log1p(x * x / df))
+                away = (beyond - min(wanted, 1 - wanted)) / (density * abs(x))
+                assert abs(away) < 1e-12, (df, share, value)
 
 
 def test_quantile_of_a_probability_is_the_level():

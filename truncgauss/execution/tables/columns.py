@@ -198,6 +198,8 @@ def each_row(
     Raises:
         ValueError: for another shape, text, or numbers that are missing.
     """
+    if isinstance(values, str | bytes):
+        raise ValueError(f"{what} must be numbers, got the text {values!r}. Convert it.")
     scalar = np.ndim(values) == 0
     if scalar:
         values = np.asarray([default if values is None else values])
