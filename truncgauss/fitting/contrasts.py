@@ -144,14 +144,22 @@ class SimultaneousInference:
             row = f"{name:{width}}  {self.estimates[j]:10.5g} {self.standard_errors[j]:10.5g}"
             row += f" {interval:>24}"
             if shown:
-                p, down = self.p_values[j], self.step_down_p_values[j]
-                row += f" {self.statistics[j]:8.4g} {p:9.3g} {down:9.3g}"
+                p, down = map(probability_in_words, self.log_p_values[:, j])
+                row += f" {self.statistics[j]:8.4g} {p:>9} {down:>9}"
             lines.append(row)
         error = float(self.critical_value.stderr)
         exact = f", standard error {error:.1g}" if error > 0 else ""
         degrees = "" if math.isinf(self.df) else f", {self.df:g} degrees of freedom"
         value = float(self.critical_value.value)
         return "\n".join([*lines, f"critical value {value:.8g}{exact}{degrees}"])
+
+
+def probability_in_words(log_p: float) -> str:
+    """A probability to three digits, also one below the smallest number."""
+    if log_p > math.log(1e-300):
+        return f"{math.exp(log_p):.3g}"
+    power, digits = divmod(log_p / math.log(10.0), 1.0)
+    return f"{10.0**digits:.3g}e{power:.0f}"
 
 
 def simultaneous(

@@ -292,8 +292,9 @@ def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> 
     one_column = table.values.ndim == 1 or table.values.shape[1] == 1
     if is_series(values) and (not one_column or {*values.index} <= {*(table.names or ())}):
         values = dict(zip(np.asarray(values.index).tolist(), numbers(values, what)))
-    if np.ndim(values) == 2 and table.names and {*getattr(values, "index", ())} == {*table.names}:
-        values = values.loc[list(table.names)]  # one matrix, whose rows are columns of the data
+    order = list(table.names or ()) if np.ndim(values) == 2 and hasattr(values, "loc") else []
+    if order and {*values.index} == {*order}:
+        values = values.loc[order]  # one matrix, whose rows are columns of the data
     else:
         values = in_order(values, table.labels, what, "the data")
     if is_series(values):
