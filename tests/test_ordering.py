@@ -58,7 +58,7 @@ def test_free_and_determined_variables_come_last():
     low, high = jnp.array([-1.0, -1.0, -jnp.inf, 0.0]), jnp.full(4, jnp.inf)
     order, point = smallest_mass_first(limits(covariance, low, high))
     assert order.tolist() == [3, 0, 2, 1]
-    assert point[3] == 0
+    assert abs(point[3]) < 1e-14  # a determined variable has the rounding of its scale
 
 
 def test_rank():
