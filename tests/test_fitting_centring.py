@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import moved, whitened
 
 INF = np.inf
@@ -119,13 +120,13 @@ def test_whitened_covariates_are_orthogonal_and_lead_back():
     group = random.integers(0, 2, 50)
     design = np.c_[group, 1e7 + random.normal(size=50), 1 - group, 1e-9 * random.normal(size=50)]
     weights = np.r_[np.zeros(5), np.ones(45)]
-    found = whitened(design, weights, "columns")
+    found = whitened(Table(design), weights, "columns")
     np.testing.assert_allclose(found.constant, [1.0, 0.0, 1.0, 0.0], atol=1e-12)
     square = found.design[5:].T @ found.design[5:] / 45
     np.testing.assert_allclose(square, np.eye(4), atol=1e-8)
     np.testing.assert_allclose(design @ found.transform, found.design, atol=1e-6)
     with pytest.raises(ValueError, match="no more than their rounding"):
-        whitened(np.c_[np.ones(50), 1e9 + 1e-7 * random.normal(size=50)], None, "columns")
+        whitened(Table(np.c_[np.ones(50), 1e9 + 1e-7 * random.normal(size=50)]), None, "columns")
 
 
 def test_a_polyhedron_moves_with_its_rows():

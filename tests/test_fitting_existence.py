@@ -9,6 +9,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import whitened
 from truncgauss.fitting.existence import (
     UNDETERMINED,
@@ -202,12 +203,12 @@ def test_rows_separated_inside_a_region_have_no_maximum():
 def test_coefficients_without_information_are_absurd():
     design = np.column_stack([np.ones(50), np.linspace(0.0, 1.0, 50)])
     usual = np.sqrt(np.diagonal(np.linalg.inv(design.T @ design / 50)))
-    transform = whitened(design, None, "columns").transform
+    transform = whitened(Table(design), None, "columns").transform
     assert not absurd(9e3 * usual, 1.0, transform).any()
     assert list(absurd(usual * [9e3, 2e4], 1.0, transform)) == [False, True]
     assert absurd(np.array([1.0, INF]), 1.0, transform)[1]
     with pytest.raises(ValueError, match="more of them .* than rows that count"):
-        whitened(design, np.r_[1.0, np.zeros(49)], "columns")
+        whitened(Table(design), np.r_[1.0, np.zeros(49)], "columns")
     fields = {"converged": True, "names": ("a", "b"), "errors": usual, "num_parameters": 2}
     refuse(fields, np.array([False, True]), UNDETERMINED)
     assert not fields["converged"] and "next to nothing of b," in fields["reason"]

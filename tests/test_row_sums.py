@@ -14,6 +14,7 @@ import truncgauss as tg
 from truncgauss.execution import distributed, parallel, row_sums
 from truncgauss.execution.digests import words_of
 from truncgauss.execution.row_sums import RowSums, Share
+from truncgauss.execution.tables import Table
 from truncgauss.fitting import centring
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
@@ -158,7 +159,7 @@ def test_covariates_of_many_rows_are_white(monkeypatch):
     late[:, 1] = np.where(np.arange(N) < 20, 1.0, 2.0)  # constant in the first block alone
     for design in (constant, np.asfortranarray(constant), late):
         before = design.copy()
-        white = centring.whitened(design, None, "columns")
+        white = centring.whitened(Table(design), None, "columns")
         np.testing.assert_array_equal(design, before)
         assert white.design.flags.c_contiguous
         np.testing.assert_allclose(white.design.T @ white.design / N, np.eye(3), atol=1e-13)
