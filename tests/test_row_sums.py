@@ -219,7 +219,7 @@ def test_the_summary_of_rows_is_that_of_all_wherever_they_lie(processes):
         return summary_of(local_rows(rows, sums), sums, tuple(map(sums.local, designs)))
 
     one = summary(None)
-    assert one.num_rows == N and not one.exact and one.missing and one.noise_definite
+    assert one.num_rows == N and not one.exact and one.noise_definite
     assert one.limited == 1 and one.num_triple == 0 and one.equal_designs.tolist() == [
         [True, False], [False, True]
     ]  # fmt: skip
