@@ -46,7 +46,9 @@ def test_rows_of_numpy_are_those_of_jax():
     expected = log_prob(jnp.asarray(rows), matrix, low, high)
     np.testing.assert_array_equal(log_prob(rows, matrix, low, high), expected)
     wide = np.broadcast_to(low, (6, 2))
-    np.testing.assert_array_equal(log_prob(rows.tolist(), matrix.tolist(), wide, high), expected)
+    of_each = log_prob(jnp.asarray(rows), matrix, jnp.asarray(wide), high)
+    np.testing.assert_array_equal(log_prob(rows.tolist(), matrix.tolist(), wide, high), of_each)
+    np.testing.assert_allclose(of_each, expected, rtol=1e-15)
     one_by_one = jax.vmap(lambda loc: log_prob(loc, matrix, low, high))(rows)
     np.testing.assert_allclose(one_by_one, expected, rtol=1e-13)
 

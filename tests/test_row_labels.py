@@ -340,3 +340,51 @@ def test_rows_keep_their_labels():
     with pytest.raises(ValueError, match="Box: does not keep the labels of rows"):
         tg.Box(PAIR - 1.0, PAIR + 1.0)
     tg.Box((PAIR - 1.0).reset_index(drop=True), np.inf * np.ones(2))
+
+
+def test_predictions_of_the_rows_of_a_fit_go_by_their_labels():
+    """What is said of the rows that were fitted is compared with their labels too."""
+    order = RANDOM.permutation(N)
+    data = pandas.DataFrame({"y": Y, "x": X["a"], "s": SEEN.astype(float), "z": Z})
+    fits = [
+        tg.fit_regression("y ~ x", data=data, progress=False),
+        tg.fit_selection("y ~ x", selected="s ~ x + z", data=data, progress=False),
+    ]
+    both = pandas.DataFrame({"s": series(np.zeros(N)), "y": Y - 0.3})
+    for fit, low in zip(fits, (Y - 0.3, both)):
+        of = lambda low, fit=fit: fit.predict(kind="probability", low=low, high=np.inf).value
+        np.testing.assert_array_equal(of(low.iloc[order]), of(low))
+    observations = tg.Observations.exact(PAIR)
+    fit = tg.fit_observations(observations, X[["constant", "a"]], progress=False)
+    known = tg.Observations(PAIR, PAIR.assign(v=np.inf))
+    shuffled = tg.Observations(PAIR.iloc[order], PAIR.assign(v=np.inf).iloc[order])
+    expected = fit.predict(known=known).value
+    np.testing.assert_allclose(fit.predict(known=shuffled).value, expected, rtol=1e-12)
+
+
+def test_labels_without_a_name_or_with_one_name_twice():
+    design, order = X[["constant", "a"]], RANDOM.permutation(N)
+    parts = list(np.repeat(np.arange(6), 4)), list(np.tile(np.arange(4), 6))
+    plain = tg.fit_regression(Y.to_numpy(), design.to_numpy(), progress=False).estimates
+    for names in ([None, None], ["k", "k"], ["one", "other"]):
+        index = pandas.MultiIndex.from_arrays(parts, names=names)
+        y, table = (x.set_axis(index, axis=0) for x in (Y, design))
+        for outcome in (y, y.iloc[order]):
+            fit = tg.fit_regression(outcome, table, progress=False)
+            if outcome is y:
+                np.testing.assert_allclose(fit.estimates, plain, rtol=1e-10)
+            assert np.isfinite(fit.estimates).all()
+        if names == ["one", "other"]:
+            swapped = table.swaplevel()
+            fit = tg.fit_regression(y, swapped, progress=False)
+            np.testing.assert_allclose(fit.estimates, plain, rtol=1e-10)
+
+
+def test_labels_are_given_by_name_too():
+    rows = tg.Observations(
+        [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], weights=pandas.Series([1.0, 2.0, 3.0], list("cba")),
+        index=pandas.Index(list("abc")),
+    )  # fmt: skip
+    np.testing.assert_array_equal(rows.weights, [3.0, 2.0, 1.0])
+    loose = {"y": [1.0, 2.0, 3.0], "limit": 0.5, "unit": "mg", "none": None}
+    assert tg.Observations.from_table(loose, "y").num_rows == 3

@@ -390,3 +390,23 @@ def test_predictions_of_a_selection_know_what_is_selected(heckman):
     assert wages.labels == ("0[selected]", "0[outcome]", "1[selected]", "1[outcome]")
     with pytest.raises(ValueError, match="recorded: of one outcome only, got a fit of 2"):
         fit.predict(new, "recorded")
+
+
+def test_covariates_missing_where_nobody_is_selected_come_in_any_table():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(4)
+    x, z, u, e = rng.normal(size=(4, 80))
+    seen = 0.5 * x + z + u > 0
+    tenure = np.where(seen, rng.normal(size=80), np.nan)
+    wage = 1.0 + x + 0.5 * np.nan_to_num(tenure) + u + e
+    frame = pandas.DataFrame({"wage": wage, "x": x, "z": z, "ten": tenure, "seen": seen * 1.0})
+    tables = [frame, dict(frame.items()), {name: frame[name].to_numpy() for name in frame}]
+    fits = [
+        tg.fit_selection("wage ~ x + ten", selected="seen ~ x + z", data=table, progress=False)
+        for table in tables
+    ]
+    fits.append(
+        tg.fit_selection(wage, "x + ten", selected="seen ~ x + z", data=frame, progress=False)
+    )
+    for fit in fits:
+        np.testing.assert_allclose(fit.estimates, fits[0].estimates, rtol=1e-8)

@@ -243,3 +243,15 @@ def test_p_values_of_tails_equal_means_and_duplicates():
         tg.simultaneous([1.0], [[1.0]], level=95)
     with pytest.raises(ValueError, match="df, the degrees of freedom, must be positive"):
         tg.simultaneous([1.0], [[1.0]], df=0)
+
+
+def test_statistics_of_any_size_and_degrees_of_freedom_of_any_kind():
+    result = tg.simultaneous([0.0, 2.0, 4.5, 1e7], np.eye(4), contrasts="tukey")
+    single = math.log(2.0) + stats.norm.logsf(np.abs(result.statistics))
+    for log_p in result.log_p_values:
+        assert np.all(log_p >= single - 1e-9 * np.abs(single))
+        assert np.all(log_p <= np.minimum(single + math.log(6.0) + 1e-9 * np.abs(single), 0.0))
+    plain = tg.simultaneous([0.0, 2.0], np.eye(2), df=30)
+    for df in (30.0, np.array(30.0), np.float32(30)):
+        again = tg.simultaneous([0.0, 2.0], np.eye(2), df=df)
+        np.testing.assert_array_equal(again.p_values, plain.p_values)

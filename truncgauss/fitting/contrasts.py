@@ -212,6 +212,7 @@ def simultaneous(
     """
     if alternative not in ALTERNATIVES:
         raise ValueError(f"alternative must be one of {ALTERNATIVES}, got {alternative!r}.")
+    df = float(df)
     if not df > 0:
         raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
     if not 0 < level < 1:

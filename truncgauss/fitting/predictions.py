@@ -347,8 +347,9 @@ def predict(
 ) -> Predictions:
     """Predictions of new rows, see `LikelihoodFit.predict`."""
     check(fit, kind, level, "predict")
-    new, known = tables.in_one_order("predict", new=new, known=known)
-    index = tables.labels_of((new, known))
+    own = None if new is not None or not fit.designs else fit.observations.index
+    own, new, known = tables.in_one_order("predict", fit=own, new=new, known=known)
+    index = tables.labels_of((own, new, known))
     with jax.enable_x64(True):
         if isinstance(new, Observations) and not fit.designs:
             new, known = None, new

@@ -165,6 +165,9 @@ def fit_regression(
         noise=noise, weights=weights, cluster=cluster, censored_low=censored_low,
         censored_high=censored_high, truncated_low=truncated_low, truncated_high=truncated_high,
     )  # fmt: skip
+    index = tables.labels_of(
+        (data, outcome, design, scale_design, noise, weights, cluster, *limits)
+    )
     settings = dict(
         num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress,
@@ -183,7 +186,8 @@ def fit_regression(
         with rows as (sums, local):
             model = regression_of(*local, sums)
             begin = None if start is None else model.as_start(start)
-            return maximum_likelihood(model, start=begin, **settings)
+            fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
+    return fit.with_labels(index)
 
 
 def ordered_probit(

@@ -460,6 +460,12 @@ class LikelihoodFit(InformationCriteria, Fit):
     def _repr_html_(self) -> str:
         return f'<pre style="white-space: pre-wrap">{html.escape(str(self))}</pre>'
 
+    def with_labels(self, index: tables.RowLabels | None) -> Self:
+        """The same fit, whose rows have these labels, with which predictions compare theirs."""
+        if index is None or self.observations is None:
+            return self
+        return dataclasses.replace(self, observations=self.observations.with_known(index=index))
+
     def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> Self:
         """The fit with profile intervals of the estimates whose Wald intervals are not to be
         trusted, if these are no more than `num_profiles` and take less than so many seconds by

@@ -194,9 +194,10 @@ def fit_selection(
         )
     )  # fmt: skip
     pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
+    index = tables.labels_of((data, *pairs, weights, cluster))
     with jax.enable_x64(True), bar(None, "fit_selection", progress):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
-        return maximum_likelihood(
+        fit: SelectionFit = maximum_likelihood(
             model,
             num_steps=num_steps,
             num_starts=num_starts,
@@ -205,6 +206,7 @@ def fit_selection(
             progress=progress,
             cluster=tables.column_or(cluster, data, "fit_selection: cluster"),
         )
+    return fit.with_labels(index)
 
 
 def model_of(
@@ -216,6 +218,7 @@ def model_of(
     refuse_spread(what, pairs)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
+        tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
         raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
@@ -250,25 +253,26 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
         lacking |= ~side & absent if absent.shape == side.shape else False
     if not lacking.any():
         return tables.by_formula(*pair, data, "fit_selection")
-    kept = (~lacking).tolist()
-    some = {
-        name: x.filter(kept) if hasattr(x, "filter") else np.asarray(x)[kept]
-        for name, x in columns.items()
-    }
+    kept = np.flatnonzero(~lacking)
+    some = {name: tables.taken(x, kept) for name, x in columns.items()}
     outcome, design = tables.by_formula(*pair, some, "fit_selection")
-    whole = {}
-    for name, values in {**design, None: outcome}.items():
-        whole[name] = np.full(len(side), np.nan)
-        whole[name][kept] = values
-    outcome = whole.pop(None)
-    return outcome, tables.Design(whole, design._encoder)
+
+    def whole(values: np.ndarray) -> np.ndarray:
+        everywhere = np.full(len(side), np.nan)
+        everywhere[kept] = values
+        return everywhere
+
+    made = tables.Design({x: whole(values) for x, values in design.items()}, design._encoder)
+    return whole(outcome) if isinstance(pair[0], str) else outcome, made
 
 
 def absent_in(column: Any) -> np.ndarray:
     """A mask of the cells of a column that are missing."""
     if hasattr(column, "is_null"):
-        return np.asarray(column.is_null().to_numpy())
-    return np.array([cell is None or cell != cell for cell in np.asarray(column).tolist()], bool)
+        null, values = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
+        return null | np.isnan(values) if values.dtype.kind == "f" else null
+    cells = np.asarray(column).tolist()
+    return np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
 
 
 def selection_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

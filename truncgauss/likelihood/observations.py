@@ -310,7 +310,7 @@ class Observations:
     def _set_order(self) -> None:
         """Bring what has labels into the order of those of the rows."""
         parts = {word: getattr(self, word) for word in ("lower", "upper", "weights")}
-        index, shape = self.index, getattr(self.lower, "shape", ())
+        index, shape = tables.as_labels(self.index), getattr(self.lower, "shape", ())
         if index is not None and shape and len(index) != shape[0]:  # of rows that were replaced
             index = None
         noise: Any = self.noise

@@ -50,7 +50,7 @@ class Ordinal:
         if not len(codes) or codes.max() < 0:
             raise ValueError("Ordinal: no row has a category.")
         name = self.name if self.name is not None else getattr(self.codes, "name", None)
-        index = tables.labels_of(self.codes) if self.index is None else self.index
+        index = tables.labels_of(self.codes) if self.index is None else tables.as_labels(self.index)
         for field, value in zip(("codes", "levels", "name", "index"), (codes, levels, name, index)):
             object.__setattr__(self, field, value)
 

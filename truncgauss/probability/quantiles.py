@@ -420,6 +420,9 @@ def _by_directions(
     shifted = family.kind == "shifted" or not np.any(loc)
     if family.region is not None or not (centred and shifted) or not np.isfinite(matrix).all():
         return None
+    one = jnp.asarray(1.0, inputs.share.dtype)
+    if not student.is_gaussian(inputs.df):
+        student.checked_df(inputs.df, family.kind, family.problem(inputs, one))
     if d == 1:
         point = _of_one(
             share.astype(float), np.broadcast_to(np.asarray(inputs.df, float), shape), both
@@ -427,12 +430,12 @@ def _by_directions(
         return jnp.asarray(point, inputs.share.dtype), jnp.zeros(shape, inputs.share.dtype)
     if not isinstance(method, Automatic):
         return None
-    one = jnp.asarray(1.0, inputs.share.dtype)
     if _is_exact_in_parts(family.problem(inputs, one)):
         return None
     ranges = [range_of(part) for part in matrix.reshape(-1, d, d)]
     full = any(len(scale) == d for scale, _ in ranges)
-    if np.any(share <= FAR) and (family.outside or d <= MOST_SEPARATED and full):
+    separated = not family.outside and d <= MOST_SEPARATED and full
+    if family.outside and np.any(share <= FAR) or separated and np.all(share <= FAR):
         return None
     degrees = np.broadcast_to(np.asarray(inputs.df, float), shape)
     first = np.broadcast_to(loc[..., 0], shape)

@@ -49,6 +49,7 @@ NUM_TERMS, NUM_STEPS = 100, 200  # of continued fractions; of Newton's method
 DROP, NUM_NODES = 60.0, 2048  # of log G, besides the rank, over so many nodes
 GRID = np.linspace(0.0, 1.0, NUM_NODES)
 WIDEST = 1e300  # that holds a quantile
+LEAST = -1e12  # log of a tail, beyond which its nodes are not told apart
 SMALLEST, LARGEST_DF = 1e-250, 1e20  # probability by SciPy; df from which on a t is Gaussian
 
 
@@ -261,7 +262,8 @@ class LargestCoordinate:
         num_points = int(np.clip(most, FEWEST_POINTS, NUM_POINTS))
         values = np.ones((len(edges), NUM_REPLICATES))
         single, central = self.log_single(edges), self.is_central(edges, counts)
-        sampled_rows = (counts > 1) & ((edges > 0) | (not self.two_sided))
+        far = single < LEAST
+        sampled_rows = (counts > 1) & ~far & ((edges > 0) | (not self.two_sided))
         waiting = sampled_rows.copy()
         while waiting.any():
             # Limits that lie close together, of nearly the same coordinates, share directions.
@@ -285,7 +287,8 @@ class LargestCoordinate:
         unseen = [self.unseen(*row, num_points) for row in zip(edges, counts)]
         mean = values.mean(axis=1)
         error = np.hypot(standard_error(values) / mean, np.where(central, 0.0, unseen))
-        error += np.where(sampled_rows, ROUNDING * (1.0 - single), 0.0)
+        error += np.where(sampled_rows | far, ROUNDING * (1.0 - single), 0.0)
+        error += np.where(far, np.log(counts), 0.0)  # between one tail and their sum
         log_p = (single + np.log(mean))[inverse.ravel()].reshape(2, d)
         return self.bounded(log_p, limits), error[inverse.ravel()].reshape(2, d)
 

@@ -506,13 +506,13 @@ def log_probability(
     """
     nodes = nodes_of(problem, df, kind)
 
-    def given(log_scale: Array) -> Estimate:
+    def at(log_scale: Array) -> Estimate:
         return gaussian(at_scale(problem, log_scale, kind))
 
     if values_of(problem) is None and problem.loc.shape[-1] > 2:
         # One after the other: the program for many rows compiles for half as long again.
-        return mixed(nodes, df, lax.map(given, nodes.log_scale))
-    return mixed(nodes, df, given(nodes.log_scale))
+        return mixed(nodes, df, lax.map(at, nodes.log_scale))
+    return mixed(nodes, df, at(nodes.log_scale))
 
 
 def drawn_log_scales(

@@ -2,9 +2,11 @@
 
 from truncgauss.execution.tables.alignment import (
     RowLabels,
+    as_labels,
     in_one_order,
     in_order,
     labels_of,
+    taken,
 )
 from truncgauss.execution.tables.censoring import limit_of
 from truncgauss.execution.tables.columns import (
@@ -37,6 +39,7 @@ __all__ = [
     "Table",
     "aligned",
     "arrays_of",
+    "as_labels",
     "by_formula",
     "categories_of",
     "chosen",
@@ -60,5 +63,6 @@ __all__ = [
     "numbers",
     "location",
     "read",
+    "taken",
     "units",
 ]

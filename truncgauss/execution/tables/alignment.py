@@ -40,7 +40,10 @@ class RowLabels:
             ValueError: for labels that are missing, more, or not unique. Rows are never dropped.
         """
         index, names = other.index, list(self.index.names)
-        if len(names) > 1 and set(names) == set(index.names):
+        if (
+            names != list(index.names)
+            and len({*names, *index.names}) == len(names) == index.nlevels
+        ):
             index = index.reorder_levels(names)
         if self == RowLabels(index):
             return None
@@ -70,6 +73,11 @@ def shown(labels: Any) -> str:
     """The number of labels, and the first of them."""
     some = ", ".join(map(repr, labels[:SHOWN].tolist()))
     return f"{len(labels)} label(s){', such as' if len(labels) > SHOWN else ':'} {some}"
+
+
+def as_labels(index: Any) -> RowLabels | None:
+    """Labels of rows as they are kept, of the index of a DataFrame."""
+    return index if isinstance(index, RowLabels | None) else RowLabels(index)
 
 
 def labels_of(values: Any) -> RowLabels | None:
@@ -106,7 +114,7 @@ def in_order(values: Any, labels: RowLabels | None, what: str, first: str) -> An
         return values
     labels = own if labels is None else labels
     if isinstance(values, list | tuple):
-        return type(values)(in_order(part, labels, what, first) for part in values)
+        return type(values)([in_order(part, labels, what, first) for part in values])
     if isinstance(values, Mapping) and getattr(values, "index", None) is None:
         beside = f"the first column of {what}"
         values = {

@@ -111,7 +111,8 @@ def mismatch(name: str, names: Sequence[str]) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """A guess at what was meant, else what there is to choose from."""
-    close = difflib.get_close_matches(word, list(map(str, known)), n=1)
+    known = list(map(str, known))
+    close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 

@@ -53,7 +53,7 @@ class Reader:
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
         self.columns, self.known, self.labels = named, known, labels_of(table)
-        self.num_rows = max(map(len, named.values()), default=0)
+        self.num_rows = max((np.shape(x)[0] for x in named.values() if np.ndim(x)), default=0)
         self.missing, self.by_text, self.location = missing, by_text, location
 
     def raw(self, name: Hashable) -> Any:
