@@ -68,7 +68,7 @@ def maximum_likelihood(
         ValueError: if the likelihood is not finite at any start.
     """
     check_settings(information, num_profiles, cluster)
-    names = list(model.names)
+    names = list(getattr(model, "names", ()))  # what a model lacks is said in its own words
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise ValueError(
             f"two estimates would be called {twice[0]!r}: a covariate has the name of another "
