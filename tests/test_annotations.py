@@ -161,6 +161,7 @@ def run(code: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.full
 def test_public_calls_have_the_shapes_that_their_annotations_say():
     done = run(CALLS)
     assert done.returncode == 0, done.stderr
@@ -172,6 +173,7 @@ def test_integrals_have_the_shapes_that_their_annotations_say():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_what_contradicts_an_annotation_is_refused_by_the_checker():
     tries = "\n".join(
         f"try: {call}\nexcept jaxtyping.TypeCheckError: pass\nelse: missed.append({what!r})"

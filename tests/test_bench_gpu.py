@@ -55,6 +55,7 @@ def for_cuda(d, n, gradient):
 
 # Loops: in two dimensions the strips of the quadrature; from four dimensions on the plan and the
 # points. None grows with the dimension or the batch, and nothing goes back to the host's Python.
+@pytest.mark.quick("1-0-False", "1-0-True")
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize(("d", "loops"), [(1, 0), (2, 1), (3, 4), (5, 11)])
 def test_batches_for_cuda_have_few_loops_and_no_callback(d, loops, gradient):

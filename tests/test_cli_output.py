@@ -14,6 +14,7 @@ from truncgauss.execution import terminal
 ROOT = pathlib.Path(__file__).parents[1]
 
 
+@pytest.mark.quick("words1-1", "words1-")
 @pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("words", [["schema"], ["--version"], ["--help"], ["list", "nowhere"]])
 def test_a_reader_that_has_gone_is_no_error(words, buffered):

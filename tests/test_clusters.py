@@ -585,6 +585,7 @@ def test_there_is_no_maximum_where_outcomes_are_separated():
     assert not met.converged and "explain the exact outcomes" in met.reason
 
 
+@pytest.mark.full
 def test_the_error_of_a_row_beside_a_process_may_be_zero():
     cluster, ones = np.repeat(np.arange(40), 6), np.ones((240, 1))
     matrix = 0.7 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))

@@ -142,6 +142,7 @@ print(len(traces))
 """
 
 
+@pytest.mark.full
 def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
     result = subprocess.run(

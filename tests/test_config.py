@@ -180,6 +180,7 @@ def test_a_mistake_is_one_line_at_its_place(old, new, place, message):
     assert LINE.fullmatch(line)
 
 
+@pytest.mark.quick("# nothing\\n-1:1-is empty", "hello-1:1-must be keys with values")
 @pytest.mark.parametrize(
     ("raw", "place", "message"),
     [

@@ -219,6 +219,7 @@ def test_a_round_ellipsoid_is_a_ball():
     np.testing.assert_allclose(*slopes, atol=1e-12)
 
 
+@pytest.mark.full
 def test_the_margin_of_an_ellipsoid_is_no_longer_than_the_way_out():
     """Inside, compared with the least distance to many points of the surface."""
     shape = jnp.array([[4.0, 0.9], [0.9, 0.5]])
@@ -246,6 +247,7 @@ def test_ellipsoids_come_in_batches_and_keep_their_points():
     assert two.contains(draws).all()
 
 
+@pytest.mark.quick("0.0-shape1-center must have shape", "center0-shape0-center must have shape")
 @pytest.mark.parametrize(
     "center, shape, message",
     [

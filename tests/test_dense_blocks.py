@@ -64,6 +64,7 @@ def factor_at_once(matrix):
     return jnp.linalg.cholesky(matrix[order][:, order])
 
 
+@pytest.mark.full
 def test_the_factor_and_its_derivatives_are_those_of_the_whole_matrix():
     covariance = random_problem()[1]
     weights = jnp.asarray(np.random.default_rng(2).normal(size=(D, D)))
@@ -110,6 +111,7 @@ def test_the_value_is_that_of_separation(monkeypatch):
     assert abs(own.log_prob - other.log_prob) < 4.0 * np.hypot(own.stderr, other.stderr)
 
 
+@pytest.mark.full
 def test_an_equicorrelated_orthant():
     """P(all positive) = 1 / (d + 1) at correlation 1/2; its derivative in it by one factor."""
     region, method = tg.Box(jnp.zeros(D), jnp.inf), tg.Separation(256)
@@ -142,6 +144,7 @@ def log_prob_by(method):
     return log_prob
 
 
+@pytest.mark.full
 def test_value_and_gradient_are_those_of_the_whole_matrix(monkeypatch):
     """The same points, through one factor and one path of all variables."""
     held, inputs = held_problem(monkeypatch)
@@ -181,6 +184,7 @@ def test_a_second_derivative_is_the_difference_of_gradients(monkeypatch):
     assert_close(found, expected, 1e-5)
 
 
+@pytest.mark.full
 def test_the_default_call_comes_here_and_says_so():
     loc, covariance, low, high = random_problem()
     region = tg.Box(low, high)
@@ -189,6 +193,7 @@ def test_the_default_call_comes_here_and_says_so():
     assert "by blocks" in text and "2 blocks of 32 variables" in text
 
 
+@pytest.mark.full
 def test_what_is_not_definite_is_nan_and_what_is_not_symmetric_refused(monkeypatch):
     monkeypatch.setattr("truncgauss.gaussian.covariances.LARGE", 60)
     loc, covariance, low, high = random_problem()

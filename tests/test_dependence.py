@@ -55,12 +55,14 @@ def assert_honest(estimate, truth, most):
     assert stderr < most
 
 
+@pytest.mark.quick("1e-10", "1e-07")
 @pytest.mark.parametrize("delta", [1e-15, 1e-13, 1e-10, 1e-7])
 def test_a_triangle_of_dependent_faces(delta):
     estimate = tg.log_probability(jnp.zeros(3), jnp.eye(3), triangle(delta))
     assert_honest(estimate, TRUTH, 1e-4)
 
 
+@pytest.mark.quick("0.001", "0.0001")
 @pytest.mark.parametrize("delta", [1e-7, 1e-5, 1e-4, 1e-3])
 def test_a_triangle_of_dependent_faces_in_float32(delta):
     zero, one = jnp.zeros(3, np.float32), jnp.eye(3, dtype=np.float32)
@@ -220,6 +222,7 @@ def test_the_bound_of_single_constraints():
     assert np.max((found - truth)[truth < -10.0] / np.abs(truth[truth < -10.0])) < 0.5
 
 
+@pytest.mark.full
 def test_an_estimate_of_unknown_error_stays_unknown():
     result = bounded(tg.Estimate(jnp.asarray(0.5), jnp.asarray(jnp.nan)), jnp.zeros(()))
     assert np.isnan(result.stderr)

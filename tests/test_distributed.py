@@ -362,6 +362,7 @@ def joined(*address, environment=None):
     return done.returncode, done.stderr
 
 
+@pytest.mark.full
 def test_a_lone_process_ends_in_a_line():
     cluster = {
         "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0",

@@ -256,6 +256,7 @@ def test_without_float64():
 # --- Models ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_traced_nonsense_is_nan():
     """Traced values cannot be refused; a plausible number would be believed."""
     key = jax.random.key(0)

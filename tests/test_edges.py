@@ -99,6 +99,7 @@ def check_against_two_hundred_digits(kind, dtype, count):
             assert (error <= bar).all(), (kind, order, pair, value, true)
 
 
+@pytest.mark.quick("float32-Tanh", "float64-Bump")
 @pytest.mark.parametrize("kind", [tg.Tanh, tg.Probit, tg.Bump])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_two_orders_against_two_hundred_digits(kind, dtype):
@@ -159,6 +160,7 @@ def everything(edge, margins):
     return jax.vmap(value_slope_and_width)(margins)
 
 
+@pytest.mark.quick("float32-Bump(width=3.0)", "float32-Probit(width=7.0)")
 @pytest.mark.parametrize("edge", EDGES, ids=repr)
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 def test_no_margin_makes_a_nan(edge, dtype):
@@ -244,6 +246,7 @@ def test_the_slope_of_a_probit_edge_in_a_width_whose_square_underflows(dtype):
     assert np.all(np.asarray(far) == 0)
 
 
+@pytest.mark.quick("inf")
 @pytest.mark.parametrize("width", [np.inf, np.nan])
 def test_widths_are_finite(width):
     for edge in (tg.Tanh, tg.Probit, tg.Bump):

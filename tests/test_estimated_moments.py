@@ -82,6 +82,7 @@ def test_separation_is_honest(five, five_truths):
         assert gap.mean() > 0.8, (name, gap.mean())
 
 
+@pytest.mark.full
 def test_narrow_boxes_far_out_keep_their_digits(five):
     """Nearly a uniform distribution: the density changes by width * slope = 1e-5 across the box."""
     low, high, moments = five["narrow"]

@@ -91,6 +91,7 @@ def two_inputs(dtype=jnp.float64):
     return tuple(jnp.asarray(part, dtype) for part in (locs, covariances, lows, highs))
 
 
+@pytest.mark.full
 def test_two_dimensions_to_rounding():
     truth = np.array([case[-1] for case in TWO])
     error = np.abs(np.asarray(rows_of_log_prob(*two_inputs())) - truth)
@@ -214,6 +215,7 @@ FAR_CORNERS = [
 ]
 
 
+@pytest.mark.quick("-0.99999999-scales2-loc2-low2")
 @pytest.mark.parametrize("correlation, scales, loc, low", FAR_CORNERS)
 def test_the_last_digit_is_part_of_the_error(correlation, scales, loc, low):
     """One more unit in the last place of each input in turn: all their moves together."""
@@ -340,6 +342,7 @@ def test_products_and_sums_that_cancel():
     assert (float(total), float(rest)) == (1.0, 1e-20)
 
 
+@pytest.mark.quick("-0.99999", "0.5")
 @pytest.mark.parametrize("correlation", [-0.999999, -0.99999, 0.5, 0.999999])
 def test_the_rounding_of_a_correlation_near_one_is_counted(correlation):
     """Sheppard's formula for an orthant; in float32 the correlation itself is rounded."""

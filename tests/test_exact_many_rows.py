@@ -54,6 +54,7 @@ def total(*inputs):
     return values.sum(), values
 
 
+@pytest.mark.full
 def test_many_rows_at_once_and_one_by_one():
     inputs = rectangles()
     assert len(inputs[0]) >= MANY_ROWS
@@ -69,6 +70,7 @@ def test_many_rows_at_once_and_one_by_one():
     assert counts[:EACH].mean() > 0.5 and not counts[-EACH:].any()
 
 
+@pytest.mark.full
 def test_limits_that_exclude_next_to_nothing_are_no_reason_to_go_slowly():
     """As most of many rows have, where a sampler begins: 5 to 38 standard deviations off."""
     rng, n = np.random.default_rng(5), 48
@@ -113,6 +115,7 @@ def test_many_rows_in_float32():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_derivatives_by_correlations_that_are_zero():
     n, rng = 40, np.random.default_rng(0)
     shut = np.where(rng.uniform(size=(2, n, 3)) < 0.4, np.inf, 0.0)
@@ -136,6 +139,7 @@ def test_derivatives_by_correlations_that_are_zero():
     np.testing.assert_allclose(slopes, (1.0 - np.eye(3)) / np.pi, atol=1e-13)
 
 
+@pytest.mark.quick("-inf-0.4", "-7.0-7.0")
 @pytest.mark.parametrize("low, high", [(0.3, 1.1), (-7.0, 7.0), (-jnp.inf, 0.4), (-0.2, jnp.inf)])
 def test_derivatives_of_masses_are_densities(low, high):
     """Of both orders, as those of the log mass have them."""
@@ -157,6 +161,7 @@ def test_narrow_masses_keep_the_digits_of_their_slopes():
     np.testing.assert_allclose(slope, exact, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_a_function_of_the_rows_that_need_it():
     """Of fewer, more and none than are gathered at a time; the others may have no value."""
 

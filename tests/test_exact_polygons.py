@@ -102,6 +102,7 @@ def estimate(matrix, rows, low, high):
     return tg.log_probability(np.zeros(2), matrix, tg.Polyhedron(rows, low, high))
 
 
+@pytest.mark.quick("duplicated", "small and far")
 @pytest.mark.parametrize("name", [*PROBLEMS])
 def test_polygons(name):
     problem = PROBLEMS[name]
@@ -111,6 +112,7 @@ def test_polygons(name):
     assert name != "far" or exact < -500
 
 
+@pytest.mark.full
 def test_gradients_and_hessians_of_a_polygon():
     """Differences of values and of gradients, in mean, covariance factor, rows and limits."""
     rng = np.random.default_rng(5)
@@ -133,6 +135,7 @@ def test_gradients_and_hessians_of_a_polygon():
     np.testing.assert_allclose(jax.hessian(value)(point), differences, atol=1e-6)
 
 
+@pytest.mark.full
 def test_the_slope_of_a_face_that_is_there_twice_is_counted_once():
     """P(-1 < X_1 < h) with h twice: moved together, phi(h) / P."""
     high = stats.norm.cdf(0.5) - stats.norm.cdf(-1.0)
@@ -146,6 +149,7 @@ def test_the_slope_of_a_face_that_is_there_twice_is_counted_once():
     np.testing.assert_allclose([found, slope], [np.log(high), stats.norm.pdf(0.5) / high], 1e-12)
 
 
+@pytest.mark.full
 def test_moments_of_a_polygon():
     """Of a triangle, by a rule of two dimensions; NaN for an empty one."""
     matrix = matrix_of(0.5)

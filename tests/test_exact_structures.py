@@ -23,6 +23,7 @@ def one_factor(d, correlation, sign=1.0):
     return tg.LowRank(loading, jnp.full(d, 1.0 - correlation))
 
 
+@pytest.mark.quick("covariance1--1.0-inf--0.7141099217502043")
 @pytest.mark.parametrize(
     "covariance, low, high, truth",
     [
@@ -61,6 +62,7 @@ def chain_of(d, coefficient):
 
 
 # The last two by another transfer operator, to about 1e-12.
+@pytest.mark.quick("0.0-10.0-inf--5323.128515051247", "0.7-4.0-inf--234.70892930123804")
 @pytest.mark.parametrize(
     "coefficient, low, high, truth",
     [

@@ -151,6 +151,7 @@ def test_second_derivatives_in_every_mode_far_out(d):
     np.testing.assert_allclose(forward, (slopes[:d] - slopes[d:]) / 2e-4, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.full
 def test_second_derivatives_of_a_batch_of_rectangles_that_share_limits():
     """Rules of derivatives within a batch, where parts of a gradient are the same for all."""
     covariance, limits = jnp.array([[1.0, 0.4], [0.4, 2.0]]), (jnp.zeros(2), jnp.full(2, INF))

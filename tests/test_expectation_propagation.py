@@ -34,6 +34,7 @@ BIVARIATE = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_two_variables_in_any_tail(dtype):
     rho, h, k, truth, allowed = (np.array(column) for column in zip(*BIVARIATE))
@@ -51,6 +52,7 @@ def test_two_variables_in_any_tail(dtype):
     assert np.all(np.abs(got.log_prob - truth) <= allowed + rounding)
 
 
+@pytest.mark.full
 def test_independent_coordinates_are_exact():
     low = jnp.array([-1.0, -INF, 4.0, -INF, 10.0])
     high = jnp.array([2.0, 0.5, INF, INF, 11.0])

@@ -73,6 +73,7 @@ SMALL = {
 }
 
 
+@pytest.mark.full
 def test_selected_sample_in_one_column():
     limits = {"low": (-np.inf,), "high": (5.45,)}
     results, picture = completed(
@@ -157,6 +158,7 @@ def csv(folder, text, name="my.csv"):
     return path
 
 
+@pytest.mark.full
 def test_a_table_of_ones_own(tmp_path):
     rows = "\n".join(f"{x};x{i}" for i, x in enumerate([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2]))
     path = csv(tmp_path, f"flux;name\n{rows}\n\n")
@@ -250,6 +252,7 @@ def test_limits_that_let_no_row_through():
 # ---------------------------------------------------------------- shift_curve
 
 
+@pytest.mark.full
 def test_shift_curve():
     results, picture = completed(
         "shift_curve", shift={"start": -6.0, "stop": 6.0, "num": 49}, num_samples=(500, 8000),
@@ -306,6 +309,7 @@ def test_fit_limits_on_two_devices_is_the_same():
         np.testing.assert_allclose(one[name]["params"], two[name]["params"], rtol=1e-9)
 
 
+@pytest.mark.full
 def test_fit_limits():
     results, picture = completed("fit_limits", num_repeats=1)
     assert results["failed"] == ""
@@ -345,6 +349,7 @@ def test_fit_limits_asks_for_one_dimension_throughout():
 # ---------------------------------------------------------------- bump_width
 
 
+@pytest.mark.full
 def test_bump_width():
     results, picture = completed(
         "bump_width", widths=(0.1, 2.0), starts=(0.9, 12.0),
@@ -368,6 +373,7 @@ def test_bump_width():
     check_picture(picture)
 
 
+@pytest.mark.full
 def test_the_traps_of_the_truncated_normal_are_survived():
     from experiments.special_functions import run as special_functions
 

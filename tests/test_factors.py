@@ -97,6 +97,7 @@ SMOOTH = [
 ]
 
 
+@pytest.mark.full
 def test_two_factors_to_rounding():
     rows = rows_of(SMOOTH)
     (values, stderr), slopes = planes(*rows)
@@ -217,6 +218,7 @@ def test_three_factors_on_a_lattice():
         assert np.isfinite(ours).all()
 
 
+@pytest.mark.full
 def test_a_lattice_with_little_noise_is_honest():
     noises = [1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-12]
     cases = [(0.1, W, noise, -0.7, INF) for noise in noises]

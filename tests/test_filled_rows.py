@@ -29,6 +29,7 @@ def sample(n):
     return tg.Observations(lower, upper, tg.Box(low, INF), noise, weights)
 
 
+@pytest.mark.full
 def test_each_row_says_what_it_says_alone():
     """Likelihoods of filled rows against those of single rows, which are not filled up."""
     n, rng = 70, np.random.default_rng(0)
@@ -49,6 +50,7 @@ def test_each_row_says_what_it_says_alone():
     np.testing.assert_allclose(total.log_prob, found.log_prob.sum(), rtol=1e-12)
 
 
+@pytest.mark.full
 def test_random_keys_belong_to_rows():
     """Integrals by random points are those under `jit`, where nothing is filled up."""
     low = np.random.default_rng(1).uniform(-1.0, 0.0, size=(5, 4))
@@ -60,6 +62,7 @@ def test_random_keys_belong_to_rows():
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), found, traced)
 
 
+@pytest.mark.full
 def test_sums_and_derivatives_are_those_of_the_rows():
     """Of filled rows against the rows as they are; the copies have no part in any derivative."""
     rows = sample(9)
@@ -118,6 +121,7 @@ def mixture(n):
     return fit
 
 
+@pytest.mark.quick("regression")
 @pytest.mark.parametrize("fitted", [gaussian, regression, mixture])
 def test_a_fit_of_another_number_of_rows_compiles_nothing(fitted):
     """Of 120 rows after 100, and what is asked of it afterwards."""

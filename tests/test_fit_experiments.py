@@ -20,6 +20,7 @@ def test_tobin():
     check_picture(picture)
 
 
+@pytest.mark.full
 def test_wages():
     results, picture = completed("wages", num_rows=600)
     truth = [-2.5, 0.45, 0.44, 0.056, 0.037, 0.5, 1.0, 0.21, 0.7, 6.0, 4.2, np.arctanh(0.7)]
@@ -43,6 +44,7 @@ def test_wages_of_the_published_table():
     np.testing.assert_allclose(results["estimates"][6:8], [0.9899537, 0.2131294], atol=1e-5)
 
 
+@pytest.mark.full
 def test_ordinal():
     results, picture = completed("ordinal", num_rows=1500, missing=0.05)
     assert results["failed"] == "" and results["pairs"].shape == (10, 2)
@@ -70,6 +72,7 @@ def test_comparisons():
     check_picture(picture)
 
 
+@pytest.mark.full
 def test_assay():
     results, picture = completed("assay", num_patients=40, num_trials=8)
     assert results["failed"] == "" and 0.2 < results["below"] < 0.5
@@ -81,6 +84,7 @@ def test_assay():
     check_picture(picture)
 
 
+@pytest.mark.full
 def test_existence():
     results, picture = completed(
         "existence", cuts=(0.0, 2.0), sizes=(10, 50), num_samples=400, num_fits=6
@@ -112,6 +116,7 @@ def test_profile_intervals_cover_vectors():
     assert results["failed"] == ""
 
 
+@pytest.mark.full
 def test_residuals():
     results, picture = completed("residuals", num_draws=2)
     assert results["failed"] == ""
@@ -142,6 +147,7 @@ def seen():
     return x[x < 3.85]
 
 
+@pytest.mark.full
 def test_survey():
     population = {"loc": (0.0,), "covariance": ((1.0,),)}
     results, picture = completed(

@@ -197,6 +197,7 @@ every_fit = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.quick("fit_shift")
 @every_fit
 def test_the_order_of_the_rows_does_not_matter(name):
     case = CASES[name]
@@ -224,6 +225,7 @@ def num_densities(rows: dict[str, np.ndarray], num_columns: int) -> np.ndarray:
     return np.full(num_columns, len(rows["y"]) if "y" in rows else 0)
 
 
+@pytest.mark.quick("others-fit_regression, censored", "others-fit_shift")
 @every_fit
 @pytest.mark.parametrize("units", [(4.0, 0.125), (3.7e3, 0.011)], ids=["powers of two", "others"])
 def test_results_have_the_units_of_the_rows(name, units):
@@ -239,6 +241,7 @@ def test_results_have_the_units_of_the_rows(name, units):
     assert_same(name, back, base)
 
 
+@pytest.mark.quick("fit_truncated_normal", "fit_mixture")
 @every_fit
 def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     case = CASES[name]
@@ -259,6 +262,7 @@ def test_another_start_ends_at_the_same_maximum(name):
     )
 
 
+@pytest.mark.quick("fit_shift", "fit_regression, truncated")
 @every_fit
 def test_a_fit_that_is_read_from_its_record_is_the_same_to_the_bit(name, tmp_path):
     case = CASES[name]

@@ -89,6 +89,7 @@ def test_a_run_without_profiles_is_drawn_from_its_files(tmp_path):
     drawn(stored, ["data", "residuals"])
 
 
+@pytest.mark.full
 def test_scales_with_covariates(tmp_path):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 150))
@@ -116,6 +117,7 @@ profile: ["log_scale[b]"]"""
         fitted(tmp_path, text.replace("outcomes: {", "outcomes: {b: {}, "))
 
 
+@pytest.mark.full
 def test_a_mixture_behind_a_limit(tmp_path):
     rng = np.random.default_rng(4)
     y = np.concatenate([rng.normal(size=240), 5.0 + 1.5 * rng.normal(size=160)])
@@ -208,6 +210,7 @@ def written(folder, rows):
 ROWS = ["0.2,9,1,u", "1.4,9,2,v", "0.7,9,3,u", "2.1,9,5,v", "1.1,1,4,u", "0.4,9,2,v", "0.9,9,1,u"]
 
 
+@pytest.mark.full
 def test_stray_rows_are_refused_or_named(tmp_path):
     data = written(tmp_path, ROWS)
     with pytest.raises(

@@ -52,6 +52,7 @@ def is_highest(results, log_likelihood):
             )
 
 
+@pytest.mark.full
 def test_fluxes_with_upper_limits_and_errors_of_each_row(tmp_path):
     """Names with units and slashes, and a profile of one."""
     rng = np.random.default_rng(5)
@@ -83,6 +84,7 @@ def test_fluxes_with_upper_limits_and_errors_of_each_row(tmp_path):
     drawn(results, ["data", "residuals", "profile"])
 
 
+@pytest.mark.full
 def test_concentrations_of_a_laboratory(tmp_path, capsys):
     """A row of units, limits as text, and values that were not detected, in logarithms."""
     rng = np.random.default_rng(6)
@@ -119,6 +121,7 @@ def test_concentrations_of_a_laboratory(tmp_path, capsys):
         refused(tmp_path, instead, message, capsys)
 
 
+@pytest.mark.full
 def test_a_clinic_s_categories_and_missing_covariates(tmp_path, capsys):
     rng = np.random.default_rng(7)
     dose = np.array(["placebo", "5mg/kg", "10mg/kg"])[np.arange(40) % 3]
@@ -164,6 +167,7 @@ def test_cells_that_say_something_else_are_told_by_their_lines(
     refused(tmp_path, text, message.format(tmp_path / "my.csv"), capsys)
 
 
+@pytest.mark.full
 def test_two_outcomes_have_panels_of_their_own(tmp_path):
     rng = np.random.default_rng(8)
     x = rng.normal(size=30).round(3)
@@ -180,6 +184,7 @@ def test_two_outcomes_have_panels_of_their_own(tmp_path):
         config.load(settings(tmp_path, 'outcomes: {c: {}}\ncovariates: ["constant"]')).read_data()
 
 
+@pytest.mark.full
 def test_an_outlier_is_named_by_its_line_although_rows_before_it_were_left_out(tmp_path):
     rng = np.random.default_rng(3)
     dose, site = rng.normal(size=60), np.where(np.arange(60) % 2, "a", "b")

@@ -245,6 +245,7 @@ def test_a_curvature_that_is_not_finite_leaves_standard_errors_unknown():
     assert not fitting.certificate([jnp.nan], [[1.0]]).positive_definite
 
 
+@pytest.mark.full
 def test_a_plateau_is_no_minimum():
     result = tg.minimize(lambda x: jnp.exp(-x), 0.0, progress=False)
     assert not result.converged and "still falls" in result.reason and "plateau" in result.reason
@@ -262,6 +263,7 @@ def test_a_plateau_is_no_minimum():
     assert flat.converged, flat.reason
 
 
+@pytest.mark.full
 def test_a_random_fit_that_gained_nothing_has_not_converged():
     def loss(x, key):
         return 1e-3 * (x - 3.0) ** 2 + jax.random.normal(key)

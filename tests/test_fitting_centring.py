@@ -21,6 +21,7 @@ def sample(n: int = 200):
     return x[keep], z[keep], y[keep]
 
 
+@pytest.mark.quick("1000000000.0-1000000000.0-sandwich", "1000000000.0-0.0-observed")
 @pytest.mark.parametrize(
     ("by_x", "by_y", "information"),
     [(1e6, 1e6, "observed"), (1e9, 0.0, "observed"), (1e9, 1e9, "sandwich")],
@@ -79,6 +80,7 @@ def test_a_scale_far_from_zero_and_a_constant_in_two_groups():
     assert abs(far.log_likelihood - near.log_likelihood) < 1e-6
 
 
+@pytest.mark.full
 def test_two_outcomes_far_from_zero():
     x, _, y = sample()
     censored = y[:, 1] < 0
@@ -172,6 +174,7 @@ def test_values_that_were_set_to_a_limit_are_noted(turned, word, option):
     assert not any("equal the" in note for note in informed.notes + rounded.notes)
 
 
+@pytest.mark.full
 def test_the_outcome_whose_values_were_set_to_a_limit_is_named():
     random = np.random.default_rng(1)
     values = random.normal(size=(120, 2))

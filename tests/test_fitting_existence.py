@@ -144,6 +144,7 @@ def test_equal_rows_leave_no_variance(value):
         assert not any("no other maximum" in note for note in fit.notes)
 
 
+@pytest.mark.quick("2.0-5.0")
 @pytest.mark.parametrize("value, high", [(0.3, 1.0), (2.0, 5.0)])
 def test_a_constant_column_in_a_box_leaves_no_variance(value, high):
     y = np.random.default_rng(0).normal(size=60)
@@ -176,6 +177,7 @@ def test_limits_without_an_exact_row_do_not_speak_of_the_scale():
     assert rising_direction(lower, upper, np.ones((10, 1)), scale_known=False) is None
 
 
+@pytest.mark.quick("-0.5")
 @pytest.mark.parametrize("low", [None, -1e3, -0.5])
 def test_regions_do_not_hide_that_there_is_no_maximum(low):
     y = np.array([0.0, 0, 0, 0, 1, 2, 3])
@@ -324,6 +326,7 @@ def inverse_covariance_in_the_disc(rows):
     return np.array([[natural[2], natural[3]], [natural[3], natural[4]]])
 
 
+@pytest.mark.full
 def test_rows_as_if_uniform_in_a_disc_are_told_from_gaussian_ones():
     rng, found = np.random.default_rng(3), []
     for scale in (0.5, 0.9, 5.0):

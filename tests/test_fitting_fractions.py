@@ -17,6 +17,7 @@ INF = jnp.inf
 # Shifts
 
 
+@pytest.mark.full
 def test_a_shift_and_its_error_from_one_count_in_closed_form():
     result = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000)
     shift = stats.norm.ppf(0.841)
@@ -128,6 +129,7 @@ def test_an_empty_region_beside_a_telling_one_does_no_harm():
     assert abs(result.params[0]) < 1e-4
 
 
+@pytest.mark.full
 def test_fractions_without_trials_take_their_errors_from_the_residuals():
     low = np.linspace(-1.5, 1.5, 12)[:, None]
     rng = np.random.default_rng(5)
@@ -231,6 +233,7 @@ class Baseless(Method):
         return Estimate(log_prob, jnp.full_like(log_prob, INF))
 
 
+@pytest.mark.full
 def test_a_fit_does_not_converge_without_effective_samples():
     counts = ([841, 500], [0.0], [[1.0]], tg.Box([[0.0], [1.0]], [[INF], [INF]]), 1000)
     known, doubted = (tg.fit_shift(*counts, method=method) for method in (tg.Exact(), Baseless()))

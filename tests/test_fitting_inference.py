@@ -158,6 +158,7 @@ def test_samples_too_small_for_wald_intervals_are_said(n, p, exact):
     assert not found or f"about {exact:.0%} of the samples" in found[0]
 
 
+@pytest.mark.full
 def test_profiles_of_many_entries_are_computed_or_declined_by_their_time(monkeypatch):
     random = np.random.default_rng(4)
     values = random.multivariate_normal([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], 60)
@@ -199,6 +200,7 @@ def test_wald_ratios_are_infinite_where_the_likelihood_ends():
     assert nowhere[0, 1] == INF and untrusted(nowhere).all()
 
 
+@pytest.mark.full
 def test_fits_say_which_wald_intervals_not_to_trust():
     q = (np.arange(60) + 0.5) / 60
     rows = tg.Observations.exact(stats.gamma.ppf(q, 1.3), region=tg.Box([0.0], [INF]))
@@ -392,6 +394,7 @@ def test_rows_of_weight_zero_are_not_counted():
         tg.likelihood_ratio(alone, tg.fit_truncated_normal(rows))
 
 
+@pytest.mark.full
 def test_existence_that_is_not_decided_is_told():
     y = np.random.default_rng(3).normal(size=(60, 2))
     y = y[y[:, 0] > -1.0]

@@ -15,6 +15,7 @@ INF = np.inf
 # Closed forms
 
 
+@pytest.mark.full
 def test_complete_rows_give_least_squares_and_the_sample_covariance():
     rng = np.random.default_rng(0)
     design = np.column_stack([np.ones(80), rng.normal(size=80)])
@@ -41,6 +42,7 @@ def test_complete_rows_give_least_squares_and_the_sample_covariance():
         fit.loc  # noqa: B018
 
 
+@pytest.mark.full
 def test_fixed_entries_stay_and_a_probit_has_unit_variances():
     rng = np.random.default_rng(1)
     covariance = np.array([[1.0, 0.5], [0.5, 1.0]])
@@ -130,6 +132,7 @@ def test_weights_count_rows_and_float32_rows_are_welcome():
     )
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("outcomes", [1, 2])
 def test_rows_of_weight_zero_do_not_matter(outcomes):
     y, weights = np.random.default_rng(9).normal(size=(20, outcomes)), np.ones(20)
@@ -147,6 +150,7 @@ def test_rows_of_weight_zero_do_not_matter(outcomes):
         np.testing.assert_allclose(fit.estimates, without.estimates, rtol=1e-8)
 
 
+@pytest.mark.full
 def test_a_method_of_ones_own_is_used_for_one_outcome_too():
     y = np.random.default_rng(8).normal(size=40)
     rows = tg.Observations.exact(np.abs(y), region=tg.Box([0.0], [INF]))
@@ -343,6 +347,7 @@ def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
     assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("several", [False, True])
 def test_a_design_with_names_names_the_estimates(several):
     random = np.random.default_rng(0)

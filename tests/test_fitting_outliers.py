@@ -28,6 +28,7 @@ def test_the_farthest_row_is_judged_as_by_grubbs(n):
     np.testing.assert_allclose(found.threshold, critical * np.sqrt(n / (n - 1)), rtol=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("d", [1, 3])
 def test_one_clean_sample_in_a_hundred_rings(d):
     rng, rung, beyond = np.random.default_rng(1), 0, 0
@@ -77,6 +78,7 @@ def test_a_gross_outlier_of_a_tobit_model_is_named():
     assert "expected at 2.9, and beyond 4 in 1 of 100 samples" in note
 
 
+@pytest.mark.full
 def test_an_outlier_of_several_outcomes_is_named_in_its_region():
     rng = np.random.default_rng(5)
     y = rng.normal(size=(400, 2)) @ [[1.0, 0.6], [0.0, 0.8]]

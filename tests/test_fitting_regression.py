@@ -102,6 +102,7 @@ def simulated(rng, n=400):
     return np.minimum(y, 2.5), design, low
 
 
+@pytest.mark.full
 def test_a_scale_with_covariates_agrees_with_another_optimiser():
     y, design, low = simulated(np.random.default_rng(0))
 
@@ -139,6 +140,7 @@ def test_a_scale_with_covariates_agrees_with_another_optimiser():
         fit.scale  # noqa: B018
 
 
+@pytest.mark.full
 def test_both_doors_lead_to_one_fit():
     y, design, low = simulated(np.random.default_rng(1), n=150)
     noise, weights = np.linspace(0.1, 0.5, 150), np.arange(150) % 3
@@ -199,6 +201,7 @@ def test_senseless_calls_are_refused(settings, sentence):
         tg.fit_regression(**({"outcome": np.arange(9.0), "design": np.ones((9, 1))} | settings))
 
 
+@pytest.mark.quick("-1000000000000.0")
 @pytest.mark.parametrize("stand_in", [-1e9, -1e12])
 def test_a_limit_that_stands_for_infinity_is_one(stand_in):
     """Left-censored at 0, and in intervals from far below to 0: the same maximum."""
@@ -232,6 +235,7 @@ def loss_of_each_kind(noise=None, **limits):
     return fit.loss, jnp.asarray(fit.best.x * 1.1)
 
 
+@pytest.mark.quick("0.3-2", "None-2")
 @pytest.mark.parametrize("link", [LOG, OLSEN, NATURAL])
 @pytest.mark.parametrize("noise", [None, 0.3])
 def test_half_open_intervals_have_the_derivatives_of_any(link, noise):
@@ -259,6 +263,7 @@ def test_half_open_intervals_far_in_a_tail():
     np.testing.assert_allclose(rows.mean_mean[0], -1.0, rtol=1e-15)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limits", [{}, {"truncated_low": -9.0, "censored_low": None}])
 def test_many_rows_are_known_by_their_products(limits, monkeypatch):
     loss, x = loss_of_each_kind(**limits)

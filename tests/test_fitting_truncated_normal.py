@@ -38,6 +38,7 @@ def reference(x, low, high):
     return best.x[0], np.exp(2 * best.x[1]), -best.fun
 
 
+@pytest.mark.quick("-1.0-1.5", "-inf-0.0")
 @pytest.mark.parametrize("low, high", [(0.5, np.inf), (-1.0, 1.5), (-np.inf, 0.0)])
 def test_one_dimension_agrees_with_another_optimiser(low, high):
     x = np.random.default_rng(1).normal(size=600)
@@ -52,6 +53,7 @@ def test_one_dimension_agrees_with_another_optimiser(low, high):
     assert fit.certificate.positive_definite and fit.certificate.distance < 1e-6
 
 
+@pytest.mark.full
 def test_standard_errors_are_the_curvature_in_loc_and_covariance():
     x = np.random.default_rng(1).normal(size=600)
     x = x[(x >= -1.0) & (x <= 1.5)]
@@ -65,6 +67,7 @@ def test_standard_errors_are_the_curvature_in_loc_and_covariance():
     np.testing.assert_allclose(mine, errors, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_the_fit_does_not_depend_on_units_or_start():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
     fit = tg.fit_truncated_normal(x, low=0.0)
@@ -322,6 +325,7 @@ def test_a_held_curvature_leads_to_the_maximum_of_newton(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=2e-3)
 
 
+@pytest.mark.full
 def test_integrals_that_move_the_estimates_are_told():
     """Of so many rows the standard errors are smaller than what the integral's error moves."""
     random = np.random.default_rng(0)
@@ -337,6 +341,7 @@ def test_integrals_that_move_the_estimates_are_told():
 # Profiles and names
 
 
+@pytest.mark.full
 def test_profiles_of_a_truncated_fit_are_those_of_its_rows():
     x = np.random.default_rng(3).normal(size=(400, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
     x = x[np.all(x > -0.3, axis=1)]
@@ -358,6 +363,7 @@ def test_profiles_of_a_truncated_fit_are_those_of_its_rows():
             fit.profile("loc[mass]", wrong)
 
 
+@pytest.mark.full
 def test_a_profile_by_gradients_ends_where_another_optimiser_says():
     d = 4
     x = np.random.default_rng(5).normal(size=(1500, d)) @ (np.eye(d) + 0.4 * np.eye(d, k=1))
@@ -384,6 +390,7 @@ def test_a_profile_by_gradients_ends_where_another_optimiser_says():
     np.testing.assert_allclose(found.fun, 0.5 * stats.chi2.ppf(0.95, 1), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_differences_of_gradients_are_the_hessian():
     rows = np.random.default_rng(2).normal(size=(300, 2)) @ np.array([[1.0, 0.0], [0.6, 0.8]])
     fit = tg.fit_truncated_normal(rows[np.all(rows > -0.5, axis=1)], low=-0.5)
@@ -396,6 +403,7 @@ def test_differences_of_gradients_are_the_hessian():
             assert np.abs(gap).max() < 2e-8
 
 
+@pytest.mark.full
 def test_limits_of_truncation_are_those_of_a_box_in_every_fit():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
     box, ones = tg.Box([0.0], [INF]), np.ones((8, 1))

@@ -208,6 +208,7 @@ def test_formulas_need_their_table():
         tg.fit_selection("wage ~ age", "employed ~ age", data=rows())
 
 
+@pytest.mark.full
 def test_a_selection_by_formulas_is_that_by_arrays():
     pytest.importorskip("formulaic")
     rng = np.random.default_rng(1)
@@ -221,6 +222,7 @@ def test_a_selection_by_formulas_is_that_by_arrays():
     assert fit.names[0] == "coefficients[seen][Intercept]"
 
 
+@pytest.mark.full
 def test_a_configuration_takes_a_formula(tmp_path, capsys):
     pytest.importorskip("formulaic")
     table = rows()

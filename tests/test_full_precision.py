@@ -82,6 +82,7 @@ def imprecise(jaxpr):
     return found
 
 
+@pytest.mark.quick("soft", "distribution")
 @pytest.mark.parametrize("name", WORK)
 def test_products_are_in_full_precision(name):
     inputs = LOC, COVARIANCE, LOW
@@ -102,6 +103,7 @@ def test_draws_are_in_full_precision():
     assert not imprecise(jax.make_jaxpr(sample)(LOC).jaxpr)
 
 
+@pytest.mark.full
 def test_a_product_of_the_user_is_not_touched():
     assert imprecise(
         jax.make_jaxpr(lambda x: of(tg.Separation())(x, COVARIANCE, LOW) + x @ x)(LOC).jaxpr

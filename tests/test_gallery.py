@@ -23,6 +23,7 @@ SMALL = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_gallery():
     results, (picture, moving) = completed("gallery", **SMALL)
     assert results["failed"] == ""

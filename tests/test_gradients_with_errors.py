@@ -37,6 +37,7 @@ def test_what_is_unknown_stays_unknown_and_what_is_baseless_baseless():
     assert all(np.all(leaf == INF) for leaf in leaves(few.stderr))
 
 
+@pytest.mark.full
 def test_soft_samples_err_as_their_keys_scatter():
     """Two hundred keys; t intervals of 7 degrees of freedom hold the truth as often as they say."""
     box, soft = tg.Box([0.5, -1.0], [INF, 1.0]), tg.SoftMonteCarlo(256, 8, edge=tg.Probit(0.3))

@@ -64,6 +64,7 @@ def held():
     return {name: held_shapes(method, *problem(2)) for name, method in METHODS.items()}
 
 
+@pytest.mark.quick("separation-distribution", "sequential-explain")
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 @pytest.mark.parametrize("name", METHODS)
 def test_every_door_refuses_the_plan_of_another_dimension(name, ask, held):
@@ -72,6 +73,7 @@ def test_every_door_refuses_the_plan_of_another_dimension(name, ask, held):
         ask(*problem(3), held[name])
 
 
+@pytest.mark.quick("tilted")
 @pytest.mark.parametrize("name", METHODS)
 def test_plans_of_rows_need_as_many_rows(name, held):
     plans = held_shapes(METHODS[name], *problem(2, (7,)))
@@ -84,6 +86,7 @@ def test_plans_of_rows_need_as_many_rows(name, held):
     assert answer_shape(*problem(2, (5,)), held[name]) == (5,)
 
 
+@pytest.mark.full
 def test_rows_of_a_polyhedron_are_counted_and_not_coordinates():
     matrix = jnp.array([[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]])
     wedge = tg.Polyhedron(matrix[:2], jnp.zeros(2), jnp.full(2, INF))

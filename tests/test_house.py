@@ -167,6 +167,7 @@ def too_long(path: pathlib.Path) -> list[str]:
     return [function.name for function in functions if code_lines(function, text) > 80]
 
 
+@pytest.mark.full
 def test_functions_stay_small():
     """At most 80 lines of code; a file is as long as its idea."""
     files = [*MODULES, *EXPERIMENTS, *TESTS]
@@ -256,6 +257,7 @@ def test_checking_a_config_does_not_start_jax():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.full
 def test_importing_leaves_float64_and_devices_alone():
     code = (
         "import truncgauss as tg, jax\n"

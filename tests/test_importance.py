@@ -42,6 +42,7 @@ def ask():
     return jax.jit(log_prob)
 
 
+@pytest.mark.quick("2-1.0-20.0", "2-1.0-10.0")
 @pytest.mark.parametrize("d, radius, distance", BALLS)
 def test_balls_near_and_far(ask, d, radius, distance):
     """Down to log P = -186; 4.5 standard errors of 16 replicates, decided once by a fixed key."""
@@ -68,6 +69,7 @@ def integral_over_disc(loc, covariance, radius):
     return np.log(np.sum(density * (weight * radius / 2 * r)[:, None]) * 2 * np.pi / 400)
 
 
+@pytest.mark.full
 def test_derivatives_of_a_hard_edge():
     """In mean, covariance and radius without bias."""
     loc, covariance, radius, step = np.array(MEAN), np.array(COVARIANCE), 1.2, 1e-4
@@ -100,6 +102,7 @@ def test_derivatives_of_a_hard_edge():
     assert abs(by_radius - difference(0, 0, 1.0)) < 4.5 * error[1][2] < 0.02
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
 def test_derivatives_in_the_numbers_of_a_ball(unit):
     """Beside those of a noncentral chi-square, in any unit, near and at 30 standard deviations."""
@@ -119,6 +122,7 @@ def test_derivatives_in_the_numbers_of_a_ball(unit):
         np.testing.assert_allclose(by_center, [truth, 0.0], rtol=rtol, atol=0.02)
 
 
+@pytest.mark.full
 def test_derivatives_in_the_numbers_of_an_ellipsoid():
     """The ellipsoid of a Gaussian itself, however thin, holds a chi-square."""
     shape = jnp.array([[1.0, 0.0], [0.0, 1e-6]])
@@ -133,6 +137,7 @@ def test_derivatives_in_the_numbers_of_an_ellipsoid():
     np.testing.assert_allclose(by_center * jnp.sqrt(jnp.diagonal(shape)), 0.0, atol=0.01)
 
 
+@pytest.mark.full
 def test_what_does_not_say_how_it_moves_has_a_smoothed_derivative_in_its_own_numbers():
     """A wedge of half angle arctan(slope) about the mean: P = arctan(slope) / pi."""
 
@@ -169,6 +174,7 @@ PIECES = (
 )
 
 
+@pytest.mark.full
 def test_pieces_that_may_hide_are_part_of_the_error():
     assert tg.log_probability([0.0], [[1.0]], tg.Selection(two_pieces, 1), METHOD).stderr == jnp.inf
     for function in PIECES:
@@ -194,6 +200,7 @@ def test_a_tail_of_one_piece_is_reached():
     assert abs(log_prob - truth) < 4 * stderr < 0.02
 
 
+@pytest.mark.full
 def test_a_held_method_is_one_smooth_function():
     """The gradient is that of the function; value and slope elsewhere are right too."""
     disc = tg.Ball([1.0, 0.5], 1.2)
@@ -210,6 +217,7 @@ def test_a_held_method_is_one_smooth_function():
     assert np.isfinite(jax.hessian(function)(jnp.zeros(2))).all()
 
 
+@pytest.mark.full
 def test_soft_and_ragged_selections():
     """A completeness that falls off softly has a closed form; a set is an integral by SciPy."""
     soft = tg.Selection(lambda x: jax.scipy.stats.norm.cdf((x[0] - 0.5) / 0.3), 2)
@@ -234,6 +242,7 @@ def test_soft_and_ragged_selections():
     assert np.all(np.abs(moments.mean - kept.mean(0)) < 4 * error)
 
 
+@pytest.mark.full
 def test_regions_that_nothing_reaches_are_not_known():
     nothing = tg.Selection(lambda x: x[0] > jnp.inf, 1)
     assert tg.log_probability([0.0], [[1.0]], nothing, METHOD).stderr == jnp.inf
@@ -243,6 +252,7 @@ def test_regions_that_nothing_reaches_are_not_known():
     assert np.isnan(tg.log_probability([jnp.nan, 0.0], jnp.eye(2), everything, METHOD).log_prob)
 
 
+@pytest.mark.full
 def test_float32_and_batches():
     centers, radius = jnp.array([[0.0, 0.0], [1.0, 1.0]], jnp.float32), jnp.float32(1.0)
     many = tg.log_probability(
@@ -302,6 +312,7 @@ def test_a_function_that_jax_cannot_trace_is_told(function):
         tg.Selection(function, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("distance", [10.0, pytest.param(37.0, marks=pytest.mark.slow)])
 def test_a_half_space_in_a_tail_that_only_says_yes_or_no(distance):
     """Its log probability is log Phi(-distance); no point says how close to the set it is."""

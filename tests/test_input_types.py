@@ -26,6 +26,7 @@ def log_prob(loc, matrix, low, high, method=FAST):
     return tg.log_probability(loc, matrix, tg.Box(low, high), method).log_prob
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_values_and_gradients_are_the_same_to_the_bit(d, compilations):
     arrays = [jnp.asarray(x) for x in inputs(d)]
@@ -87,6 +88,7 @@ def test_numbers_of_another_byte_order_are_read(d):
     assert log_prob(*(x.astype("<f8") for x in inputs(d))) == expected
 
 
+@pytest.mark.full
 def test_the_default_key_does_not_come_from_a_trace(monkeypatch):
     monkeypatch.setattr(problem, "_DEFAULT_KEYS", {})
     mesh, split = tg.parallel.device_mesh(2), jax.sharding.PartitionSpec(tg.parallel.AXIS)

@@ -165,6 +165,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.quick("distribution function")
 @pytest.mark.parametrize("name", EVERY)
 def test_strict_settings_change_no_number(name):
     expected = jax.tree.leaves(WORKLOADS[name]())

@@ -240,6 +240,7 @@ def test_an_extra_constraint_narrows_the_interval_of_its_last_variable():
     assert np.all(impossible[1] == -np.inf)
 
 
+@pytest.mark.quick("5")
 @pytest.mark.parametrize("h", [5, 70])
 def test_substitution_solves_and_transposes(h):
     """70 rows make blocks with padding."""
@@ -259,6 +260,7 @@ def test_substitution_solves_and_transposes(h):
     np.testing.assert_allclose(dot(back, other), dot(seen, forth), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_step_stores_no_mask_of_bytes():
     """Of loops that read bytes XLA on a CPU calls the exponential one element at a time."""
     lanes = jnp.linspace(0.1, 0.9, 1024)

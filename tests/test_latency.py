@@ -23,6 +23,7 @@ def results_and_picture():
     )
 
 
+@pytest.mark.full
 def test_costs_are_positive_and_nothing_compiles_later(results_and_picture):
     results, picture = results_and_picture
     check_picture(picture)
@@ -65,6 +66,7 @@ def test_a_baseline_without_the_package_is_refused(tmp_path):
         completed("latency", dimensions=(1,), tasks=("value",), interpreters={"other": "nowhere"})
 
 
+@pytest.mark.full
 def test_the_problem_is_the_same_for_everyone(monkeypatch):
     """SciPy's answer to it agrees with ours, called as the probe calls it."""
     monkeypatch.syspath_prepend(ROOT / "experiments" / "latency")

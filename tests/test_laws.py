@@ -58,6 +58,7 @@ QUANTILE = stats.t.ppf(1 - 0.5e-6, 15)
 ROUNDING = {"correlated": 3e-6}
 
 
+@pytest.mark.quick("exact-1")
 @pytest.mark.parametrize(("row", "d"), CASES)
 def test_accurate_and_honest(row, d):
     problems = [p for p in PROBLEMS if p.dimension == d and not p.tags & row.except_tags]
@@ -170,6 +171,7 @@ def test_the_slope_in_the_covariance_is_half_the_curvature_in_the_mean(setting):
     np.testing.assert_allclose(slope, 0.5 * curvature, atol=20 * setting.tolerance)
 
 
+@pytest.mark.full
 def test_slopes_are_those_of_the_value(setting):
     arguments = (LOC, COVARIANCE, LOW, HIGH)
     value = jax.jit(lambda *a: log_prob(setting, *a))
@@ -200,6 +202,7 @@ def test_float32_agrees(setting):
     np.testing.assert_allclose(got, log_prob(setting), atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("d", "method"),
     [
@@ -227,6 +230,7 @@ def test_a_batch_is_a_loop(setting):
         np.testing.assert_allclose(got[i], log_prob(setting, loc=loc), rtol=1e-12)
 
 
+@pytest.mark.quick("Exact()")
 @pytest.mark.parametrize(
     "method", [tg.Exact(), tg.Separation(64, 2), tg.ExpectationPropagation()], ids=repr
 )

@@ -17,6 +17,7 @@ INF = np.inf
 # Values
 
 
+@pytest.mark.full
 def test_rows_of_every_kind_agree_with_quadrature():
     lower, upper = every_kind()
     rows = tg.Observations(lower, upper, region=tg.Box(LOW, INF))
@@ -47,6 +48,7 @@ def test_regions_and_noises_of_each_row_agree_with_quadrature():
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.quick("30.0")
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 def test_one_dimension_agrees_with_closed_forms_into_the_tails(shift):
     # Censored below 0 (Tobit), truncated below 0, and intervals; each row with its own mean.
@@ -132,6 +134,7 @@ def test_limits_on_latent_values_agree_with_quadrature():
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.quick("truncated")
 @pytest.mark.parametrize("kind", ["truncated", "latent"])
 def test_densities_of_truncated_rows_integrate_to_one(kind):
     if kind == "truncated":

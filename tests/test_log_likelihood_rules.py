@@ -14,6 +14,7 @@ from tests.row_quadrature import COVARIANCE, LOC, LOW, every_kind, total
 INF = np.inf
 
 
+@pytest.mark.full
 def test_rows_and_coordinates_may_be_permuted_and_rows_split():
     lower, upper = (side[:, :2] for side in every_kind())
     loc, covariance, low = LOC[:2], COVARIANCE[:2, :2], LOW[:2]
@@ -36,6 +37,7 @@ def test_rows_and_coordinates_may_be_permuted_and_rows_split():
     np.testing.assert_allclose(whole, split, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_intervals_shrink_to_exact_entries_and_missing_rows_say_nothing():
     y = np.array([[0.4, 0.1, -0.3], [1.0, -0.5, 0.2]])
     exact = tg.log_likelihood(tg.Observations.exact(y), LOC, COVARIANCE).log_prob
@@ -63,6 +65,7 @@ def test_weights_are_repeated_rows():
     assert np.isfinite(total(outside, [0.0], [[1.0]]))  # a row of weight 0 is no row
 
 
+@pytest.mark.full
 def test_impossible_rows_are_minus_infinity_and_nan_stays_nan():
     region = tg.Box([0.0, 0.0], [1.0, 1.0])
     lower = np.array([[2.0, 0.5], [0.5, 2.0], [0.5, 0.5], [0.5, -INF]])
@@ -130,6 +133,7 @@ def test_a_held_method_is_one_smooth_function():
     np.testing.assert_allclose(loss(jnp.zeros(4)), total(rows, loc, FOUR), rtol=1e-2)
 
 
+@pytest.mark.full
 def test_errors_of_rows_are_independent_and_those_of_a_common_region_are_not():
     # Sixteen equal integrals, with limits that differ in the last bit, so that none is shared.
     n, method = 16, tg.Separation(num_points=32, num_replicates=16, tilted=False)
@@ -149,6 +153,7 @@ def test_errors_of_rows_are_independent_and_those_of_a_common_region_are_not():
     assert whole.stderr > 0 and len(np.unique(found.stderr)) == 1
 
 
+@pytest.mark.full
 def test_float32_follows_float64():
     y = np.array([[0.4, 0.1], [1.0, -0.5], [30.0, -40.0]])
     lower, upper = y - [[0.0, 0.3], [0.2, 0.3], [0.0, 0.1]], y
@@ -201,6 +206,7 @@ def test_a_likelihood_is_a_factor_of_a_numpyro_model():
     assert all(np.isfinite(part) and part != 0 for part in slope.values())
 
 
+@pytest.mark.quick("second2", "second1")
 @pytest.mark.parametrize("second", [[1.0, 1.0], [-2.0, 0.0], [0.0, 0.0]])
 def test_polyhedra_of_two_faces_are_boxes_of_what_crosses_them(second):
     """Beside boxes where the faces meet, are parallel, or one says nothing; entries are missing."""

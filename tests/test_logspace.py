@@ -87,6 +87,7 @@ def test_standard_error_of_skewed_numbers_holds_the_mean():
         assert least < np.mean(off <= t * stderr) < most
 
 
+@pytest.mark.full
 def test_standard_error_of_few_or_equal_numbers():
     np.testing.assert_allclose(standard_error(np.array([-1.0, 1.0])), 1.0)
     assert standard_error(np.zeros((5, 2))).tolist() == [0.0, 0.0]

@@ -130,6 +130,7 @@ def over_devices(function, check_vma=True, kind=AxisType.Auto):
 # --- shard_map ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick("separation-1")
 @pytest.mark.parametrize(("name", "d"), some_quick(("separation", 1), ("sequential", 2)))
 def test_shard_map_takes_every_method(name, d):
     """Loops that started from constants were refused in any d >= 2."""

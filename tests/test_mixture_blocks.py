@@ -79,6 +79,7 @@ def check_same(found, expected):
     jax.tree.map(check, found, expected)
 
 
+@pytest.mark.full
 def test_blocks_of_rows_tell_what_all_rows_do(monkeypatch):
     whole, split, x = both(rows_of("no region"), monkeypatch)
     check_same(expectation(split, START), expectation(whole, START))

@@ -23,6 +23,7 @@ def one_dimensional():
     return mixture, density, integrate.quad(density, 0.5, 3.0)[0]
 
 
+@pytest.mark.full
 def test_density_moments_and_draws_are_those_of_quadrature():
     mixture, density, whole = one_dimensional()
     x = np.array([[0.6], [1.7], [2.9]])
@@ -39,6 +40,7 @@ def test_density_moments_and_draws_are_those_of_quadrature():
     assert mixture.sample(jax.random.key(1), (3, 2)).shape == (3, 2, 1)
 
 
+@pytest.mark.full
 def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     region = tg.Polyhedron([[1.0, 1.0]], [0.0], [INF])
     y = np.array([[0.5, 0.3], [3.0, 1.0]])
@@ -49,6 +51,7 @@ def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     assert mixture.log_prob(np.array([-1.0, 0.5])) == -INF
 
 
+@pytest.mark.full
 def test_whole_numbers_are_real_numbers():
     halves = tg.TruncatedMixture([1], [[0, 0]], [[[1, 0], [0, 1]]], low=0)
     expected = 2 * np.log(2.0) + stats.norm.logpdf([0.5, 0.7]).sum()
@@ -137,6 +140,7 @@ def test_nuts_finds_the_means_of_an_ordered_mixture():
 # The true values behind rows
 
 
+@pytest.mark.full
 def test_true_values_of_noisy_incomplete_rows_are_conditional_gaussians():
     y, noise = simulated(noise=0.5, gaps=0.3)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=noise)
@@ -164,6 +168,7 @@ def test_the_true_value_behind_a_limit_is_truncated():
     assert np.isnan(tg.mixtures.posterior(outside, [1.0], [[0.3]], [[[1.44]]]).mean).all()
 
 
+@pytest.mark.full
 def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
     y, _ = simulated()
     fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=PAIR)

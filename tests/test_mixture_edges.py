@@ -21,6 +21,7 @@ def refused(fit, sentence):
         fit.profile(fit.names[-1])
 
 
+@pytest.mark.full
 def test_noise_that_explains_the_spread_of_the_rows_leaves_no_variance_to_be_known():
     y = 0.3 * np.random.default_rng(0).normal(size=300)
     rows = tg.Observations.exact(y, noise=[[0.25]])
@@ -31,6 +32,7 @@ def test_noise_that_explains_the_spread_of_the_rows_leaves_no_variance_to_be_kno
     np.testing.assert_allclose(fit.log_likelihood, expected, rtol=1e-10)
 
 
+@pytest.mark.full
 def test_of_several_components_the_one_without_a_spread_is_named():
     rng = np.random.default_rng(0)
     y = np.append(0.3 * rng.normal(size=100), 5.0 + rng.normal(size=60))
@@ -40,6 +42,7 @@ def test_of_several_components_the_one_without_a_spread_is_named():
     assert "a component too many" in fit.reason and fit.covariances[1, 0, 0] > 0.3
 
 
+@pytest.mark.quick("axis1-1")
 @pytest.mark.parametrize("axis, seed", [([1.0, 2.0], 0), ([0.0, 1.0], 1)])
 def test_a_direction_without_a_spread_is_named(axis, seed):
     rng = np.random.default_rng(seed)
@@ -57,12 +60,14 @@ def test_a_direction_without_a_spread_is_named(axis, seed):
     np.testing.assert_allclose(np.cov(draws.T, bias=True), whole - 0.25 * np.eye(2), atol=0.5)
 
 
+@pytest.mark.full
 def test_what_is_fixed_has_no_interval_to_be_distrusted():
     fit = tg.fit_mixture(tg.Observations.exact(np.random.default_rng(1).exponential(size=8)), 1)
     told = [note for note in fit.notes if "intervals" in note]
     assert fit.converged and "covariances[0]" in " ".join(told) and "weights" not in " ".join(told)
 
 
+@pytest.mark.quick("20000000.0-True")
 @pytest.mark.parametrize("offset, told", [(0.0, False), (2e7, True)])
 def test_rows_that_float32_rounds_coarsely_are_told(offset, told):
     y = np.append(np.linspace(-9.0, 9.0, 40), np.linspace(51.0, 69.0, 20)) + offset

@@ -33,6 +33,7 @@ def simulated(n=120, noise=0.0, gaps=0.0, seed=0):
 # EM
 
 
+@pytest.mark.quick("tied-0.0-0.0", "tied-0.5-0.3")
 @pytest.mark.parametrize("noise, gaps", [(0.0, 0.0), (0.5, 0.3)])
 @pytest.mark.parametrize("structure", ["full", "diagonal", "tied"])
 def test_a_step_of_em_is_that_of_a_few_lines(noise, gaps, structure):
@@ -67,6 +68,7 @@ def test_a_step_of_em_fills_in_exactly_what_a_limit_hides():
 # The maximum
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("noise, gaps", [(0.0, 0.0), (0.5, 0.3)])
 def test_the_maximum_is_where_em_in_a_few_lines_ends(noise, gaps):
     y, spread = simulated(noise=noise, gaps=gaps)
@@ -97,6 +99,7 @@ def test_a_row_of_weight_zero_does_not_hide_the_spread_of_the_others():
     np.testing.assert_allclose([centre[0], scale[0]], [others.mean(), others.std()], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_one_component_behind_a_limit_is_the_fit_of_a_truncated_gaussian():
     rng = np.random.default_rng(3)
     y = rng.normal(size=(300, 2)) @ [[1.0, 0.5], [0.0, 1.2]]
@@ -136,6 +139,7 @@ def test_weights_count_rows():
     assert repeated.bic == pytest.approx(fit.bic) and repeated.icl == pytest.approx(fit.icl)
 
 
+@pytest.mark.full
 def test_selected_components_have_errors_of_weights_seen_and_unseen():
     y, counts, region = selected()
     rows = tg.Observations.exact(y, region=region, weights=counts)

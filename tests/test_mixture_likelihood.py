@@ -135,6 +135,7 @@ def test_one_component_is_the_likelihood_of_a_gaussian(rows):
     np.testing.assert_allclose(empty.log_prob, one.log_prob, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_the_gradient_is_that_of_the_value():
     rng = np.random.default_rng(2)
     y = np.abs(rng.normal(size=(12, 2)))

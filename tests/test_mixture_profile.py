@@ -31,6 +31,7 @@ def names_of(fit):
     return (f"weights[{o}]", *locs, f"covariances[{o}][0, 0]", f"covariances[{1 - o}][0, 0]")
 
 
+@pytest.mark.full
 def test_a_profile_of_one_component_is_the_closed_form():
     y = np.random.default_rng(0).normal(2.0, 3.0, size=40)
     fit = tg.fit_mixture(tg.Observations.exact(y), 1)
@@ -46,6 +47,7 @@ def test_a_profile_of_one_component_is_the_closed_form():
         fit.profile("weights[0]")
 
 
+@pytest.mark.full
 def test_ends_are_those_of_another_optimiser_and_components_keep_their_labels():
     y = survey(2)
     fit = fitted(y)
@@ -70,6 +72,7 @@ def test_ends_are_those_of_another_optimiser_and_components_keep_their_labels():
         assert fit.profile_fall(name, value) == pytest.approx(GOAL, abs=1e-5)
 
 
+@pytest.mark.full
 def test_an_end_is_infinite_where_the_likelihood_does_not_fall_and_plots_leave_it_out():
     fit = fitted(survey(1))
     weight, mean = names_of(fit)[:2]

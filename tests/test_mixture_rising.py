@@ -48,6 +48,7 @@ def of_limit(rows, begin):
     return -found.fun, shares @ rows**2 / shares.sum() * np.exp(2 * found.x[3]) / 2 - 1
 
 
+@pytest.mark.quick("18-1.0")
 @pytest.mark.parametrize("seed, cut", [(20, CUT), (18, 1.0)])
 def test_a_component_that_is_exponential_where_it_is_seen_is_named(seed, cut):
     y = survey(seed, cut)
@@ -64,6 +65,7 @@ def test_a_component_that_is_exponential_where_it_is_seen_is_named(seed, cut):
     assert "2 of 2 starts reached this end." in fit.notes and "steps" not in fit.reason
 
 
+@pytest.mark.quick("35")
 @pytest.mark.parametrize("seed", [17, 35])
 def test_a_wide_component_far_outside_is_a_maximum_if_the_rows_bend(seed):
     y = survey(seed)
@@ -80,6 +82,7 @@ def test_a_wide_component_far_outside_is_a_maximum_if_the_rows_bend(seed):
             assert other < fit.log_likelihood + 1e-9
 
 
+@pytest.mark.full
 def test_a_direction_is_named_in_several_dimensions():
     y = np.random.default_rng(4).normal(size=(4000, 2)) @ [[0.7, 0.3], [0.0, 0.4]]
     seen = np.append(
@@ -93,6 +96,7 @@ def test_a_direction_is_named_in_several_dimensions():
     assert "There is no maximum" in fit.reason and "This happens along (1, " in fit.reason
 
 
+@pytest.mark.quick("tied")
 @pytest.mark.parametrize("structure", ["full", "diagonal", "tied"])
 def test_natural_coordinates_are_those_of_the_mixture(structure):
     rng = np.random.default_rng(2)

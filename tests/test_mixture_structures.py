@@ -7,6 +7,7 @@ from scipy import optimize, stats
 import truncgauss as tg
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_prior_is_that_of_a_direct_maximisation(tied):
     y = np.append(np.linspace(-1.0, 1.0, 30), 9.0)  # on the last of which a component collapses

@@ -86,6 +86,7 @@ def two_dimensions(dtype):
     return (loc, matrix, low, high), moments
 
 
+@pytest.mark.full
 def test_two_dimensions_in_tails_and_corners():
     mean, parts = (np.array([case[k] for case in TWO]) for k in (4, 5))
     _, moments = two_dimensions(np.float64)
@@ -317,6 +318,7 @@ NEARLY_SINGULAR = (
 )
 
 
+@pytest.mark.quick("matrix2-True-low2-high2")
 @pytest.mark.parametrize("matrix, by_factor, low, high", NEARLY_SINGULAR)
 def test_errors_include_the_rounding_of_the_inputs(matrix, by_factor, low, high):
     """The moments of inputs whose last digits changed differ by about the error that is stated."""
@@ -354,6 +356,7 @@ def test_wrong_inputs_are_told():
         tg.truncated_moments(jnp.zeros(5), equal_correlations(5), box, "exact")
 
 
+@pytest.mark.full
 def test_empty_regions_have_no_moments():
     of = jax.jit(lambda high: tg.truncated_moments([0.0], [[1.0]], tg.Box([1.0], high)))
     for high in (1.0, 0.5):

@@ -270,6 +270,7 @@ def test_clipped_logits_are_relative_to_the_maximum():
 # ---------------------------------------------------------------- 5. the trainable bump
 
 
+@pytest.mark.quick("float64")
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_bump_whose_width_is_trained(dtype):
     width = dtype(0.7)
@@ -312,6 +313,7 @@ def test_bump_beside_the_bell_in_training():
 # ---------------------------------------------------------------- what first_nonfinite says
 
 
+@pytest.mark.full
 def test_gallery_names_every_culprit(request):
     settings = config.load(request.config.rootpath / "configs" / "nan_gallery.yaml")
     results = gallery.run(settings)

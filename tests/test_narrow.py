@@ -37,6 +37,7 @@ def narrow_problem(low, width, dtype):
     return matrix.astype(dtype), tg.Box(low, high), density + value, middle - change
 
 
+@pytest.mark.quick("Automatic")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 def test_a_narrow_interval_among_ordinary_ones(method):
     starts, widths = (1.3, 2.3, -3.0, 0.4), (1e-13, 1e-12, 1e-11, 1e-8)
@@ -48,6 +49,7 @@ def test_a_narrow_interval_among_ordinary_ones(method):
         assert abs(got.gradient.loc[0] - slope) <= 6 * got.stderr.loc[0] + 1e-7
 
 
+@pytest.mark.quick("SequentialMonteCarlo")
 @pytest.mark.parametrize("method", METHODS[:2], ids=lambda method: type(method).__name__)
 def test_narrow_intervals_in_float32(method):
     for low, width in ((1.3, 1e-6), (2.3, 1e-5), (-3.0, 1e-4), (0.4, 1e-2)):
@@ -57,6 +59,7 @@ def test_narrow_intervals_in_float32(method):
         assert got.stderr < 1e-2
 
 
+@pytest.mark.quick("1e-08")
 @pytest.mark.parametrize("gap", [1e-10, 1e-8])
 def test_no_method_leaves_out_the_rounding_of_a_nearly_singular_tail(gap):
     """Two coordinates with correlation 1 - gap and limits 0.9 apart: the rounding of that entry
@@ -73,6 +76,7 @@ def test_no_method_leaves_out_the_rounding_of_a_nearly_singular_tail(gap):
         assert abs(got.log_prob - pair.log_prob) <= 3 * got.stderr + 1.0
 
 
+@pytest.mark.quick("Separation")
 @pytest.mark.parametrize("method", METHODS[:2], ids=lambda method: type(method).__name__)
 def test_a_narrow_interval_of_a_duplicated_coordinate(method):
     """Both limits of one, or one limit of each: the truth is the interval that they have in common,
@@ -88,6 +92,7 @@ def test_a_narrow_interval_of_a_duplicated_coordinate(method):
         assert abs(got.log_prob - value) <= 4.5 * got.stderr + 1e-12
 
 
+@pytest.mark.quick("first0-second0-4e-06", "first2-second2-1e-05")
 @pytest.mark.parametrize("gap", [1e-5, 4e-6])
 @pytest.mark.parametrize(
     ("first", "second"),

@@ -44,6 +44,7 @@ def truths(low, high, factors):
     return np.asarray(tg.log_probability(zeros, tg.ScaleTril(jnp.asarray(factors)), box).log_prob)
 
 
+@pytest.mark.quick("2-400-0.9")
 @pytest.mark.parametrize("d, count, reached", [(2, 400, 0.9), (3, 200, 0.7)])
 def test_what_is_claimed_is_right(d, count, reached):
     """An error of 0 means seven digits, as a rule twelve; any other bounds the error."""
@@ -55,6 +56,7 @@ def test_what_is_claimed_is_right(d, count, reached):
     assert np.all(errors[known] <= claimed[known] + 1e-8)
 
 
+@pytest.mark.quick("2-counts0")
 @pytest.mark.parametrize("d, counts", [(2, (8, 16, 24)), (3, (10, 20)), (4, (8, 14))])
 def test_errors_known_beforehand_bound_those_of_few_nodes(d, counts, monkeypatch):
     """Where no mass was cut off; the bound is no vacuous one either."""
@@ -115,6 +117,7 @@ def test_steep_limits_at_any_place_are_seen():
     assert np.all(errors[known] <= np.maximum(claimed[known], 1e-7))
 
 
+@pytest.mark.full
 def test_four_variables_are_those_of_a_finer_rule(monkeypatch):
     low, high, factors = random_boxes(4, 24, 4)
     found = jax.jit(jax.vmap(nested.log_box))(low, high, np.zeros_like(low), factors)
@@ -129,6 +132,7 @@ def test_four_variables_are_those_of_a_finer_rule(monkeypatch):
     assert np.all(errors[known] <= claimed[known] + 1e-8)
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
 def test_scores_are_the_derivative_of_the_sum(d):
     """The closed form by mean and factor beside the derivative of the quadrature, which also gives
@@ -156,6 +160,7 @@ def test_what_is_steeper_than_nodes_are_dense_is_not_claimed():
     assert np.isnan(nested.log_box(low, jnp.full(3, jnp.inf), jnp.zeros(3), factor).log_prob)
 
 
+@pytest.mark.full
 def test_derivatives_of_the_method():
     """By the Gaussian alone and by the limits too, under vmap, beside exact ones."""
     covariance = jnp.array([[1.0, 0.5, 0.2], [0.5, 2.0, 0.1], [0.2, 0.1, 0.5]])
@@ -190,6 +195,7 @@ def test_what_is_not_resolved_is_not_claimed(low, high, rho):
     assert not found.error == 0.0
 
 
+@pytest.mark.full
 def test_fits_go_on_with_exact_integrals_where_nodes_do_not_reach():
     """Nearly collinear outcomes with limits of detection: the fit is that by exact integrals."""
     rng = np.random.default_rng(0)
@@ -203,6 +209,7 @@ def test_fits_go_on_with_exact_integrals_where_nodes_do_not_reach():
     np.testing.assert_allclose(ours.errors, exact.errors, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_joined_patterns_are_those_apart(monkeypatch):
     """Exact, censored, interval and missing entries in every order, with a region and noise."""
     rng = np.random.default_rng(1)

@@ -22,6 +22,7 @@ def cases():
         seen |= {kind} - ALL
 
 
+@pytest.mark.quick("covariance: a transition that is a number", "covariance: an upper factor")
 @pytest.mark.parametrize("name", list(cases()))
 def test_the_result_is_the_recorded_one(name):
     found = recording.result(name)
@@ -33,6 +34,7 @@ def test_every_recorded_result_has_its_call():
     assert set(RECORDED) == set(recorded_calls.CALLS)
 
 
+@pytest.mark.full
 def test_changes_are_seen():
     of = lambda one, two: recording.differences(one, two, 1e-10)
     assert not of({"a": [1.0, 1e-12]}, {"a": [1.0, 2e-12]})

@@ -24,6 +24,7 @@ def probit():
     return tg.fit_regression(tg.Ordinal(y, name="pain"), {"a": x[:, 0], "b": x[:, 1]})
 
 
+@pytest.mark.full
 def test_the_ordered_probit_is_that_of_another_optimiser(probit):
     x, y = sample()
 
@@ -194,6 +195,7 @@ def test_common_correlations_close_to_1_are_resolved_or_refused():
     assert not fit.converged and "correlations of 1 or -1" in fit.reason
 
 
+@pytest.mark.full
 def test_two_ordered_outcomes_are_a_polychoric_correlation():
     table = np.array([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
     x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), table.ravel(), axis=1)

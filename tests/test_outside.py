@@ -112,6 +112,7 @@ def test_weights_with_two_degrees_of_freedom_give_exponentials():
     np.testing.assert_allclose(sides, exact, rtol=1e-11, atol=1e-15)
 
 
+@pytest.mark.quick("1.0-0.0", "100000.0-0.0")
 @pytest.mark.parametrize(
     "df, away", [(0.1, 0.0), (1.0, 0.0), (3.5, 2.5), (50.0, 400.0), (1e5, 0.0)]
 )
@@ -248,6 +249,7 @@ def test_inside_and_outside_make_up_everything(name):
     assert np.all(np.abs(draws.mean(0) - moments.mean) < 4.5 * error)
 
 
+@pytest.mark.full
 def test_far_tails_of_balls_and_boxes():
     d = 50
     ball = tg.Outside(tg.Ball(np.zeros(d), 45.0))
@@ -269,6 +271,7 @@ def test_far_tails_of_balls_and_boxes():
     np.testing.assert_allclose(result.log_prob, truth, rtol=1e-13)
 
 
+@pytest.mark.full
 def test_three_dimensions_and_more():
     """The exceedances of equicorrelated variables, by quadrature over their common factor."""
 
@@ -289,6 +292,7 @@ def test_three_dimensions_and_more():
     assert exact.stderr == 0
 
 
+@pytest.mark.full
 def test_point_masses_batches_and_rows_outside_a_hole():
     box = tg.Outside(tg.Box([0.0, 0.0], [1.0, 1.0]))
     still = jnp.array([[1.0, 0.0], [0.0, 0.0]])
@@ -329,6 +333,7 @@ def test_methods_that_cannot_serve_the_outside_refuse():
         tg.Outside(hole)
 
 
+@pytest.mark.full
 def test_extreme_weights_and_values_of_quadratic_forms():
     """Values in closed form: of two degrees of freedom, and P(Q > q) = 1 to rounding."""
     tail = tg.log_quadratic_form_tail
@@ -345,6 +350,7 @@ def test_extreme_weights_and_values_of_quadratic_forms():
     assert tail(jnp.float32(-1.0), small) == (0.0, 0.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype, smallest", [(np.float64, 1e-300), (np.float32, 1e-35)])
 def test_values_far_below_the_weights_are_exceeded(dtype, smallest):
     """With two degrees of freedom each, P(Q < q) is about q^3 / 3! over the product of 2 w."""
@@ -364,6 +370,7 @@ def test_values_far_below_the_weights_are_exceeded(dtype, smallest):
     np.testing.assert_allclose(mixed.log_prob, mixed.log_prob[0], rtol=1e-3)
 
 
+@pytest.mark.full
 def test_degrees_of_freedom_near_0_state_their_error():
     """Against mpmath's incomplete gamma function: tails of size df."""
     for df, bound in ((1e-6, 1e-5), (1e-3, 1e-6), (1e-2, 1e-9)):

@@ -59,6 +59,17 @@ def check_blocks(page, pairs):
         assert without_rounding(printed.getvalue()) == without_rounding(shown)
 
 
+@pytest.mark.quick(
+    "README.md",
+    "docs/collisions.md",
+    "docs/detection-limits.md",
+    "docs/getting-started.md",
+    "docs/gradients.md",
+    "docs/pymc-stan.md",
+    "docs/reading-a-fit.md",
+    "docs/regression.md",
+    "docs/rows.md",
+)
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_print_what_the_page_says(page, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -119,5 +130,6 @@ def test_the_readme_is_one_screen():
     assert len(PAGES["README.md"].splitlines()) <= 150
 
 
+@pytest.mark.full
 def test_a_figure_of_the_gallery_takes_at_most_thirty_lines():
     assert all(len(code.splitlines()) <= 30 for code, _ in pairs_of("docs/gallery.md"))

@@ -69,6 +69,7 @@ def test_errors_speak():
         tg.parallel.host_devices(7)
 
 
+@pytest.mark.full
 def test_host_devices_split_a_fresh_process_whose_devices_wait_for_each_other():
     """XLA takes the flag beside the user's, and does not end a process on an overloaded machine."""
     code = (
@@ -175,6 +176,7 @@ def test_spread_rows_exchange_nothing():
         assert collective not in text
 
 
+@pytest.mark.full
 def test_a_context_of_one_device_or_inside_of_a_share_changes_nothing():
     plain = jax.make_jaxpr(log_probs)(MEANS)
     for mesh in (None, tg.parallel.device_mesh(1)):
@@ -187,6 +189,7 @@ def test_a_context_of_one_device_or_inside_of_a_share_changes_nothing():
         assert str(jax.make_jaxpr(share)(jnp.zeros((8, 4)))).count("shard_map") == 1
 
 
+@pytest.mark.full
 def test_a_call_with_spread_rows_shares_them():
     mesh = tg.parallel.device_mesh(4)
     loc = tg.parallel.spread(jnp.concatenate([MEANS, MEANS[:1]]), mesh)
@@ -200,6 +203,7 @@ def test_a_call_with_spread_rows_shares_them():
 # --- Factorisations -------------------------------------------------------------------------------
 
 
+@pytest.mark.quick("False-ExpectationPropagation()")
 @pytest.mark.parametrize(
     "method", [tg.ExpectationPropagation(), FEW, tg.SequentialMonteCarlo(16, 2)], ids=repr
 )
@@ -239,6 +243,7 @@ print(float(abs(found.log_prob[::512] - truth.log_prob).max()), float(found.stde
 """
 
 
+@pytest.mark.full
 def test_many_spread_rows_do_not_wait_for_each_other():
     """Threads of jaxlib's pool that wait for work of the same pool stood still for ever."""
     done = subprocess.run(

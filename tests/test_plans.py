@@ -43,6 +43,7 @@ def slab(width: float):
     return matrix, tg.Box(low, high), log_prob
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [1e-9, *(pytest.param(w, marks=SLOW) for w in (1e-4, 1e-11))])
 def test_a_slab_beside_wide_limits(width):
     matrix, box, truth = slab(width)
@@ -78,6 +79,7 @@ def opposed(gap: float):
     return matrix, tg.Box(low, high)
 
 
+@pytest.mark.full
 def test_under_a_trace_what_sites_cannot_do_the_tilt_does():
     """A traced call, a held plan and the tilt alone agree on limits that oppose each other."""
     matrix, box = opposed(0.3)
@@ -153,6 +155,7 @@ def held_for_one_limit():
     return tg.Automatic().hold(jnp.zeros(2), HALF, tg.Box([0.0, -INF], INF))
 
 
+@pytest.mark.full
 def test_limits_that_were_infinite_when_held(held_for_one_limit):
     """Orthants of correlation 1/2 have 1/3, and d log P / d low = -3 phi(0) / 2 for each limit."""
     held, loc = held_for_one_limit, jnp.zeros(2)
@@ -172,6 +175,7 @@ def test_limits_that_were_infinite_when_held(held_for_one_limit):
     assert jnp.isnan(jax.jit(value)(jnp.array([0.0, jnp.nan])))
 
 
+@pytest.mark.full
 def test_a_law_and_a_report_with_limits_that_were_infinite_when_held(held_for_one_limit):
     box = tg.Box(jnp.zeros(2), INF)
     law = tg.TruncatedMultivariateNormal(jnp.zeros(2), HALF, region=box, method=held_for_one_limit)
@@ -200,6 +204,7 @@ FLAT = jnp.diag(jnp.array([1.0, 0.0]))
 LOC = jnp.array([0.5, 0.3])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "covariance"),
     [
@@ -225,6 +230,7 @@ def test_a_coordinate_without_variance(method, covariance):
         np.testing.assert_allclose(slope, [truth[1], 0.0], atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method",
     [
@@ -257,6 +263,7 @@ def test_an_empty_row_adds_nothing_to_the_gradient_of_a_masked_batch(method):
     assert jnp.all(slopes[2][1] < 0) and jnp.all(slopes[3][1] > 0)
 
 
+@pytest.mark.full
 def test_moments_and_draws_with_a_coordinate_without_variance():
     box = tg.Box(jnp.zeros(2), jnp.array([INF, 1.0]))
     moments = tg.truncated_moments(LOC, FLAT, box)
@@ -273,6 +280,7 @@ def test_moments_and_draws_with_a_coordinate_without_variance():
 # --- Factors of roots -----------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_triangle_of_a_root_and_its_derivatives():
     """L is the Cholesky factor of F F^T, Q orthonormal, and both move as F does."""
     root = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)))

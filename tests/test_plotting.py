@@ -255,6 +255,7 @@ def test_many_points_are_one_picture_in_an_svg(tmp_path):
     assert (tmp_path / "many.svg").stat().st_size < 500_000
 
 
+@pytest.mark.full
 def test_simultaneous_intervals_and_a_band():
     covariance = np.array([[0.2, 0.1], [0.1, 0.3]])
     result = tg.simultaneous([0.3, -1.2], covariance, df=12, names=["a", "b"])

@@ -53,6 +53,7 @@ def test_truncated_contours_hold_their_share():
     np.testing.assert_allclose(1 - np.exp(-0.5 * np.array(radii)), [0.5, 0.9], atol=0.01)
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("seed", range(2))
 def test_truncated_contours_count_draws_in_a_far_corner(seed):
     box = tg.Box([4.0, 5.0], [np.inf, 9.0])

@@ -31,6 +31,7 @@ def olsson():
 # ---------------------------------------------------------------- the distribution function
 
 
+@pytest.mark.quick("0.924", "-0.8")
 @pytest.mark.parametrize("rho", [0.0, 0.3, -0.8, 0.924, 0.926, -0.97, 0.9999, -0.999999])
 def test_the_distribution_function_is_that_of_quadrature(rho):
     rest = (1 - rho**2) ** 0.5
@@ -43,6 +44,7 @@ def test_the_distribution_function_is_that_of_quadrature(rho):
         np.testing.assert_allclose(value, true, atol=3e-14)
 
 
+@pytest.mark.full
 def test_the_distribution_function_at_infinite_limits_and_its_derivatives():
     inf = np.inf
     for rho in (0.5, -0.99):
@@ -146,6 +148,7 @@ def test_an_empty_cell_of_four_is_an_edge_and_said():
     assert up.rho == 1.0 and "rising" in up.reason
 
 
+@pytest.mark.full
 def test_levels_that_never_occur_many_levels_and_missing_rows():
     rng = np.random.default_rng(0)
     latent = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 3000)
@@ -160,6 +163,7 @@ def test_levels_that_never_occur_many_levels_and_missing_rows():
     assert "100 of 3000 rows lack a category and were left out." in fit.notes
 
 
+@pytest.mark.full
 def test_the_polyserial_correlation_is_that_of_another_optimiser():
     rng = np.random.default_rng(1)
     latent = rng.multivariate_normal([0, 0], [[1, -0.5], [-0.5, 1]], 400)
@@ -240,6 +244,7 @@ def sample(n=2000, p=5, seed=0, missing=0.0):
     return codes, true
 
 
+@pytest.mark.full
 def test_the_matrix_is_that_of_single_pairs():
     codes, _ = sample(missing=0.1)
     matrix = tg.polychoric_matrix({f"item{j}": codes[:, j] for j in range(5)})
@@ -254,6 +259,7 @@ def test_the_matrix_is_that_of_single_pairs():
         np.testing.assert_allclose(matrix.standard_errors[i, j], two_step.standard_error)
 
 
+@pytest.mark.full
 def test_errors_and_their_covariance_are_those_of_leaving_rows_out():
     """The infinitesimal jackknife: rho changes by the influence of a row that has more weight."""
     codes, _ = sample(300, 3, missing=0.2)
@@ -319,6 +325,7 @@ def test_columns_of_answers_are_not_read_as_counts():
         tg.polychoric(answers)
 
 
+@pytest.mark.full
 def test_a_variable_that_determines_the_other_is_said():
     x = np.tile(np.arange(4), 30)
     for y, sentences in (

@@ -38,6 +38,7 @@ def test_special_functions_are_right_and_their_slopes_finite(name):
     assert np.all(np.isfinite(slope))
 
 
+@pytest.mark.quick("inf-10000.0", "inf-50.0")
 @pytest.mark.parametrize("low", [-3.0, 0.5, 4.0, 9.0, 50.0, 1e4])
 @pytest.mark.parametrize("width", [1e-3, 1.0, INF])
 def test_the_truncated_normal_distribution_in_its_tails(low, width):
@@ -55,6 +56,7 @@ def test_the_truncated_normal_distribution_in_its_tails(low, width):
     assert np.isfinite(slopes)
 
 
+@pytest.mark.quick("exact")
 @pytest.mark.parametrize(
     ("method", "d", "allowed"),
     [(tg.Exact(), 2, 0.0), (tg.Separation(256, 8), 5, 1e-2)],

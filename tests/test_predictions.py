@@ -81,6 +81,7 @@ def effects_by_hand(values, x, theta):
     return np.array([*result, np.mean(values(ends[1], theta) - values(ends[0], theta))])
 
 
+@pytest.mark.quick("recorded")
 @pytest.mark.parametrize("kind", ["mean", "observed", "mean_observed", "recorded"])
 def test_margins_of_a_tobit_model(tobit, affairs, kind):
     x, theta = np.column_stack(list(affairs[1].values())), tobit.estimates
@@ -111,6 +112,7 @@ def test_margins_of_tobit_have_closed_forms(tobit, affairs):
     np.testing.assert_allclose(latent.standard_error, tobit.errors[1:-1], rtol=1e-9)
 
 
+@pytest.mark.full
 def test_margins_of_a_probit_model(probit, affairs):
     x, theta = np.column_stack(list(affairs[1].values())), probit.estimates
     values = lambda x, theta: stats.norm.cdf(x @ theta)
@@ -134,6 +136,7 @@ def test_margins_of_a_probit_model(probit, affairs):
     np.testing.assert_allclose(each.value[0], stats.norm.pdf(x[:3] @ theta) * theta[1])
 
 
+@pytest.mark.full
 def test_weights_and_units_of_margins(affairs):
     """A weight of 2 is a row twice, and an effect by tens of years is ten times that by years."""
     y, design = affairs[0][::4], {name: column[::4] for name, column in affairs[1].items()}
@@ -148,6 +151,7 @@ def test_weights_and_units_of_margins(affairs):
     np.testing.assert_allclose(second.standard_error, first.standard_error * factors, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
     new = {name: column[:4] for name, column in affairs[1].items()}
     known = tg.Observations(np.full(4, -INF), np.zeros(4))
@@ -189,6 +193,7 @@ def pair():
     return tg.fit_observations(tg.Observations.exact(rows, region=region, names=("u", "v")))
 
 
+@pytest.mark.full
 def test_a_missing_entry_follows_from_the_others(pair):
     (m, n), c = pair.loc, pair.covariance_matrix
     known = tg.Observations.exact([[2.0, np.nan], [0.3, np.nan]], nan_is_missing=True)
@@ -203,6 +208,7 @@ def test_a_missing_entry_follows_from_the_others(pair):
     np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_what_a_limit_says_of_the_other_entry(pair):
     """The mean of v where u < 0.5 is known, by quadrature over u within the region."""
     (m, n), c = pair.loc, pair.covariance_matrix
@@ -243,6 +249,7 @@ def test_a_scale_with_covariates(affairs):
     np.testing.assert_allclose(effects.standard_error, [error], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_selection_model_predicts_by_heckmans_formulas():
     rng = np.random.default_rng(2)
     x, w = rng.normal(size=(2, 500))
@@ -274,6 +281,7 @@ def test_products_of_covariates_are_noted(affairs):
     assert "functions, age:rating. Compare" in note
 
 
+@pytest.mark.full
 def test_bad_input_is_refused(tobit, pair, affairs):
     new = {name: column[:2] for name, column in affairs[1].items() if name != "rating"}
     with pytest.raises(ValueError, match="predict: new: has no column 'rating', but 'constant'"):

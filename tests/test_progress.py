@@ -84,6 +84,7 @@ def test_the_next_line_off_a_terminal_takes_twice_as_long(said, monkeypatch):
     assert 3 <= len(said(work, terminal=False).splitlines()) <= 4  # after 0.1, 0.2, 0.4, 0.8 s
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_quick_work_and_work_without_progress_say_nothing(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))

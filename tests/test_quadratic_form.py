@@ -31,6 +31,7 @@ BALLS = (
 )  # fmt: skip
 
 
+@pytest.mark.quick("1-1.0-15.0-1.0", "2-1.0-20.0-1.0")
 @pytest.mark.parametrize("d, radius, distance, scale", BALLS)
 def test_a_ball_holds_a_noncentral_chi_square(d, radius, distance, scale):
     """The mean inside, outside, and nearly certain to be so; down to log P = -186."""
@@ -70,6 +71,7 @@ UNEQUAL = (
 )  # fmt: skip
 
 
+@pytest.mark.quick("mean3-variances3", "mean1-variances1")
 @pytest.mark.parametrize("mean, variances", UNEQUAL)
 def test_unequal_variances_agree_with_quadrature(mean, variances):
     """In any position: an ellipse about a shifted centre, in other units, turned."""
@@ -93,6 +95,7 @@ def log_prob(loc, covariance, center, shape):
     return tg.log_probability(loc, covariance, tg.Ellipsoid(center, shape)).log_prob
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("argument", range(4))
 def test_derivatives_are_those_of_the_value(argument):
     """In mean, covariance, centre and shape, gradient and Hessian, along a random direction."""
@@ -109,6 +112,7 @@ def test_derivatives_are_those_of_the_value(argument):
     np.testing.assert_allclose(bend(0.0), (slope(step) - slope(-step)) / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_equal_variances_have_derivatives_too():
     """In two dimensions, mean 0: log P = log(1 - exp(-r^2 / 2 v)), by the trace v + dv / 2."""
     value = lambda matrix: log_prob(jnp.zeros(2), matrix, jnp.zeros(2), 1.44 * jnp.eye(2))
@@ -119,6 +123,7 @@ def test_equal_variances_have_derivatives_too():
     np.testing.assert_allclose(both, 0.5 * jax.hessian(closed)(0.6) * jnp.eye(2), atol=1e-11)
 
 
+@pytest.mark.full
 def test_moments_are_those_of_the_derivatives_and_of_draws():
     region = tg.Ellipsoid(CENTER, SHAPE)
     moments = tg.truncated_moments(LOC, MATRIX, region)
@@ -143,6 +148,7 @@ def test_moments_in_a_small_ball_keep_their_digits():
     np.testing.assert_allclose(moments.covariance, 0.25e-12 * np.eye(2), rtol=1e-5, atol=1e-18)
 
 
+@pytest.mark.full
 def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
     """The fit moves the ball with the rows, whose likelihood is exact before and after."""
     rng = np.random.default_rng(2)
@@ -158,6 +164,7 @@ def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
     assert np.all(np.abs(mean - np.array([1001.0, -3.0])) < 4 * errors)
 
 
+@pytest.mark.full
 def test_batches_transformations_and_impossible_inputs():
     loc = jax.random.normal(jax.random.key(0), (5, 3))
     rows = tg.log_probability(loc, MATRIX, tg.Ball(CENTER, jnp.arange(1.0, 6.0)))
@@ -219,6 +226,7 @@ HIDDEN = (  # dtype, mean, covariance matrix, log P of the unit ball
 )  # fmt: skip
 
 
+@pytest.mark.quick("float64-mean5-matrix5--4.999999999e+19", "float32-mean4-matrix4--501366.78")
 @pytest.mark.parametrize("dtype, mean, matrix, truth", HIDDEN)
 def test_what_rounding_hides_is_told(dtype, mean, matrix, truth):
     """A mean on the sphere with next to no variance across it, and tails beyond 1e9."""
@@ -231,6 +239,7 @@ def test_what_rounding_hides_is_told(dtype, mean, matrix, truth):
         assert abs(log_prob - truth) <= stderr + rounding
 
 
+@pytest.mark.quick("float64-1000000.0-1.0-1e-12", "float32-2.0-0.001-9.94e-07")
 @pytest.mark.parametrize("dtype, mean, variance, truth", [
     (np.float32, 100.0, 1.0, 1.0197e-4), (np.float32, 300.0, 1.0, 1.1185e-5),
     (np.float32, 2.0, 1e-3, 9.94e-7), (np.float64, 3e4, 1.0, 1.11119e-9),

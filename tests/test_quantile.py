@@ -16,6 +16,7 @@ LOADINGS = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))
 DUNNETT = np.outer(LOADINGS, LOADINGS) + np.diag(1 - LOADINGS**2)
 
 
+@pytest.mark.quick("both-2.48858911")
 @pytest.mark.parametrize("tail, truth", [("lower", 2.18268360), ("both", 2.48858911)])
 def test_dunnetts_quantiles_of_the_recovery_data(tail, truth):
     result = tg.quantile(0.95, np.zeros(3), DUNNETT, tail=tail, df=37)
@@ -23,6 +24,7 @@ def test_dunnetts_quantiles_of_the_recovery_data(tail, truth):
     assert result.stderr == 0
 
 
+@pytest.mark.full
 def test_two_independent_coordinates():
     result = tg.quantile(0.95, np.zeros(2), np.eye(2), tail="both")
     assert abs(result.value - 2.236476644557922) < 1e-12
@@ -75,6 +77,7 @@ def test_students_quantiles_in_any_tail_against_fifty_digits():
                 assert abs(away) < 1e-12, (df, share, value)
 
 
+@pytest.mark.full
 def test_quantile_of_a_probability_is_the_level():
     rng = np.random.default_rng(3)
     for d in (2, 2, 2):
@@ -91,6 +94,7 @@ def test_families_of_regions():
     np.testing.assert_allclose(ball.value, math.sqrt(stats.chi2.ppf(0.95, 2)), rtol=1e-11)
 
 
+@pytest.mark.quick("-0.999999")
 @pytest.mark.parametrize("correlation", [0.999999, -0.999999])
 def test_shares_near_0_and_1_in_one_call(correlation):
     """Each share with its own digits: from the sum of the pieces outside, and from the inside."""
@@ -110,6 +114,7 @@ def test_shares_near_0_and_1_in_one_call(correlation):
         assert stderr == 0
 
 
+@pytest.mark.full
 def test_singular_contrasts_of_three_means():
     # All pairs of three means: the studentised range with infinite degrees of freedom.
     pairs = np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
@@ -120,6 +125,7 @@ def test_singular_contrasts_of_three_means():
         assert result.stderr == 0
 
 
+@pytest.mark.full
 def test_sampled_quantile_is_within_its_error():
     d = 6
     matrix = 0.5 ** np.abs(np.subtract.outer(range(d), range(d))) + 0.3 * np.eye(d)
@@ -133,6 +139,7 @@ def test_sampled_quantile_is_within_its_error():
     assert tg.quantile(0.95, np.zeros(d), matrix) == result
 
 
+@pytest.mark.full
 def test_singular_covariances_are_sampled_by_directions():
     """Tukey's pairs of four means, in every kind of batch; a t in many dimensions."""
     pairs = np.array([np.eye(4)[j] - np.eye(4)[i] for i in range(4) for j in range(i)])
@@ -155,6 +162,7 @@ def test_singular_covariances_are_sampled_by_directions():
     assert abs(many.value - stats.norm.ppf(0.95 ** (1 / 80))) < 4 * many.stderr < 0.05
 
 
+@pytest.mark.full
 def test_derivatives_under_transformations():
     def value(share, shift, correlation):
         matrix = jnp.array([[1.0, correlation], [correlation, 1.0]])
@@ -171,6 +179,7 @@ def test_derivatives_under_transformations():
     np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
 
 
+@pytest.mark.full
 def test_derivatives_in_df_and_in_a_singular_covariance():
     def value(df):
         return tg.quantile(0.95, np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), df=df).value
@@ -185,6 +194,7 @@ def test_derivatives_in_df_and_in_a_singular_covariance():
     np.testing.assert_allclose(along, 0.5 * quantile(pairs @ pairs.T), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_refusals():
     with pytest.raises(ValueError, match="between 0 and 1"):
         tg.quantile(1.0, [0.0], [[1.0]])

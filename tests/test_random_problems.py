@@ -168,6 +168,7 @@ def test_two_dimensions_in_thirty_digits(seed):
 # --- The package ----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_few_in_four_dimensions():
     """Under jit, where fifty problems share a compilation."""
     verdict = Verdict()

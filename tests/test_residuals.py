@@ -28,6 +28,7 @@ def test_a_truncated_value_far_out_keeps_its_digits():
     np.testing.assert_allclose(found, -ndtri_exp(beyond), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_vectors_in_a_box_by_quadrature():
     """Rosenblatt's transform: the first entry's distribution is that inside the whole box."""
     low, high = np.array([-1.0, -0.5]), np.array([1.5, 2.0])
@@ -66,6 +67,7 @@ def known_in_part(n, seed):
     return tg.Observations(lower, upper, region=tg.Box([0.0, -INF], INF)), kind == 2
 
 
+@pytest.mark.full
 def test_residuals_of_rows_known_in_part_are_standard_normal():
     rows, missing = known_in_part(3000, 1)
     found = tg.quantile_residuals((rows, LOC, COVARIANCE), jax.random.key(1), num_draws=3)
@@ -80,6 +82,7 @@ def test_residuals_of_rows_known_in_part_are_standard_normal():
     assert stats.kstest(wrong[:, 0], "norm").pvalue < 1e-6
 
 
+@pytest.mark.full
 def test_limits_of_the_true_values_and_noise():
     rng = np.random.default_rng(3)
     x = rng.normal(0.3, 1.0, size=6000)
@@ -89,6 +92,7 @@ def test_limits_of_the_true_values_and_noise():
     assert stats.kstest(found, "norm").pvalue > 0.01
 
 
+@pytest.mark.full
 def test_what_has_no_rows_has_no_residuals():
     fit = tg.fit_truncated_normal([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2], low=0.0)
     with pytest.raises(ValueError, match="does not keep its rows"):
@@ -119,6 +123,7 @@ def distance(residuals):
     return stats.anderson(residuals, "norm", method="interpolate").statistic
 
 
+@pytest.mark.full
 def test_residuals_of_a_mixture_by_its_distribution_function():
     y = np.concatenate([np.linspace(0.1, 2.0, 20), np.linspace(4.0, 8.0, 30)])
     rows = tg.Observations.exact(y, region=tg.Box([0.0], [INF]), noise=[[0.1]])
@@ -161,6 +166,7 @@ def test_particles_that_were_seen_do_not_contradict_a_truncated_gaussian():
         assert -1e-2 < statistic < 0.1, family
 
 
+@pytest.mark.full
 @published_rows.needed
 def test_beryllium_is_not_gaussian_where_lithium_may_be():
     """At the published maximum, which test_fitting_observations.py finds."""

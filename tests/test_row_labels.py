@@ -232,6 +232,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.quick("tables.aligned", "tables.read")
 @pytest.mark.parametrize("name", CALLS)
 def test_rows_go_by_their_labels(name, numbers):
     """Shuffled, they give the same numbers; other labels are refused by name; arrays without labels
@@ -264,6 +265,7 @@ def test_rows_go_by_their_labels(name, numbers):
                 assert not same(call(**{word: moved}), wanted), word
 
 
+@pytest.mark.full
 def test_whole_fits_go_by_labels():
     pytest.importorskip("formulaic")
     random = np.random.default_rng(1)

@@ -257,6 +257,7 @@ def assert_same(fits, one):
         np.testing.assert_allclose(fit.fraction_not_truncated, one.fraction_not_truncated)
 
 
+@pytest.mark.quick("sandwich")
 @pytest.mark.parametrize("information", ["observed", "sandwich"])
 def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
     def fit(share=None):
@@ -268,6 +269,7 @@ def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
     assert_same(processes(fit), fit())
 
 
+@pytest.mark.full
 def test_residuals_of_spread_rows_are_those_of_all(processes):
     ends = np.column_stack([Y, np.where(Y > LOW + 2.0, np.inf, Y)])
 
@@ -360,6 +362,7 @@ def assert_same_mixture(fits, one):
     np.testing.assert_allclose(shares, one.responsibilities, atol=1e-9)
 
 
+@pytest.mark.full
 def test_a_mixture_of_spread_rows_is_that_of_all(processes):
     """With a prior, which counts once, though two processes know of it."""
     far = np.where(np.arange(N) % 3 == 0, 5.0, 0.0)

@@ -56,6 +56,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_pairs_have_the_exact_margins_in_any_tail(dtype):
     covariance = jnp.asarray([matrix(rho) for rho, _, _ in PAIRS], dtype)

@@ -58,6 +58,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "case",
     [
@@ -179,6 +180,7 @@ def test_what_does_not_vary_stays_where_it_is():
         tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("df", [INF, 4.0])
 def test_an_empty_region_is_refused_and_nan_while_tracing(df):
     first = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -196,6 +198,7 @@ def test_an_empty_region_is_refused_and_nan_while_tracing(df):
     assert bool(far.contains(sample(far)).all())
 
 
+@pytest.mark.full
 def test_a_singular_covariance_can_leave_a_region_empty():
     box = lambda low: tg.Box([0.0, low], [1.0, 3.0])
     sample = lambda region: tg.truncated_samples(KEY, jnp.zeros(2), jnp.ones((2, 2)), region, 3)
@@ -236,6 +239,7 @@ def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
         np.testing.assert_allclose(ours, theirs, atol=5e-3)
 
 
+@pytest.mark.full
 def test_limits_that_nothing_random_meets_have_weighted_draws():
     """Limits on constants are met, with weight 1, or not."""
     for high, log_weight in ((1.0, 0.0), (-0.5, -INF)):

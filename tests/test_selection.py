@@ -46,6 +46,7 @@ def by_bfgs(function, start):
     return best.x, -best.fun
 
 
+@pytest.mark.full
 def test_the_maximum_is_that_of_the_likelihood_written_out(heckman):
     (outcome, design, selected, selection), fit = heckman
     x, z = as_matrix(design), as_matrix(selection)
@@ -155,6 +156,7 @@ def test_every_maximum_is_reported():
     np.testing.assert_allclose(heights, ends, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_rho_at_an_edge_is_said():
     x, z, u, _ = sample(300)
     design = {"constant": np.ones(300), "x": x}
@@ -164,6 +166,7 @@ def test_rho_at_an_edge_is_said():
     assert np.isinf(fit.errors).all()
 
 
+@pytest.mark.full
 def test_no_covariate_left_out_is_said(heckman):
     (outcome, design, selected, _), fit = heckman
     assert not any("left out" in note for note in fit.notes)
@@ -172,6 +175,7 @@ def test_no_covariate_left_out_is_said(heckman):
     assert any("No covariate of the selection is left out of the outcome" in n for n in fit.notes)
 
 
+@pytest.mark.full
 def test_weights_count_rows(heckman):
     (outcome, design, selected, selection), _ = heckman
     weights = np.random.default_rng(2).integers(0, 3, len(outcome)).astype(float)
@@ -185,6 +189,7 @@ def test_weights_count_rows(heckman):
     np.testing.assert_allclose(fit.two_step.coefficients, again.two_step.coefficients, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_two_regimes_are_two_conditional_likelihoods():
     x, z, u, e = sample()
     design, selected = {"constant": np.ones(600), "x": x}, 0.3 + 0.7 * x + z + u > 0
@@ -213,6 +218,7 @@ def test_two_regimes_are_two_conditional_likelihoods():
     assert np.isinf(fit.standard_errors.covariance_matrix[1, 2]) and len(fit.two_steps) == 2
 
 
+@pytest.mark.full
 def test_a_binary_outcome_is_a_probit_with_selection():
     x, z, u, e = sample(400)
     design, selected = {"constant": np.ones(400), "x": x}, 0.3 + 0.7 * x + z + u > 0
@@ -267,6 +273,7 @@ def test_wrong_inputs_are_refused(heckman):
     refuses("cannot determine 7 parameters", *parts)
 
 
+@pytest.mark.full
 def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
     """NaN, or anything else, gives the same fit, by arrays and by a formula."""
     pandas = pytest.importorskip("pandas")
@@ -318,6 +325,7 @@ def test_an_outlier_that_ends_at_the_edge_is_named(heckman):
     assert any(f"row {row} by " in note for note in fit.notes)
 
 
+@pytest.mark.full
 def test_what_follows_from_a_selection(heckman):
     fit = heckman[1]
     rho, sigma, slope = fit.estimates[-4:-1]
@@ -338,6 +346,7 @@ def test_what_follows_from_a_selection(heckman):
     np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 1], by_z, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
     """The recipe of docs/regression.md: least squares gives a slope of 1.5, the truth is 2."""
     scores, naive = [], []
@@ -361,6 +370,7 @@ def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
     assert np.max(naive) < 1.75
 
 
+@pytest.mark.full
 def test_rows_that_occur_twice_in_a_cluster_bring_nothing(heckman):
     (outcome, design, selected, selection_design), _ = heckman
     n = len(selected)

@@ -38,6 +38,7 @@ def test_points_of_whole_numbers_keep_the_digits_of_their_probability():
     np.testing.assert_allclose(EDGE.kept(jnp.array([[0], [1]])), edge(np.array([0, 1])), rtol=1e-12)
 
 
+@pytest.mark.full
 def test_a_soft_edge_in_one_dimension_is_its_quadrature():
     rows = tg.Observations([[0.2], [2.0], [0.2], [-INF]], [[0.2], [2.0], [0.9], [0.1]], region=EDGE)
 
@@ -48,6 +49,7 @@ def test_a_soft_edge_in_one_dimension_is_its_quadrature():
     check(tg.log_likelihood(rows, [0.3], [[1.2]]), np.log(shown) - np.log(mass(-9.0, 9.0)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limits_on", ["observed", "latent"])
 def test_missing_entries_are_integrated_over_what_may_be_seen(limits_on):
     noise = np.diag([0.3, 0.2])
@@ -72,6 +74,7 @@ def test_missing_entries_are_integrated_over_what_may_be_seen(limits_on):
     check(tg.log_likelihood(rows, LOC, MATRIX), np.log(shown) - np.log(mass))
 
 
+@pytest.mark.full
 def test_a_selection_that_keeps_boxes_or_balls_is_the_box_or_ball():
     ball = tg.Ball([0.3, 0.0], 1.5)
     y = np.array([[0.1, 0.2], [0.9, -0.3], [3.0, 0.0]])

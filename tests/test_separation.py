@@ -35,6 +35,7 @@ def of_dimension(d):
 # --- Accurate and honest --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("d", "num_points", "allowed"),
     [
@@ -125,6 +126,7 @@ def test_coverage(name):
     assert 0.92 <= covered <= 0.98
 
 
+@pytest.mark.full
 def test_few_points_that_carry_all_the_weight_are_no_basis():
     p = problem("order-100")
     region = tg.Box(p.low, p.high)
@@ -191,6 +193,7 @@ def test_single_precision():
 EVERY = (0, 1, 2, 3)
 
 
+@pytest.mark.full
 def test_held_gradient_is_that_of_the_value_and_near_the_truth():
     p = problem("equi-5-box")
     inputs = tuple(map(jnp.asarray, (p.low, p.high, p.loc, p.covariance())))
@@ -264,6 +267,7 @@ def polyhedra():
     yield "a known variable", np.diag([1.0, 0.0]), known, -math.log(2)
 
 
+@pytest.mark.quick("a known variable")
 @pytest.mark.parametrize(
     ("covariance", "region", "log_prob"),
     [
@@ -293,6 +297,7 @@ def test_gradient_of_a_polyhedron():
         np.testing.assert_allclose(both(loc)[1] @ step, slope * 1e-5, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_hessian_of_a_polygon_in_every_mode():
     """Reverse mode through a loop would lose the custom rules, and be NaN."""
     covariance = jnp.array([[1.0, 0.3], [0.3, 1.0]])
@@ -384,6 +389,7 @@ def test_a_few_heavy_weights_leave_the_error_unknown():
     assert known(0.5) > 0.5 and known(1.0) == 0.0
 
 
+@pytest.mark.full
 def test_what_the_twist_loses_to_rounding_is_part_of_the_error():
     """All intervals are narrow: log P is the log density there plus the logs of the widths."""
     d, rng = 6, np.random.default_rng(4)

@@ -35,6 +35,7 @@ def by_quadrature(limit, kept=(0, 1, 2), two_sided=False):
     return 1 - integrate.dblquad(inside, 0.1, 2.5, -8.5, 8.5, epsabs=1e-10, epsrel=1e-10)[0]
 
 
+@pytest.mark.full
 def test_dunnetts_intervals_of_the_recovery_data():
     result = recovery(alternative="less")
     assert result.names == ("b1 - b0", "b2 - b0", "b3 - b0")
@@ -50,6 +51,7 @@ def test_dunnetts_intervals_of_the_recovery_data():
     np.testing.assert_allclose(result.step_down_p_values[[0, 2]], down, atol=1e-9)
 
 
+@pytest.mark.full
 def test_two_sided_intervals_and_the_table():
     result = recovery()
     assert abs(result.critical_value.value - 2.48858911) < 6e-9
@@ -59,6 +61,7 @@ def test_two_sided_intervals_and_the_table():
     assert "b2 - b0     -7.4667     1.6038       [-11.458, -3.4755]" in str(result)
 
 
+@pytest.mark.full
 def test_tukeys_pairs_of_three_groups_are_the_studentized_range():
     result = tg.simultaneous([1.0, 2.0, 4.0], np.eye(3), 10, "tukey")
     truth = stats.studentized_range.ppf(0.95, 3, 10)
@@ -68,6 +71,7 @@ def test_tukeys_pairs_of_three_groups_are_the_studentized_range():
     assert result.critical_value.stderr == 0
 
 
+@pytest.mark.full
 def test_a_band_of_a_curve_in_two_coefficients():
     x = np.linspace(0.0, 1.0, 40)
     design = np.stack([np.ones(40), x], axis=1)
@@ -95,6 +99,7 @@ def test_refusals():
         tg.simultaneous([1.0, 2.0], np.eye(3))
 
 
+@pytest.mark.full
 def test_the_largest_coordinate_by_directions_is_within_its_error():
     """Against independent coordinates, Dunnett's quantiles and the studentized range."""
     key = jax.random.key(0)
@@ -127,6 +132,7 @@ def test_exceedances_by_directions_of_limits_of_either_sign():
     assert np.all(errors < 2e-3) and log_p[0, 3] == log_p[1, 3]
 
 
+@pytest.mark.full
 def test_a_curve_of_few_coefficients_has_a_band():
     x = np.linspace(0.0, 1.0, 31)
     design = x[:, None] ** np.arange(3)
@@ -209,6 +215,7 @@ def families_within_their_errors(seeds, num_draws):
     return np.median(differences)
 
 
+@pytest.mark.full
 def test_adjusted_p_values_of_random_families():
     assert families_within_their_errors((1, 4, 5, 8, 9, 10), 20_000) < 5e-3  # of the reference
 
@@ -218,6 +225,7 @@ def test_adjusted_p_values_of_many_random_families():
     assert families_within_their_errors(range(100, 300), 200_000) < 1e-3
 
 
+@pytest.mark.full
 def test_p_values_of_tails_equal_means_and_duplicates():
     """All pairs of 25 means, one far away; two equal means; contrasts twice and reversed."""
     means = np.zeros(25)

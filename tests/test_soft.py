@@ -14,6 +14,7 @@ INF = jnp.inf
 SHIFTS = jnp.linspace(-5.0, 5.0, 500)
 
 
+@pytest.mark.quick("float32-1e+300-1", "float64-1e+300-1")
 @pytest.mark.parametrize("dimension", [1, 5])
 @pytest.mark.parametrize("high", [1000.0, 1e300])
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
@@ -59,6 +60,7 @@ def test_the_naive_sigmoid_fails_where_the_edge_does_not():
     np.testing.assert_allclose(ours(jnp.array(0.3)), naive(0.3), rtol=1e-12)
 
 
+@pytest.mark.quick("lattice", "antithetic")
 @pytest.mark.parametrize("points", ["random", "antithetic", "lattice"])
 def test_probit_edges_estimate_a_box_with_inflated_covariance(points):
     """E[Phi((X - low)/width)] = P(N(loc - low, variance + width^2) > 0): one face a coordinate."""
@@ -86,6 +88,7 @@ def test_the_smoothed_truth_approaches_the_hard_one_with_the_width():
     assert abs(biases[0]) > abs(biases[1]) > abs(biases[2])
 
 
+@pytest.mark.full
 def test_value_and_gradient_of_given_samples_by_hand():
     """Three samples, a correlated Gaussian, a two-sided box: the same sum written out."""
     z = jnp.array([[0.1, -0.4], [1.2, 0.3], [-0.7, 0.9]])
@@ -163,6 +166,7 @@ def test_a_fraction_of_one_is_not_called_exact():
     assert 1e-4 < got.stderr < 1e-2
 
 
+@pytest.mark.quick("hard")
 @pytest.mark.parametrize(
     "method",
     [
@@ -205,6 +209,7 @@ def test_batches_broadcast_and_agree_with_a_loop():
             np.testing.assert_allclose(got.log_prob[i, j], one.log_prob, rtol=1e-13)
 
 
+@pytest.mark.quick("ball")
 @pytest.mark.parametrize(
     "region",
     [

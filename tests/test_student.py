@@ -15,6 +15,7 @@ PAIR = np.array([[1.0, 0.5], [0.5, 1.0]])
 LIMITS = np.array([-1.0, 0.0]), np.array([2.0, np.inf])
 
 
+@pytest.mark.quick("37.0", "1000000.0")
 @pytest.mark.parametrize("df", [0.3, 4.0, 37.0, 1e6])
 def test_one_coordinate_is_students(df):
     ends = [(-1.0, 2.0), (3.0, np.inf), (30.0, 40.0), (-1e-3, 1e-3), (1e3, np.inf)]
@@ -38,6 +39,7 @@ def gaussian_pair(loc, low, high):
     return integrate.quad(given, low[0], high[0], epsabs=0, epsrel=1e-12)[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["shifted", "Kshirsagar"])
 def test_both_noncentral_kinds_in_two_dimensions(kind):
     loc, df = np.array([0.5, -0.3]), 3.7
@@ -76,6 +78,7 @@ def test_derivative_in_df_and_traced_df():
     np.testing.assert_allclose(slopes[1], slope, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_five_equicorrelated_coordinates():
     # By SciPy's quadrature over the factor and the scale.
     truth = -0.680291902294577
@@ -88,6 +91,7 @@ def test_five_equicorrelated_coordinates():
     assert abs(sampled.log_prob - truth) < 5 * sampled.stderr < 1e-3
 
 
+@pytest.mark.full
 def test_polyhedra_and_balls():
     ball = tg.log_probability([0.0, 0.0], jnp.eye(2), tg.Ball([0.0, 0.0], 2.0), df=5.0)
     # |X|^2 / 2 has the F distribution.
@@ -97,6 +101,7 @@ def test_polyhedra_and_balls():
     np.testing.assert_allclose(half.log_prob, stats.t.logsf(math.sqrt(2.0), 5.0), rtol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("df", [0.5, 5.0, 1e6])
 def test_the_outside_of_a_ball_and_of_limits(df):
     ball = tg.Outside(tg.Ball(np.zeros(3), 60.0))
@@ -109,6 +114,7 @@ def test_the_outside_of_a_ball_and_of_limits(df):
     np.testing.assert_allclose(result.log_prob, truth, rtol=1e-9)
 
 
+@pytest.mark.full
 def test_moments_within_a_bounded_polyhedron_exist_for_any_df():
     limits = np.array([-1.0, -0.5]), np.array([1.0, 2.0])
     box = tg.truncated_moments([0.3, 0.0], PAIR, tg.Box(*limits), df=0.7)
@@ -171,6 +177,7 @@ def check_narrow(result, truth, slack=1e-11):
     assert np.all(error <= bound), (error, result.stderr)
 
 
+@pytest.mark.full
 def test_a_narrow_interval_is_its_density_times_the_conditional_t():
     random = np.random.default_rng(1)
     for d, df in ((1, 0.7), (4, 3.0)):
@@ -181,6 +188,7 @@ def test_a_narrow_interval_is_its_density_times_the_conditional_t():
         assert np.all(result.stderr == 0)
 
 
+@pytest.mark.full
 def test_tails_beyond_the_range_of_squares_and_limits_far_from_zero():
     for low, df in ((1e200, 1.0), (1e130, 0.3), (1e300, 0.3)):
         result = tg.log_probability([0.0], [[1.0]], tg.Box([low], [jnp.inf]), df=df)

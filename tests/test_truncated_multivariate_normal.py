@@ -20,6 +20,7 @@ def shape_of(function, *arguments):
     return jax.eval_shape(function, *arguments).shape
 
 
+@pytest.mark.full
 def test_shapes_of_the_vector_distribution():
     truncated = vector_law(np.zeros((3, 1, 2)), low=[[-1.0, 0.0]] * 4)
     assert truncated.batch_shape == (3, 4) and truncated.event_shape == (2,)
@@ -199,6 +200,7 @@ def test_a_normaliser_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
     np.testing.assert_array_equal(rows, [np.nan, known])
 
 
+@pytest.mark.full
 def test_a_mean_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
     """Eight samples, none of which lies that far out."""
     few = tg.SoftMonteCarlo(num_samples=8, edge=tg.Tanh(1.0))

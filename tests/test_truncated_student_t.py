@@ -21,6 +21,7 @@ def quadrature(df, function=lambda x, y: 1.0, high=INF):
     return integrate.dblquad(inside, 0, 1, 0, high, epsrel=1e-9)[0]
 
 
+@pytest.mark.full
 def test_density_moments_and_draws_in_two_dimensions():
     law = tg.TruncatedMultivariateStudentT(3.0, [0.0, 0.0], jnp.eye(2), low=0.0, high=[1.0, INF])
     z = quadrature(3.0)
@@ -41,6 +42,7 @@ def test_density_moments_and_draws_in_two_dimensions():
     assert bool(law.support(draws).all())
 
 
+@pytest.mark.full
 def test_moments_exist_where_limits_or_df_make_them():
     box = tg.Box([0.0], [INF])
     for df, exist in ((0.9, (False, False)), (1.5, (True, False)), (2.5, (True, True))):
@@ -82,6 +84,7 @@ def test_batches_transformations_and_the_derivative_in_df():
         law.entropy()
 
 
+@pytest.mark.full
 def test_draws_of_five_coordinates_have_the_moments():
     matrix, high = 0.5 * jnp.eye(5) + 0.5, jnp.array([1.0, 2.0, 3.0, 1.0, INF])
     region = tg.Box(-jnp.ones(5), high)
