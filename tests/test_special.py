@@ -101,7 +101,7 @@ def check(problems, dtype, order, count=len(NAMES)):
             assert (error <= BARS[dtype][level]).all(), (level, row, error)
 
 
-@pytest.mark.quick("float32")
+@pytest.mark.quick("float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_and_first_derivatives_to_the_last_digit(dtype):
     check(PROBLEMS + SWITCHES, dtype, order=1)
@@ -139,7 +139,7 @@ ONE_SIDED = {
 }
 
 
-@pytest.mark.quick("float32")
+@pytest.mark.quick("float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_sided_functions_to_second_order(dtype):
     x = np.array([-1e4, -40.3, -9.1, -1.1, -1e-3, 1e-3, 0.7, 5.3, 12.0, 40.1, 1e3], dtype)
