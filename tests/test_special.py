@@ -153,6 +153,17 @@ def test_one_sided_functions_to_second_order(dtype):
             assert (error <= BARS[dtype][order]).all(), (point, order, error)
 
 
+def test_logs_of_masses_near_one_keep_their_digits():
+    """What is outside has all digits, though 1 less that has not."""
+    x = np.array([0.7, 2.0, 3.1, 4.7, 5.3, 6.9, 8.1])
+    values = jax.jit(jax.vmap(special.log_ndtr))(x)
+    inside = jax.jit(jax.vmap(lambda x: special.log_interval_mass(-x, x + 0.2, 2.0 * x + 0.2)))(x)
+    for point, value, mass in zip(x, np.asarray(values), np.asarray(inside)):
+        for found, low, high in ((value, -INF, point), (mass, -point, point + 0.2)):
+            exact = Truth(0, 1, low, high).log_mass
+            assert abs((found - exact) / exact) < 2e-15, (low, high)
+
+
 def test_one_sided_functions_at_infinity():
     bends = jax.jit(jax.vmap(lambda x: [jax.grad(jax.grad(f))(x) for f in ONE_SIDED]))
     slopes = jax.jit(jax.vmap(lambda x: [jax.grad(f)(x) for f in ONE_SIDED]))
