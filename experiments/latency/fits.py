@@ -51,7 +51,7 @@ def censored(tg):
     return lambda: tg.fit_observations(tg.Observations(lower, upper), progress=False)
 
 
-def mixture_path(tg, gaps=False):
+def several_mixtures(tg, gaps=False):
     """Mixtures of one to four components for 600 rows of three groups; with gaps a tenth of the
     entries is missing, and the others have noise whose covariance each row knows."""
     groups = np.random.default_rng(2).integers(0, 3, 600)
@@ -103,6 +103,6 @@ FITS = {
     "trivariate probit": lambda tg: probit(tg, 3),
     "selection model": selection,
     "limits of detection, 4-d": censored,
-    "mixtures of 1 to 4": mixture_path,
-    "mixtures with noise and gaps": lambda tg: mixture_path(tg, gaps=True),
+    "mixtures of 1 to 4": several_mixtures,
+    "mixtures with noise and gaps": lambda tg: several_mixtures(tg, gaps=True),
 }
