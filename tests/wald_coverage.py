@@ -1,8 +1,9 @@
 """Simulated coverage of 95 % Wald intervals beside the alarm that is to say where they fail.
 
-`python tests/wald_coverage.py 400` prints, for each model and estimate, in what share of samples
-Wald's interval holds the truth, in what share a fit replaces it by the profile interval, and how
-often the interval that the fit reports holds the truth. These numbers set
+`python tests/wald_coverage.py 400 Tobit Heckman` prints, for each estimate of the models whose
+names begin so (of all without a name), in what share of the samples that have an estimate Wald's
+interval holds the truth, in what share a fit replaces it by the profile interval, and how often
+the interval that the fit reports holds the truth. These numbers set
 `optimization.wald.LEAST_COVERED`.
 """
 
@@ -58,6 +59,35 @@ def noisy(n):
     return fitted, np.array([0.0, 1.0])
 
 
+def tetrachoric(n, correlation, thresholds=(0.0, 0.0)):
+    """A 2 x 2 table of counts. Where a cell is empty there is no estimate, and the sample is left
+    out: what is printed holds for the samples without such a cell."""
+    truth = np.array([[1.0, correlation], [correlation, 1.0]])
+
+    def fitted(rng):
+        rows = rng.normal(size=(n, 2)) @ np.linalg.cholesky(truth).T
+        first, second = (rows > np.asarray(thresholds)).astype(int).T
+        return tg.polychoric(first, second)
+
+    return fitted, np.array([correlation, *thresholds])
+
+
+def selection(n, correlation):
+    """An outcome seen where another one is positive, by Heckman's model."""
+    truth = np.array([[1.0, correlation], [correlation, 1.0]])
+
+    def fitted(rng):
+        x, w = rng.normal(size=(2, n))
+        errors = rng.normal(size=(n, 2)) @ np.linalg.cholesky(truth).T
+        selected = 0.3 + 0.5 * x + w + errors[:, 1] > 0
+        outcome = np.where(selected, 1.0 + x + errors[:, 0], np.nan)
+        design = {"one": np.ones(n), "x": x}
+        return tg.fit_selection(outcome, design, selected, design | {"w": w})
+
+    estimates = [0.3, 0.5, 1.0, 1.0, 1.0, correlation, 1.0, correlation, np.arctanh(correlation)]
+    return fitted, np.array(estimates)
+
+
 CELLS = {
     "no limits, n = 60": gaussian(60, -INF, INF),
     "no limits, n = 150": gaussian(150, -INF, INF),
@@ -71,6 +101,11 @@ CELLS = {
     "limits of their own and noise, n = 300": noisy(300),
     "a corner, n = 150": gaussian(150, [-1.0, -1.0], [INF, INF]),
     "a corner, n = 42": gaussian(42, [-INF, -INF], [1.3, 1.3], 0.75),
+    "2 x 2 table, rho 0.5, n = 100": tetrachoric(100, 0.5),
+    "2 x 2 table, rho 0.9, n = 200": tetrachoric(200, 0.9),
+    "2 x 2 table, rho 0.8, n = 60": tetrachoric(60, 0.8),
+    "2 x 2 table off centre, rho 0.9, n = 200": tetrachoric(200, 0.9, (0.5, -0.3)),
+    "Heckman, rho 0.5, n = 500": selection(500, 0.5),
 }
 
 
@@ -90,12 +125,13 @@ def simulated(cell, num_samples):
         counts.append([holds[0], replaced, holds[1]])
         found = fit.names
     shares = np.mean(counts, axis=0).T
-    return dict(zip(found, shares.round(3).tolist()))
+    return dict(zip(found, shares.round(3).tolist())), len(counts)
 
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    for cell in CELLS:
-        for name, (covered, replaced, reported) in simulated(cell, int(sys.argv[1])).items():
-            print(f"{cell:40} {name:18} Wald {covered:.3f}  replaced {replaced:.2f}  "
-                  f"reported {reported:.3f}", flush=True)  # fmt: skip
+    for cell in [cell for cell in CELLS if cell.startswith(tuple(sys.argv[2:]) or "")]:
+        shares, number = simulated(cell, int(sys.argv[1]))
+        for name, (covered, replaced, reported) in shares.items():
+            print(f"{cell:40} {number:5} fits  {name:28} Wald {covered:.3f}  "
+                  f"replaced {replaced:.2f}  reported {reported:.3f}", flush=True)  # fmt: skip

@@ -21,9 +21,10 @@ from truncgauss.fitting.optimization.newton import Point, derivatives_along
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted. In simulations with a few
 # hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below, but
-# for tetrachoric correlations near 1. A lower threshold would miss what matters: of 200 rows above
-# 1 standard deviation, whose mean Wald covers at .87, it is the least skewed tenth of the samples
-# that miss the truth: below .92 are 93 % of these samples, below .90 half of them.
+# for tetrachoric correlations near 1 whose table would mostly have an empty cell. A lower threshold
+# would miss what matters: of 200 rows above 1 standard deviation, whose mean Wald covers at .87, it
+# is the least skewed tenth of the samples that miss the truth: below .92 are 93 % of these samples,
+# below .90 half of them.
 LEAST_COVERED = 0.92
 QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
 STRAIGHT = 0.05  # change of a curvature that moves no ratio so far as to matter
