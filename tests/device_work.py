@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.probability.dense_blocks import DenseBlocks
-from truncgauss.separation import block_factor
+from experiments.large_dense import dense_blocks
 
 if __name__ == "__main__" and "JOIN" in os.environ:  # before the first array is made
     meeting, num_processes, index = os.environ["JOIN"].split()
@@ -93,9 +92,10 @@ def likelihood(loc):
 
 def dense(covariance):
     """A value and its gradient by blocks of few variables, of which one is filled up."""
-    block_factor.LARGEST_BLOCK = 32
+    dense_blocks.LARGEST_BLOCK = 32
+    method = dense_blocks.DenseBlocks(16, 5)
     region = tg.Box(np.full(len(covariance), -1.0), np.inf)
-    of = lambda c: tg.log_probability(np.zeros(len(c)), c, region, DenseBlocks(16, 5)).log_prob
+    of = lambda c: tg.log_probability(np.zeros(len(c)), c, region, method).log_prob
     return jax.value_and_grad(of)(covariance)
 
 

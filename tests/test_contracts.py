@@ -7,7 +7,9 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.gaussian.problem import as_problem, over_rows
+from truncgauss.probability.method import check_held
 from truncgauss.special import log_interval_mass, standardize
 
 INF = jnp.inf
@@ -63,6 +65,45 @@ class Annulus(tg.Region):
         return jnp.stack([radius - self.inner, self.outer - radius], axis=-1)
 
 
+@frozen_pytree
+class Scales(Batched):
+    """A plan: the scales of a proposal."""
+
+    scale: jax.Array
+
+    event_ranks = {"scale": 1}
+
+
+@frozen_pytree
+class Wider(tg.Method):
+    """Importance sampling from independent coordinates, whose scales are a plan."""
+
+    num_replicates: int = static_field(default=8)
+    plan: Scales | None = None
+
+    held_fields = ("plan",)
+
+    def check(self, loc, covariance, region):
+        if self.plan is not None:
+            counts = {"dimensions": (self.plan.scale.shape[-1], covariance.dimension)}
+            check_held("Wider", self.plan, counts, as_problem(loc, covariance, region))
+
+    def hold(self, loc, covariance, region):
+        problem = as_problem(loc, covariance, region)
+        scale = lambda row: Scales(jnp.sqrt(row.covariance.variances))
+        return Wider(self.num_replicates, over_rows(scale, problem))
+
+    def replicate(self, loc, covariance, region, key):
+        scale = self.plan.scale
+        points = scale * jax.random.normal(key, (4096, len(loc)))
+        inside = ((points > region.low - loc) & (points < region.high - loc)).all(axis=1)
+        mean = jnp.zeros_like(loc)
+        density = jax.scipy.stats.multivariate_normal.logpdf
+        ratio = density(points, mean, covariance.covariance_matrix)
+        ratio = jnp.where(inside, ratio - density(points, mean, jnp.diag(scale**2)), -INF)
+        return tg.Estimate(tg.special.log_mean_exp(ratio), jnp.nan)
+
+
 D = 5
 LOC, LOW, HIGH = jnp.linspace(-1.0, 1.0, D), jnp.full(D, -1.0), jnp.full(D, 2.0)
 DIAGONAL = jnp.diag(jnp.linspace(0.5, 2.0, D))
@@ -100,6 +141,20 @@ def test_a_new_method_has_moments_by_its_derivatives(jit):
     np.testing.assert_allclose(moments.mean, marginal().mean(), rtol=1e-9)
     np.testing.assert_allclose(moments.covariance, np.diag(marginal().var()), atol=1e-9)
     assert np.all(moments.mean_stderr == 0) and np.all(moments.covariance_stderr == 0)
+
+
+def test_a_new_method_with_a_plan_is_held_for_each_row():
+    rows, covariance = jnp.stack([LOC, LOC + 0.3]), DIAGONAL + 0.1
+    log_prob, stderr = tg.log_probability(rows, covariance, BOX, Wider())
+    exact = tg.log_probability(rows, covariance, BOX)
+    assert np.all(np.abs(log_prob - exact.log_prob) < 5 * stderr) and np.all(stderr < 0.05)
+    held = Wider().hold(rows, covariance, BOX)
+    assert held.is_held and held.batch_shape == (2,)
+    np.testing.assert_array_equal(
+        tg.log_probability(rows, covariance, BOX, held).log_prob, log_prob
+    )
+    with pytest.raises(ValueError, match=r"Wider: .* leading axes \(2,\)"):
+        tg.log_probability(LOC, covariance, BOX, held)
 
 
 def test_a_new_method_is_explained_and_gives_its_gradient():

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from experiments.large_dense.dense_blocks import DenseBlocks
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import triangle
-from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.separation.ordering import smallest_mass_first
 
 INF = jnp.inf

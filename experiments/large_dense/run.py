@@ -2,7 +2,7 @@
 
 All correlations are 1/2 and all variables positive: P = 1 / (d + 1), and the derivative of log P in
 the correlation is known from one common factor. The covariance is given as a dense matrix, whose
-structure `tg.Separation` does not look for. The factor costs d^3 / 3 operations, the points n d^2.
+structure `DenseBlocks` does not look for. The factor costs d^3 / 3 operations, the points n d^2.
 
 References:
     Gupta (1963), Probability integrals of multivariate normal and multivariate t, for the orthant.
@@ -17,7 +17,8 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import fitting
 
-FIELDS = ("wall", "work", "memory")
+from .dense_blocks import DenseBlocks
+
 GRADIENT_COST = 2.0  # in values: of each product of matrices forwards two backwards
 
 
@@ -48,7 +49,7 @@ def run(config):
 def measured(name, dimension, config):
     """What one compiled call takes, and its error against the closed form."""
     region, loc = tg.Box(jnp.zeros(dimension), jnp.inf), jnp.zeros(dimension)
-    method = tg.Separation(config.num_points, config.num_replicates)
+    method = DenseBlocks(config.num_points, config.num_replicates)
     # Of its own: with one key for all dimensions their errors would be nearly the same.
     key = jax.random.fold_in(jax.random.key(config.seed), dimension)
 

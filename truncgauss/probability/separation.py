@@ -1,5 +1,6 @@
 """Separation of variables with twisted or tilted proposals, on randomised lattices."""
 
+import warnings
 from dataclasses import replace
 
 import jax
@@ -10,9 +11,9 @@ from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
-from truncgauss.gaussian.regions import LinearRegion, Polyhedron, Region, as_linear
+from truncgauss.gaussian.regions import Box, LinearRegion, Polyhedron, Region, as_linear
 from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import (
     Moments,
@@ -25,8 +26,6 @@ from truncgauss.gaussian.total_moments import (
     weighted_pieces,
     with_unseen,
 )
-from truncgauss.probability import dense_blocks
-from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
     Growth,
@@ -64,6 +63,13 @@ PASS_SIZE = 2**21
 CPU_POINTS = 256
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
+LARGE_DIMENSION = 3000
+LARGE = (
+    "a covariance matrix of 3,000 or more dimensions: Separation solves for its plan in several "
+    "times d^3 operations and holds some twenty such matrices. Use tg.LowRank or tg.Markov if the "
+    "covariance has their structure; otherwise the method DenseBlocks, which takes a small part of "
+    "that: truncgauss.experiments.large_dense.dense_blocks, a file that may be copied."
+)
 
 
 @frozen_pytree
@@ -84,7 +90,7 @@ class Separation(Method):
 
     For a box and a `LowRank` covariance of few factors it is replaced by `FactorLattice`, which
     `hold` then returns: dimension 100,000 at rank 5 is feasible. For a box and a covariance matrix
-    of 3,000 dimensions or more it is replaced by `DenseBlocks`.
+    of 3,000 dimensions or more it warns that a method by blocks takes a fraction of its time.
 
     Order, sites and mu are a plan, which is solved for without derivatives. `hold` fixes it: for
     one key the value is then one smooth function of loc, covariance and limits, with its exact
@@ -157,8 +163,8 @@ class Separation(Method):
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
 
-    def serving(self, problem: Problem) -> "Separation | FactorLattice | DenseBlocks":
-        """The method for few factors, for thousands of variables, or for a singular covariance.
+    def serving(self, problem: Problem) -> "Separation | FactorLattice":
+        """The method for few factors, or for a singular covariance.
 
         The rank of one is found where no plan can be solved for outside of a trace.
         """
@@ -167,15 +173,15 @@ class Separation(Method):
         _, covariance, region = problem
         if serves(covariance, region):
             return FactorLattice(self.num_points, self.num_replicates)
-        if dense_blocks.serves(covariance, region):
-            return DenseBlocks(self.num_points, self.num_replicates, self.tilted, self)
+        if is_large(problem):
+            warnings.warn(LARGE, stacklevel=2)
         if self.rank is not None or not isinstance(region, LinearRegion):
             return self
         return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))
 
     def hold(
         self, loc: Loc, covariance: CovarianceLike, region: Region
-    ) -> "Separation | FactorLattice | DenseBlocks":
+    ) -> "Separation | FactorLattice":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
@@ -349,7 +355,14 @@ class Separation(Method):
         steered = "none, the tilt does better" if bool(jnp.any(plan.tilt != 0)) else "none"
         ahead = "expectation propagation" if sites else steered
         share = f"{float(held.effective_share(problem, key)):.0%} effective"
-        return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
+        lines = [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
+        return lines + [f"large    {LARGE}"] * is_large(problem)
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether a problem is one of a box and of a covariance matrix of thousands of dimensions."""
+    dense = isinstance(problem.covariance, CovarianceMatrix) and isinstance(problem.region, Box)
+    return dense and problem.covariance.dimension >= LARGE_DIMENSION
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:

@@ -31,7 +31,6 @@ from truncgauss.gaussian.total_moments import (
     pooled_moments,
     weighted_pieces,
 )
-from truncgauss.probability import dense_blocks
 from truncgauss.probability.method import (
     Growth,
     Method,
@@ -40,6 +39,7 @@ from truncgauss.probability.method import (
     check_linear,
     spread_and_common,
 )
+from truncgauss.probability.separation import is_large
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.particles import particles, surviving
 from truncgauss.separation.path_moments import draw_offsets, inner_point
@@ -112,8 +112,7 @@ class SequentialMonteCarlo(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "SequentialMonteCarlo | None":
-        large = dense_blocks.serves(problem.covariance, problem.region)  # for dense algebra
-        if large or not isinstance(problem.region, LinearRegion):
+        if is_large(problem) or not isinstance(problem.region, LinearRegion):
             return None
         return cls(num_particles=2 * num_points)
 
