@@ -252,7 +252,7 @@ class DenseBlocks(tg.Method):
 
     def uniforms(self, shared, keys):
         """Uniforms of block k, shape (b, R * n): of a lattice in front, then random."""
-        pairs, (b, dtype) = jax.vmap(jax.random.split)(keys), (shared.tilt.shape[1], shared.dtype)
+        pairs, b, dtype = jax.vmap(jax.random.split)(keys), shared.tilt.shape[1], shared.tilt.dtype
         dimension = min(LATTICE_DIMENSION, b)
         front = lattice_uniforms(pairs[:, 0], self.num_points, dimension, dtype)
         front = jnp.pad(front, ((0, b - dimension), (0, 0)))
@@ -598,20 +598,6 @@ def divided(right, triangle, transpose=False):
     return each_part(solved, 0, right, triangle)
 
 
-def times(factor, x):
-    """The factor times a vector in blocks, shape (n, b)."""
-    rows, columns = np.tril_indices(len(x))
-    parts = jnp.einsum("trs,ts->tr", factor, x[columns], precision="highest")
-    return jax.ops.segment_sum(parts, rows, len(x), indices_are_sorted=True)
-
-
-def transposed_times(factor, x):
-    """The transposed factor times a vector in blocks, shape (n, b)."""
-    rows, columns = np.tril_indices(len(x))
-    parts = jnp.einsum("trs,tr->ts", factor, x[rows], precision="highest")
-    return jax.ops.segment_sum(parts, columns, len(x))
-
-
 def scales(factor):
     """The diagonal of the factor, in blocks, shape (n, b)."""
     n = num_blocks_of(factor)
@@ -640,10 +626,17 @@ class UnitTriangle(NamedTuple):
     scale: Array
 
     def times(self, x):
-        return (times(self.factor, x.reshape(self.scale.shape)) / self.scale).ravel()
+        rows, columns = np.tril_indices(len(self.scale))
+        x = x.reshape(self.scale.shape)[columns]
+        parts = jnp.einsum("trs,ts->tr", self.factor, x, precision="highest")
+        total = jax.ops.segment_sum(parts, rows, len(self.scale), indices_are_sorted=True)
+        return (total / self.scale).ravel()
 
     def transposed_times(self, x):
-        return transposed_times(self.factor, x.reshape(self.scale.shape) / self.scale).ravel()
+        rows, columns = np.tril_indices(len(self.scale))
+        x = (x.reshape(self.scale.shape) / self.scale)[rows]
+        parts = jnp.einsum("trs,tr->ts", self.factor, x, precision="highest")
+        return jax.ops.segment_sum(parts, columns, len(self.scale)).ravel()
 
     def strict_times(self, x):
         return self.times(x) - x
@@ -689,10 +682,6 @@ class Prepared(NamedTuple):
     limits: Limits
     tilt: Array
     unseen: Array
-
-    @property
-    def dtype(self):
-        return self.tilt.dtype
 
 
 class Paths(NamedTuple):
