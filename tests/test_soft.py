@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from truncgauss.execution.compiling import LIGHT, MEDIUM
 from truncgauss.probability.method import _estimate
 from truncgauss.separation.lattice import lattice_bits, lattice_points, normal_points
 
@@ -125,7 +126,7 @@ def test_steepness_is_trained_and_annealed_without_compiling_again():
 
 
 def test_equal_settings_share_one_compilation():
-    programs = _estimate.traced, _estimate.light, _estimate.medium
+    programs = _estimate.traced, *map(_estimate.program, (LIGHT, MEDIUM))
     for program in programs:
         program.clear_cache()
     box = tg.Box([0.0, 0.0], [1.0, INF])

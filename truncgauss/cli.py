@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import NoReturn, get_args
 
 import tyro
 
@@ -389,7 +389,10 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
         return _sweep(asked, config, folder or work.sweep_folder(asked.runs, config), command)
     if asked.index is not None:
         raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
-    work.prepare(config, _others(asked))
+    address = (asked.coordinator, asked.num_processes, asked.process_index)
+    if not asked.distributed and address != (None, None, None):
+        raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
+    work.prepare(config, address if asked.distributed else None)
     if asked.distributed:
         from truncgauss.execution import distributed
 
@@ -406,16 +409,6 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     _tell(*lines)
     _tell(f"run folder: {run.folder}")
     return FAILED if failed else FINE
-
-
-def _others(asked: Run) -> tuple[Any, ...] | None:
-    """The address at which to join other processes, if that was asked for."""
-    given = (asked.coordinator, asked.num_processes, asked.process_index)
-    if asked.distributed:
-        return given
-    if given != (None, None, None):
-        raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
-    return None
 
 
 def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:

@@ -34,10 +34,7 @@ def mapped(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any,
         axes: of each argument 0 if it has a leading axis of rows, None if all rows share it.
     """
 
-    def part(*rows: Any) -> Any:
-        return _in_turns(function, rows, axes)
-
-    return parallel.over_rows(part, rows, axes)
+    return parallel.over_rows(lambda *rows: _in_turns(function, rows, axes), rows, axes)
 
 
 def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
@@ -47,7 +44,10 @@ def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[A
     width = at_once(function, rows, axes)
     if size <= width:
         return every(*rows)
-    turns, missing = _turns(size, width)
+    least, devices = math.ceil(size / width), jax.device_count()
+    even = (n for n in range(least, min(2 * least, size) + 1) if size % (n * devices) == 0)
+    turns = next(even, least)
+    missing = -size % turns
     mapped = [row for row, axis in zip(rows, axes) if axis == 0]
 
     # A turn takes every so many-th row. So its rows lie on all devices if all rows do.
@@ -66,16 +66,6 @@ def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[A
         return every(*(next(of_turn) if axis == 0 else row for row, axis in zip(rows, axes)))
 
     return jax.tree.map(together, jax.lax.map(turn, jax.tree.map(apart, mapped)))
-
-
-def _turns(size: int, width: int) -> tuple[int, int]:
-    """The number of turns, and of rows that they lack."""
-    least = math.ceil(size / width)
-    devices = jax.device_count()
-    for turns in range(least, min(2 * least, size) + 1):
-        if size % (turns * devices) == 0:
-            return turns, 0
-    return least, -size % least
 
 
 def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> int:

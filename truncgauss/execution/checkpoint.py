@@ -91,7 +91,11 @@ class Record:
         if key not in self.entries:
             value, parts = self.made(key, function, args)
             self.put(key, digest, value)
-            self.forget(parts)
+            for part in parts:  # calls within one that has its own result
+                for number in itertools.count():
+                    if self.arrays.pop(f"{part}.{number}", None) is None:
+                        break
+                del self.entries[part]
             if self.clock.due():
                 self.save()
         self.parts.append(key)
@@ -120,14 +124,6 @@ class Record:
             return function(*args), self.parts
         finally:
             self.within, self.parts = outside
-
-    def forget(self, keys: list[str]) -> None:
-        """Forget the results of calls within a call that has its own result."""
-        for key in keys:
-            for number in itertools.count():
-                if self.arrays.pop(f"{key}.{number}", None) is None:
-                    break
-            del self.entries[key]
 
     def save(self) -> None:
         """Write the results now, if there are new ones."""
@@ -331,7 +327,12 @@ def write(
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
     files.write_arrays(path, everything)
-    flush_folder(path.parent)
+    if os.name == "posix":  # so that the renaming itself survives a power failure
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
@@ -361,7 +362,11 @@ def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
                 f"{expected.dtype}{expected.shape}, got {got}. Another optimiser or version wrote "
                 "it; give another path, or remove the file."
             )
-        leaves.append(unstored(array, leaf))
+        if is_key(leaf):
+            implementation = jax.random.key_impl(leaf)
+            leaves.append(jax.random.wrap_key_data(jnp.asarray(array), impl=implementation))
+        else:
+            leaves.append(array if isinstance(leaf, np.ndarray) else jnp.asarray(array))
     state: S = jax.tree.unflatten(jax.tree.structure(like), leaves)
     return state
 
@@ -402,20 +407,3 @@ def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     """A digest of the whole content of a file."""
     text = json.dumps({key: about[key] for key in ("format", "fingerprint", "entries")})
     return hashlib.sha256((text + digest(dict(sorted(arrays.items())))).encode()).hexdigest()
-
-
-def unstored(array: np.ndarray, like: Any) -> Any:
-    if is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
-    return array if isinstance(like, np.ndarray) else jnp.asarray(array)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make the renaming itself survive a power failure, where the system allows it."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -149,7 +149,8 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], cost: Callable[..., Cost] = of_rows) -> None:
         self.function, self.cost = function, cost
         self.traced = jax.jit(function)
-        self.ahead: dict[Any, Any] = {}  # programs by the kinds of their inputs
+        self.programs: dict[Any, Any] = {}  # by the efforts of their compilation
+        self.ahead: dict[Any, Any] = {}  # compiled ones by the kinds of their inputs
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
@@ -157,35 +158,24 @@ class Compiled:
         if not is_concrete(args):
             return self.traced(*args)
         with uncollected():
-            return self._called(*args, effort=effort_of(self.cost(*args)))
+            program = self.program(effort_of(self.cost(*args)))
+            if not is_staged():
+                return program(*args)
+            # A call would be traced as well, and may not have compiler options of its own there.
+            leaves, structure = jax.tree.flatten(args)
+            kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+            kind = program, structure, kinds, parallel.plan()
+            if kind not in self.ahead:
+                self.ahead[kind] = program.lower(*args).compile()
+            return self.ahead[kind](*args)
 
-    @functools.cached_property
-    def light(self) -> Any:
-        return self._with_options(LIGHT)
-
-    @functools.cached_property
-    def medium(self) -> Any:
-        return self._with_options(MEDIUM)
-
-    @functools.cached_property
-    def full(self) -> Any:
-        return self._with_options(FULL)
-
-    def _with_options(self, effort: dict[str, Any]) -> Any:
+    def program(self, effort: dict[str, Any]) -> Any:
+        """The function under `jax.jit`, to be compiled with one of the efforts."""
         if jax.default_backend() != "cpu":
             return self.traced
-        names = accepted_names()
-        options = {name: value for name, value in effort.items() if name in names}
-        return jax.jit(self.function, compiler_options=options)
-
-    def _called(self, *args: Any, effort: dict[str, Any]) -> Any:
-        compiled = self.light if effort is LIGHT else self.medium if effort is MEDIUM else self.full
-        if not is_staged():
-            return compiled(*args)
-        # A call would be traced as well, and may not have compiler options of its own there.
-        leaves, structure = jax.tree.flatten(args)
-        kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-        kind = compiled, structure, kinds, parallel.plan()
-        if kind not in self.ahead:
-            self.ahead[kind] = compiled.lower(*args).compile()
-        return self.ahead[kind](*args)
+        key = tuple(effort.items())
+        if key not in self.programs:
+            names = accepted_names()
+            options = {name: value for name, value in effort.items() if name in names}
+            self.programs[key] = jax.jit(self.function, compiler_options=options)
+        return self.programs[key]

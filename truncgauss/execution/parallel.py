@@ -348,7 +348,14 @@ def _divided(
         return function(*args)  # one device, or the part of one device
     size = next(len(jax.tree.leaves(arg)[0]) for arg, axis in zip(args, axes) if axis == 0)
     missing = -size % mesh.size
-    args = tuple(_padded(arg, missing) if axis == 0 else arg for arg, axis in zip(args, axes))
+
+    def longer(leaf: jax.Array) -> jax.Array:
+        # The last row repeated, rather than zeros, which may be no problem with a solution.
+        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))])
+
+    if missing:
+        pairs = zip(args, axes, strict=True)
+        args = tuple(jax.tree.map(longer, arg) if axis == 0 else arg for arg, axis in pairs)
     split, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
 
     def local(*args: Any) -> Any:
@@ -363,14 +370,3 @@ def _divided(
         everywhere = NamedSharding(mesh, whole)
         result = jax.lax.with_sharding_constraint(result, everywhere)
     return jax.tree.map(lambda leaf: leaf[:size], result) if missing else result
-
-
-def _padded(tree: Any, missing: int) -> Any:
-    """The last row repeated, rather than zeros, which may be no problem with a solution."""
-    if not missing:
-        return tree
-
-    def longer(leaf: jax.Array) -> jax.Array:
-        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))])
-
-    return jax.tree.map(longer, tree)

@@ -126,7 +126,14 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     Raises:
         ValueError: for complex numbers and for text, which is named so.
     """
-    array = _as_array(value, name)
+    # Like `jnp.asarray(value)`, without its compilation of a small program for every shape.
+    on_host = _as_host_array(value)
+    if on_host is None:
+        refuse_text(value, name)  # which JAX would take for the name of a dtype
+        array = jnp.asarray(value)
+    else:
+        dtype = jax.dtypes.canonicalize_dtype(on_host.dtype)
+        array = as_jax_array(on_host.astype(dtype, copy=False))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"real numbers are expected, got an array of dtype {array.dtype}.")
     place = jax.typeof(array).sharding
@@ -151,16 +158,6 @@ def as_jax_array(array: AnyArray) -> jax.Array:
     """The array itself, or the numbers of a NumPy array on the default device."""
     # Without its dtype a small program would be compiled for every shape.
     return array if isinstance(array, jax.Array) else jnp.asarray(array, array.dtype)
-
-
-def _as_array(value: Any, name: str = "this value") -> jax.Array:
-    """`jnp.asarray(value)`, without its compilation of a small program for every shape."""
-    array = _as_host_array(value)
-    if array is None:
-        refuse_text(value, name)  # which JAX would take for the name of a dtype
-        return jnp.asarray(value)
-    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-    return as_jax_array(array.astype(dtype, copy=False))
 
 
 def _as_host_array(value: Any) -> np.ndarray | None:

@@ -197,15 +197,11 @@ def save(picture: Figure, stem: Any) -> list[str]:
             with files.replacing(path) as written:
                 picture.savefig(written, format=path[-3:], metadata=metadata)
                 if path.endswith("svg"):
-                    written.write_text(_rounded(written.read_text("utf-8")), "utf-8")
+                    # Hundredths of a point and no indentation: two thirds as long.
+                    round_path = lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0])
+                    shorter = re.sub(r' d="[^"]*"', round_path, written.read_text("utf-8"))
+                    written.write_text(re.sub(r"\n\s+", "\n", shorter), "utf-8")
     return paths
-
-
-def _rounded(svg: str) -> str:
-    """An SVG with hundredths of a point and without indentation: two thirds as long."""
-    paths = re.compile(r' d="[^"]*"')
-    shorter = paths.sub(lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    return re.sub(r"\n\s+", "\n", shorter)
 
 
 @in_house_style

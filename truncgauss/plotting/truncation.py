@@ -68,13 +68,15 @@ def density(
     whole = np.exp(-0.5 * ((x - loc) / scale) ** 2) / (scale * np.sqrt(2 * np.pi))
     ax.plot(x, whole, color=SERIES[0].color, linewidth=0.9, label="Gaussian")
     removed = normal.ndtr((low - loc) / scale) + normal.ndtr((loc - high) / scale)
+    share = f"{100 * removed:.3g} % of it" if removed < 0.999995 else "nearly all"
+    text: str | None = f"removed: {share}"  # once in the legend
     for outside in (x <= low, x >= high):
         if outside.any():
             ax.fill_between(
                 x[outside], whole[outside], facecolor="none", edgecolor=UNSEEN, hatch="////",
-                linewidth=0, label=removed_text(removed) if removed is not None else None,
+                linewidth=0, label=text,
             )  # fmt: skip
-            removed = None
+            text = None
     inside = (x >= low) & (x <= high)
     left_over = np.exp(np.asarray(log_density_of(x, loc, scale, low, high), float))
     # It falls to zero at the limits.
@@ -83,11 +85,6 @@ def density(
     ax.plot(inside, left_over, **with_settings(Line2D, line, kwargs))
     ax.set(xlabel=xlabel, ylabel="density", ylim=(0, None))
     return ax
-
-
-def removed_text(removed: float) -> str:
-    """Text for the removed share of a Gaussian."""
-    return f"removed: {100 * removed:.3g} % of it" if removed < 0.999995 else "removed: nearly all"
 
 
 @in_house_style
@@ -250,7 +247,12 @@ def corner(
                 diagonal(draws[:, j], whole, j, bins, ax)
             else:
                 pair(draws[:, [j, i]], whole, [j, i], (views[j], views[i]), bins, ax)
-            lines_at_limits(limits, (i, j), ax)
+            look: Any = {"color": "#555555", "linewidth": 0.9, "linestyle": ":", "label": "limit"}
+            for ends in limits:
+                if np.isfinite(ends[j]):
+                    ax.axvline(ends[j], **look)
+                if i != j and np.isfinite(ends[i]):
+                    ax.axhline(ends[i], **look)
             ax.set_xlim(views[j])
             labelled((i, j), d, names, ax)
             ax.xaxis.set_inverted(j in inverted)
@@ -294,17 +296,6 @@ def pair(xy: np.ndarray, whole: Any, columns: list[int], views: Any, bins: int, 
         label = "whole Gaussian: density,\n50 and 90 % ellipses"
         contours(loc, covariance, series=1, linewidth=1.2, label=label, ax=ax)
     ax.set_ylim(views[1])
-
-
-def lines_at_limits(limits: list[np.ndarray], panel: tuple[int, int], ax: Axes) -> None:
-    """Dotted lines at the finite limits of a panel's coordinates."""
-    i, j = panel
-    look: Any = {"color": "#555555", "linewidth": 0.9, "linestyle": ":"}
-    for ends in limits:
-        if np.isfinite(ends[j]):
-            ax.axvline(ends[j], label="limit", **look)
-        if i != j and np.isfinite(ends[i]):
-            ax.axhline(ends[i], label="limit", **look)
 
 
 def labelled(panel: tuple[int, int], d: int, names: Sequence[str], ax: Axes) -> None:

@@ -312,22 +312,20 @@ def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) ->
         devices: the devices of the run, as JAX lists them.
     """
     commit, dirty = _commit(root)
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
     return {
         "command": list(command),
-        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "versions": versions,
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
         "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in devices],
         "commit": commit,
         "dirty": dirty,
     }
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for package in PACKAGES:
-        try:
-            yield package, metadata.version(package)
-        except metadata.PackageNotFoundError:
-            yield package, "not installed"
 
 
 def _commit(root: Path) -> tuple[str | None, bool | None]:

@@ -18,7 +18,14 @@ def write(name: str, folder: Path = Path(), overwrite: bool = False) -> list[Pat
     """
     if not name.isidentifier():
         raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
-    contents = _built_in(name) if name in settings.names() else _template(name)
+    contents: dict[str, str | bytes] = {}
+    if name in settings.names():
+        contents = _built_in(name)
+    else:
+        template = settings.folder("configs") / "template"
+        for kind in ("yaml", "py"):
+            text = (template / f"experiment.{kind}").read_text("utf-8")
+            contents[f"{name}.{kind}"] = text.replace("experiment.py", f"{name}.py")
     return _written({folder / file: content for file, content in contents.items()}, overwrite)
 
 
@@ -85,13 +92,3 @@ def _built_in(name: str) -> dict[str, str | bytes]:
         text = text.replace(Path(os.path.relpath(path, configs)).as_posix(), path.name)
         data[path.name] = path.read_bytes()
     return {shipped.name: text, **data}
-
-
-def _template(name: str) -> dict[str, str | bytes]:
-    """The config and the code of an experiment of the user's own, by the names of their files."""
-    template = settings.folder("configs") / "template"
-    texts = {kind: (template / f"experiment.{kind}").read_text("utf-8") for kind in ("yaml", "py")}
-    return {
-        f"{name}.{kind}": text.replace("experiment.py", f"{name}.py")
-        for kind, text in texts.items()
-    }

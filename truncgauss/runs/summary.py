@@ -78,7 +78,8 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     writer.writerows(rows)
     files.write(folder / "summary.csv", text.getvalue())
     files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
-    cells = [[_cell(each.get(name, "")) for name in names] for each in rows]
+    values_of = ((each.get(name, "") for name in names) for each in rows)
+    cells = [[f"{x:.6g}" if isinstance(x, float) else str(x) for x in line] for line in values_of]
     printed = chosen(values, columns) if columns else values[:FEW]
     kept = [names.index(name) for name in (*about, *printed)]
     lines = table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
@@ -107,14 +108,14 @@ def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         >>> summary.ordered([{"seconds": 1.5, "n": 3, "loss": 0.5}, {"n": 3, "loss": 0.25}])
         ['loss', 'n', 'seconds']
     """
-    names = dict.fromkeys(name for run in runs for name in run)
-    return sorted(names, key=lambda name: ("seconds" in name, not _differs(name, runs)))
+    complete = [run for run in runs if run]
 
+    def is_late(name: str) -> tuple[bool, bool]:
+        missing = any(name not in run for run in complete)
+        differs = missing or len({str(run[name]) for run in complete}) > 1
+        return "seconds" in name, not differs
 
-def _differs(name: str, runs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a result is another one in some run than in the next, or missing there."""
-    missing = any(name not in run for run in runs if run)
-    return missing or len({str(run[name]) for run in runs if run}) > 1
+    return sorted(dict.fromkeys(name for run in runs for name in run), key=is_late)
 
 
 def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
@@ -128,11 +129,6 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
         if not several:
             raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
     return list(dict.fromkeys(name for several in found.values() for name in several))
-
-
-def _cell(value: Any) -> str:
-    """A value in at most six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
