@@ -163,7 +163,11 @@ class _FlatFunction:
         moving = [i for i, (_, leaf) in enumerate(flattened) if _is_inexact(leaf)]
         arguments = _argument_names(fun, len(args))
         self.leaves = [flattened[i][1] for i in moving]
-        self.names = [_path_name(arguments, flattened[i][0]) for i in moving]
+        self.names = []
+        for i in moving:
+            first, *inner = flattened[i][0]
+            keys = tuple(key for key in inner if getattr(key, "key", None) != "")
+            self.names.append(f"`{arguments[first.idx]}{jax.tree_util.keystr(keys)}`")
         self.outputs: list[str] = []
         self.num_main = 0
 
@@ -234,7 +238,9 @@ def _report(where: Where, way: Way, test: Test, arrival: str, masked: bool = Fal
     """A report on the last element of a way back, where the NaN or infinity was produced."""
     node, index = way[-1]
     what = "NaN" if test is np.isnan else "infinity"
-    feed = _feed(node, index) if what == "NaN" else []
+    # From a NaN back to the origin of an infinity among its operands, if there is one.
+    step = tapes.step_back(node, index, np.isinf) if what == "NaN" and node.name else None
+    feed = tapes.way_back(*step, np.isinf) if step else []
     operands = _operands(node, index)
     chain = _names(tapes.descent((feed or way)[-1][0]) + [n for n, _ in feed[-2::-1]])
     chain += _names([node]) if feed else ()
@@ -244,9 +250,17 @@ def _report(where: Where, way: Way, test: Test, arrival: str, masked: bool = Fal
     else:
         message = f"{what} {arrival}, born in `{node.name}` of {_listed(operands)}"
         details.append(f"born at  {node.source}{_context(node, index)}")
-        details.append(f"born in  {_pass(where, node)}")
+        backward = "the backward pass" if node.backward else None
+        other = backward or "a derivative rule, or a branch not taken"
+        details.append(f"born in  {'the value' if where == 'value' else other}")
     if feed:
-        details.append(f"fed by   {_maker(*feed[-1])}")
+        maker, at = feed[-1]
+        if not maker.name or maker.value is None:
+            made = f"{_origin_name(maker)}{_at(at)}"
+        else:
+            made = f"`{maker.name}` of {_listed(_operands(maker, at))}"
+            made += f", which gave {maker.value[at]} at {maker.source}"
+        details.append(f"fed by   {made}")
     carried = _names([n for n, _ in way[-2::-1]])
     details += [f"chain    {_arrows(chain)}"] if chain else []
     details += [f"then     {_arrows(carried)}"] if carried else []
@@ -266,12 +280,6 @@ def _report(where: Where, way: Way, test: Test, arrival: str, masked: bool = Fal
         details=tuple(details),
         suggestion=_suggestion(where, node, operands, feed),
     )
-
-
-def _feed(node: Node, index: Index) -> Way:
-    """The way back from a NaN to the origin of an infinity among its operands, if there is one."""
-    step = tapes.step_back(node, index, np.isinf) if node.name else None
-    return tapes.way_back(*step, np.isinf) if step else []
 
 
 def _amplifier(trail: Tape, slopes: list[tuple[Cell, str]]) -> Report:
@@ -377,21 +385,8 @@ def _operands(node: Node, index: Index) -> tuple[Any, ...]:
     return tuple(described(x) for x in node.operands)
 
 
-def _maker(node: Node, index: Index) -> str:
-    if not node.name or node.value is None:
-        return f"{_origin_name(node)}{_at(index)}"
-    made = f"`{node.name}` of {_listed(_operands(node, index))}, which gave {node.value[index]}"
-    return f"{made} at {node.source}"
-
-
 def _origin_name(node: Node) -> str:
     return node.label or "a constant written into the program"
-
-
-def _pass(where: str, node: Node) -> str:
-    if where == "value":
-        return "the value"
-    return "the backward pass" if node.backward else "a derivative rule, or a branch not taken"
 
 
 def _context(node: Node, index: Index | None) -> str:
@@ -432,11 +427,6 @@ def _inexact_leaves(tree: Any, name: str) -> list[tuple[str, jax.Array]]:
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
         if _is_inexact(leaf)
     ]
-
-
-def _path_name(arguments: list[str], path: Any) -> str:
-    inner = tuple(key for key in path[1:] if getattr(key, "key", None) != "")
-    return f"`{arguments[path[0].idx]}{jax.tree_util.keystr(inner)}`"
 
 
 def _argument_names(fun: Callable[..., Any], count: int) -> list[str]:

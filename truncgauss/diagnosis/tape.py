@@ -57,7 +57,8 @@ class Node:
         name: the primitive's name; empty for inputs, constants and rows of loops.
         parents: the nodes of its operands.
         value, operands: the arrays, where the result is not finite everywhere.
-        peak: the largest magnitude in the result.
+        peak: the largest magnitude in the result, NaN where one is present; 0 for what is not
+            floating point.
         label: what to call an input.
         backward: whether it depends on the seed of the backward pass, that is, is a cotangent.
         callers: the calls and loops around it, outermost first: (what to call it, its equation).
@@ -79,9 +80,12 @@ class Node:
         self.name, self.callers, self.eqn, self.label = name, callers, eqn, label
         self.parents, self.route = tuple(parents), route
         self.backward: bool = backward or any(p.backward for p in self.parents)
-        self.peak = _peak(value)
+        array, self.peak = plain_array(value), 0.0
+        if array.dtype.kind in "fc" and array.size:
+            with np.errstate(all="ignore"):
+                self.peak = float(np.max(np.abs(array)))
         nonfinite = not math.isfinite(self.peak)
-        self.value = plain_array(value) if nonfinite else None
+        self.value = array if nonfinite else None
         self.operands = tuple(operands) if nonfinite else ()
 
     def first(self, test: Test) -> Index | None:
@@ -203,7 +207,12 @@ class Tape:
 
     def _scan(self, eqn: Any, cells: list[Cell]) -> list[Cell]:
         params = eqn.params
-        consts, carry, xs = _scan_operands(params, cells)
+        if "ft_in" in params:  # JAX 0.12 replaced their counts by a tree
+            consts, carry, xs = map(list, params["ft_in"].update(cells).unpack())
+        else:
+            first = params["num_consts"]
+            second = first + params["num_carry"]
+            consts, carry, xs = cells[:first], cells[first:second], cells[second:]
         order = range(params["length"])
         rows: dict[int, list[Cell]] = {}
         for i in reversed(order) if params["reverse"] else order:
@@ -238,15 +247,6 @@ class Tape:
         return carry
 
 
-def _scan_operands(params: Any, cells: list[Cell]) -> tuple[list[Cell], list[Cell], list[Cell]]:
-    """Constants, carry and rows; JAX 0.12 replaced their counts by a tree."""
-    if "ft_in" in params:
-        consts, carry, xs = map(list, params["ft_in"].update(cells).unpack())
-        return consts, carry, xs
-    first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-    return cells[:first], cells[first:second], cells[second:]
-
-
 def step_back(node: Node, index: Index, test: Test) -> tuple[Node, Index] | None:
     """The operand element that an element's value came from, or None if it was produced here.
 
@@ -262,7 +262,10 @@ def step_back(node: Node, index: Index, test: Test) -> tuple[Node, Index] | None
         branch = np.asarray(node.operands[0])
         parents = [node.parents[1 + int(branch[index] if branch.ndim else branch)]]
     if node.name in MOVES and parents:
-        at = _origin(node, index)
+        shape = np.shape(node.operands[0])
+        positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+        moved = node.eqn.primitive.bind(positions, *node.operands[1:], **node.eqn.params)
+        at = tuple(int(i) for i in np.unravel_index(int(moved[index]), shape))
         return (parents[0], at) if parents[0].passes(test, at) else None
     for parent in parents:
         shape = parent.shape
@@ -321,20 +324,3 @@ def plain_array(x: Any) -> NDArray[Any]:
     array = np.asarray(x)
     foreign = array.dtype.kind == "V" and jnp.issubdtype(array.dtype, jnp.floating)
     return array.astype(np.float32) if foreign else array
-
-
-def _peak(x: Any) -> float:
-    """The largest magnitude, NaN where one is present; 0 for what is not floating point."""
-    array = plain_array(x)
-    if array.dtype.kind not in "fc" or not array.size:
-        return 0.0
-    with np.errstate(all="ignore"):
-        return float(np.max(np.abs(array)))
-
-
-def _origin(node: Node, index: Index) -> Index:
-    """Index in the operand of the element that was moved to `index`."""
-    shape = np.shape(node.operands[0])
-    positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-    moved = node.eqn.primitive.bind(positions, *node.operands[1:], **node.eqn.params)
-    return tuple(int(i) for i in np.unravel_index(int(moved[index]), shape))

@@ -25,20 +25,14 @@ from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, 
 MOST_MEMBERS = 1000  # of a sweep
 
 
-def _location(item: Any, data: Any) -> Place:
-    """The address of a mistake that pydantic reports."""
-    at: Place = ()
+def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
+    """One mistake that pydantic reports: its position in the file, and the line about it."""
+    kind, message, got, of_key = item["type"], item["msg"], item["input"], False
+    at, data = cast(Place, ()), document.data
     for step in item["loc"]:
         # The tag of a union is part of pydantic's address and of nothing in the file.
         if step in (data if isinstance(data, dict) else range(len(data or ()))):
             at, data = (*at, step), data[step]
-    return at
-
-
-def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
-    """One mistake that pydantic reports: its position in the file, and the line about it."""
-    kind, message, got, of_key = item["type"], item["msg"], item["input"], False
-    at = _location(item, document.data)
     if kind == "problem":
         context = item.get("ctx", {})
         at, got = at + context.get("at", ()), context.get("got", got)
@@ -95,18 +89,14 @@ def load(path: str | Path) -> Experiment:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
         raise document.error(str(error), ("experiment",), got=name) from error
-    _take_first_of_sweep(document.data, model)
+    swept = document.data.get("sweep")
+    for key, values in swept.items() if isinstance(swept, dict) else ():
+        absent = key in model.model_fields and key not in document.data
+        if absent and isinstance(values, tuple) and values:  # a key that is only there
+            document.data[key] = values[0]
     config = _validated(model, document, folder)
     _check_sweep(config, document)
     return config
-
-
-def _take_first_of_sweep(data: dict[str, Any], model: type[Experiment]) -> None:
-    """Give a key that is only under `sweep:` the first of its values there."""
-    swept = data.get("sweep")
-    for name, values in swept.items() if isinstance(swept, dict) else ():
-        if name in model.model_fields and name not in data and isinstance(values, tuple) and values:
-            data[name] = values[0]
 
 
 def override(config: Experiment, words: Sequence[str]) -> Experiment:
