@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability.nested import NestedQuadrature
-from truncgauss.quadrature import nested
+from truncgauss.likelihood import nested
+from truncgauss.likelihood.nested import NestedQuadrature
 
 jax.config.update("jax_enable_x64", True)
 

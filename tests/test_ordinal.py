@@ -9,7 +9,7 @@ from scipy import integrate, optimize, special, stats
 import truncgauss as tg
 from tests.published_rows import SHARED
 from truncgauss.fitting.ordinal import FactorRows
-from truncgauss.quadrature.nested import log_box, log_mass
+from truncgauss.likelihood.nested import log_box, log_mass
 
 
 def sample(n=300, seed=0):

@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, optimize, stats
 
 import truncgauss as tg
+from truncgauss.fitting.orthants import orthant
 from truncgauss.fitting.polychoric_correlations import model_of
-from truncgauss.quadrature.orthants import orthant
 
 OLSSON = np.array([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
 

@@ -67,6 +67,19 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.fitting.mixtures import (
         fit_mixture as fit_mixture,
     )
+    from truncgauss.fitting.terms import (
+        AutoRegressive as AutoRegressive,
+        CommonCorrelation as CommonCorrelation,
+        CovarianceTerm as CovarianceTerm,
+        Diagonal as Diagonal,
+        Exponential as Exponential,
+        Factor as Factor,
+        Kinship as Kinship,
+        Matern as Matern,
+        RandomEffects as RandomEffects,
+        Residual as Residual,
+        Unstructured as Unstructured,
+    )
     from truncgauss.gaussian.covariances import (
         LowRank as LowRank,
         Markov as Markov,
@@ -90,19 +103,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Polyhedron as Polyhedron,
         Region as Region,
         Selection as Selection,
-    )
-    from truncgauss.gaussian.terms import (
-        AutoRegressive as AutoRegressive,
-        CommonCorrelation as CommonCorrelation,
-        CovarianceTerm as CovarianceTerm,
-        Diagonal as Diagonal,
-        Exponential as Exponential,
-        Factor as Factor,
-        Kinship as Kinship,
-        Matern as Matern,
-        RandomEffects as RandomEffects,
-        Residual as Residual,
-        Unstructured as Unstructured,
     )
     from truncgauss.likelihood import (
         Observations as Observations,
@@ -147,14 +147,14 @@ _HOMES = {
         "quantile_residuals simultaneous"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
+    "truncgauss.fitting.terms": (
+        "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential Factor Kinship "
+        "Matern RandomEffects Residual Unstructured"
+    ).split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
     "truncgauss.gaussian.regions": "Ball Box Ellipsoid Outside Polyhedron Region Selection".split(),
-    "truncgauss.gaussian.terms": (
-        "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential Factor Kinship "
-        "Matern RandomEffects Residual Unstructured"
-    ).split(),
     "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "

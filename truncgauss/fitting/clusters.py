@@ -26,6 +26,17 @@ from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, whitened
+from truncgauss.fitting.cluster_likelihood import (
+    DENSE_SIZES,
+    FACTOR_SIZES,
+    MOST_EXACT,
+    ClusterPlan,
+    ClusterRows,
+    CovarianceSum,
+    MeanParameters,
+    log_likelihoods,
+    plan_of,
+)
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     clearly_bounded,
@@ -53,8 +64,7 @@ from truncgauss.fitting.ordinal import (
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.selection import probit
-from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.terms import (
+from truncgauss.fitting.terms import (
     AutoRegressive,
     CommonCorrelation,
     CovarianceTerm,
@@ -62,17 +72,7 @@ from truncgauss.gaussian.terms import (
     RandomEffects,
     Residual,
 )
-from truncgauss.likelihood.clusters import (
-    DENSE_SIZES,
-    FACTOR_SIZES,
-    MOST_EXACT,
-    ClusterPlan,
-    ClusterRows,
-    CovarianceSum,
-    MeanParameters,
-    log_likelihoods,
-    plan_of,
-)
+from truncgauss.gaussian.problem import Estimate
 
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none

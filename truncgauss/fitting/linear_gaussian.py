@@ -21,10 +21,10 @@ from truncgauss.likelihood import (
     nested_quadratures,
     total_log_likelihood,
 )
+from truncgauss.likelihood.nested import NestedQuadrature
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.nested import NestedQuadrature
 from truncgauss.probability.separation import Separation
 
 MOST_NODES = 2**23  # of nested quadratures, whose gradients then take some tenths of a second

@@ -11,13 +11,13 @@ from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened
+from truncgauss.fitting.cluster_likelihood import EXACT_SIZES, FACTOR_SIZES, ClusterRows
 from truncgauss.fitting.engine import refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.regression import censored_ends
 from truncgauss.likelihood import Ordinal
-from truncgauss.likelihood.clusters import EXACT_SIZES, FACTOR_SIZES, ClusterRows
 from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 

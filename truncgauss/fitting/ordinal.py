@@ -29,6 +29,7 @@ from truncgauss.execution.pytrees import (
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
+from truncgauss.fitting.cluster_likelihood import given_exact
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
@@ -61,16 +62,15 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     LatentRows,
     Observations,
+    common_effect,
     filled_up,
     fraction_not_truncated,
     total_log_likelihood,
 )
-from truncgauss.likelihood.clusters import given_exact
+from truncgauss.likelihood.nested import log_of_independent
 from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.quadrature import common_effect
-from truncgauss.quadrature.nested import log_of_independent
 
 STRUCTURES = ("full", "common", "factor", "diagonal")
 COUNTS = common_effect.COUNTS[:-1]  # of nodes over a factor

@@ -21,9 +21,9 @@ from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.ordinal import UNUSED
+from truncgauss.fitting.orthants import by_limit, density, orthant
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
-from truncgauss.quadrature.orthants import by_limit, density, orthant
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 

@@ -24,14 +24,13 @@ from truncgauss.gaussian.regions import (
     Section,
 )
 from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.likelihood.nested import NODES, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
-from truncgauss.probability.nested import NestedQuadrature, in_boxes
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
-from truncgauss.quadrature.nested import NODES
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
 CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # of other boxes and polyhedra, of any other region

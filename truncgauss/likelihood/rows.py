@@ -17,6 +17,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
+from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.spread_rows import over_processes
@@ -24,8 +25,6 @@ from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.nested import NestedQuadrature
-from truncgauss.quadrature.nested import NODES
 
 
 class RowTerms(NamedTuple):

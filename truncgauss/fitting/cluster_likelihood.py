@@ -19,15 +19,16 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.terms import CovarianceTerm, Parts
 from truncgauss.gaussian.covariances import CovarianceMatrix, LowRank
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
-from truncgauss.gaussian.terms import CovarianceTerm, Parts
+from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
-from truncgauss.quadrature import common_effect, two_factors
+from truncgauss.quadrature import two_factors
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
 

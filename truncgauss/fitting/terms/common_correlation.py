@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 FARTHEST = 16.0  # logit of a correlation within its range, beyond which it is taken for an end
 ENDLESS = "There is no maximum: the likelihood grows as the correlation goes to {}."

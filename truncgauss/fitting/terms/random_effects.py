@@ -8,7 +8,7 @@ import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.term import (
+from truncgauss.fitting.terms.term import (
     CovarianceTerm,
     LongRows,
     Parts,

@@ -1,7 +1,7 @@
 """Correlations that fall exponentially with distance."""
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.matern import Matern
+from truncgauss.fitting.terms.matern import Matern
 
 
 @frozen_pytree

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.gaussian.terms.term import CovarianceTerm, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, Parts
 
 
 @frozen_pytree

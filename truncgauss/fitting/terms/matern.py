@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 SMOOTHNESS = (0.5, 1.5, 2.5)
 FARTHEST = 11.0  # logarithm of a range in units of the positions, beyond which it is no longer told

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 
 @frozen_pytree
