@@ -655,7 +655,9 @@ def tilt_of(factor, limits):
     There each variable is at its mean given its limits and the variables before it.
     """
     unit = UnitTriangle(factor, scales(factor))
-    start = paths(factor, limits, jnp.zeros_like(unit.scale), lambda k: None, 1).draws
+    # One path on every device.
+    none = jnp.zeros_like(unit.scale)
+    start = paths(factor, limits, none, lambda k: None, num_sharing()).draws[:, :, 0]
     interval = tg.special.standardize(*limits, unit.scale)
     return saddle_of(unit, jax.tree.map(jnp.ravel, interval), start.ravel(), PRECISE)
 
