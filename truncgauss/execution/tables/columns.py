@@ -237,20 +237,16 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
         more = CATEGORIES if array.dtype.kind in "OUS" else ""
+        texts = (str(cell) for cell in np.asarray(array, object).ravel())
+        limit = next(filter(limit_of, texts), None)  # such as <0.5
+        remedy = f"Convert it, or leave it out{more}."
+        remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
         raise ValueError(
-            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers."
-            f"{_limits_in(array) or f' Convert it, or leave it out{more}.'}"
+            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers. {remedy}"
         )
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)
-
-
-def _limits_in(values: Any) -> str:
-    """Advice about the first text that is a limit, such as <0.5, if there is one."""
-    texts = (str(cell) for cell in np.asarray(values, object).ravel())
-    limit = next(filter(limit_of, texts), None)
-    return "" if limit is None else f" There is {limit!r}: {advice(limit)}"
 
 
 def refuse_units(values: Any, where: str) -> None:

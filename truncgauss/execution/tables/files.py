@@ -67,9 +67,15 @@ def from_file(
     rows = _kept(path, wanted, where, part, units_row)
     absent = missing if isinstance(missing, Mapping) else dict.fromkeys(columns, missing)
     found = {name: _numbers(path, rows, name, absent.get(name, ())) for name in columns}
-    found |= {name: _texts(rows.columns[name]) for name in text}
+    for name in text:  # written out, what is absent as an empty text
+        column = rows.columns[name]
+        is_absent = np.ma.getmaskarray(column) | [cell is None for cell in column]
+        found[name] = np.where(is_absent, "", np.array([str(cell) for cell in column], str))
     if not len(rows.lines):
-        raise ValueError(f"{path}: no row to fit. {_choice(path, where)}".strip())
+        cells = _kept(path, [*where], {}).columns if where else {}
+        kinds = {name: sorted({str(cell) for cell in cells[name]})[:20] for name in where}
+        near = "; ".join(f"{name}: {nearest(kind, kinds[name])}" for name, kind in where.items())
+        raise ValueError(f"{path}: no row to fit. {near}".strip())
     return found
 
 
@@ -204,12 +210,6 @@ def _complete(path: Path, rows: FileBlock, name: str) -> np.ndarray:
     return cells.astype(np.float64, copy=False)
 
 
-def _texts(column: np.ndarray) -> np.ndarray:
-    """A column written out, what is absent as an empty text."""
-    absent = np.ma.getmaskarray(column) | [cell is None for cell in column]
-    return np.where(absent, "", np.array([str(cell) for cell in column], str))
-
-
 def _kept(
     path: Path,
     wanted: Sequence[str],
@@ -260,10 +260,3 @@ def _matching(rows: FileBlock, where: Mapping[str, str]) -> np.ndarray:
     for name, text in where.items():
         kept &= [str(cell) == text for cell in rows.columns[name]]
     return kept
-
-
-def _choice(path: Path, where: Mapping[str, str]) -> str:
-    """The texts of the columns by which rows were chosen, for a message."""
-    found = _kept(path, [*where], {}).columns if where else {}
-    texts = {name: sorted({str(cell) for cell in found[name]})[:20] for name in where}
-    return "; ".join(f"{name}: {nearest(text, texts[name])}" for name, text in where.items())

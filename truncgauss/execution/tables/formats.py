@@ -266,13 +266,12 @@ def _parquet_blocks(
             for batch in file.iter_batches(count, row_groups=[group], columns=wanted):
                 first, start = start, start + batch.num_rows
                 inside = slice(max(begin - first, 0), max(min(end, start) - first, 0))
-                columns = {name: _of_arrow(batch.column(name))[inside] for name in wanted}
+                columns = {}
+                for name in wanted:
+                    values = batch.column(name).to_numpy(zero_copy_only=False)
+                    absent = batch.column(name).is_null().to_numpy(zero_copy_only=False)
+                    masked = np.ma.masked_array(values, absent) if absent.any() else values
+                    columns[name] = masked[inside]
                 lines = np.arange(first, start)[inside]
                 if len(lines):
                     yield FileBlock(lines, columns)
-
-
-def _of_arrow(column: Any) -> np.ndarray:
-    values = column.to_numpy(zero_copy_only=False)
-    absent = np.asarray(column.is_null().to_numpy(zero_copy_only=False), bool)
-    return np.ma.masked_array(values, absent) if absent.any() else values
