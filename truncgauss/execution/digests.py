@@ -87,15 +87,15 @@ def stored(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
-def is_rows(node: Any) -> bool:
-    return isinstance(node, SpreadRows)
-
-
 def digest(tree: Any) -> str:
     """A digest of a pytree; of rows of a file it is the same on any number of devices and
     processes, though these fill them up to different lengths."""
     sha = hashlib.sha256()
-    tree = jax.tree.map(lambda node: marked(node) if is_rows(node) else node, tree, is_leaf=is_rows)
+    tree = jax.tree.map(
+        lambda node: marked(node) if isinstance(node, SpreadRows) else node,
+        tree,
+        is_leaf=lambda node: isinstance(node, SpreadRows),
+    )
     for name, leaf in leaves_by_name(tree).items():
         spread = parallel.is_elsewhere(leaf)  # over processes, none of which has all of it
         array = words_of(leaf) if spread else stored(leaf)

@@ -200,8 +200,18 @@ class RowSums:
     def checked(self) -> Iterator[None]:
         """A context whose ValueError on one process is raised on all; nothing within may
         exchange."""
-        with raised_on_all(self.share is not None):
+        if self.share is None:
             yield
+            return
+        message = ""
+        try:
+            yield
+        except ValueError as error:
+            message = str(error)
+        every = [content.decode() for content in parallel.all_bytes(message.encode())]
+        for index, text in enumerate(every):
+            if text:
+                raise ValueError(f"process {index}, of its own rows: {text}")
 
 
 # ---------------------------------------------------------------- whose rows these are
@@ -415,24 +425,6 @@ def on_local_devices() -> Iterator[None]:
     mesh = parallel.device_mesh(jax.local_device_count())
     with parallel.rows(mesh), parallel.replicates(None):
         yield
-
-
-@contextlib.contextmanager
-def raised_on_all(together: bool) -> Iterator[None]:
-    """A context whose ValueError on one process is raised on all, if these work together; nothing
-    within may exchange."""
-    if not together:
-        yield
-        return
-    message = ""
-    try:
-        yield
-    except ValueError as error:
-        message = str(error)
-    every = [content.decode() for content in parallel.all_bytes(message.encode())]
-    for index, text in enumerate(every):
-        if text:
-            raise ValueError(f"process {index}, of its own rows: {text}")
 
 
 # ---------------------------------------------------------------- fingerprints

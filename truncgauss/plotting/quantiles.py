@@ -72,7 +72,7 @@ def worm(
         van Buuren and Fredriks, "Worm plot: a simple diagnostic device for modelling growth
             reference curves", Statistics in Medicine (2001).
     """
-    return _quantiles(residuals, label, series, (bands, hint), True, ax, kwargs)
+    return _quantiles(residuals, label, series, bands, hint, ax, kwargs, detrended=True)
 
 
 @in_house_style
@@ -86,15 +86,14 @@ def qq(
         >>> tg.plotting.qq([-1.2, 0.1, 0.4, 1.3]).get_ylabel()
         'residual'
     """
-    return _quantiles(residuals, label, series, (bands, hint), False, ax, kwargs)
+    return _quantiles(residuals, label, series, bands, hint, ax, kwargs, detrended=False)
 
 
 def _quantiles(
-    residuals: Any, label: str | None, series: int, shown: tuple[bool, bool], detrended: bool,
-    ax: Axes, kwargs: dict[str, Any],
+    residuals: Any, label: str | None, series: int, bands: bool, hint: bool, ax: Axes,
+    kwargs: dict[str, Any], detrended: bool,
 ) -> Axes:  # fmt: skip
     """Sorted residuals, or what they exceed their normal quantiles by."""
-    bands, hint = shown
     draws, finite = _checked(residuals)
     n = int(finite.sum())
     if hint and n >= FEW:
