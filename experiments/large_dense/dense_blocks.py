@@ -40,7 +40,13 @@ from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision, product
 from truncgauss.gaussian.problem import as_problem, over_rows
 from truncgauss.probability.method import check_counts, check_held
-from truncgauss.separation.kernel import in_batches, substitution, sweep
+from truncgauss.separation.kernel import (
+    end_tangents,
+    in_batches,
+    interval_slopes,
+    substitution,
+    sweep,
+)
 from truncgauss.separation.lattice import lattice_uniforms, open_uniforms
 from truncgauss.separation.tilting import saddle_of
 from truncgauss.special.logspace import less_level
@@ -786,7 +792,7 @@ def with_gradient_of(weights, path, shared, uniforms, gradient):
         (slope, bounds), draws_bar = carry
         k = len(tilt) - 1 - count
         block = block_of(factor, limits, k)
-        lanes = path.base[k], uniforms(k), path.draws[k]
+        lanes = path.base[k], uniforms(k), path.draws[k], path.log_mass[k]
 
         def change_of(change, d_base):
             return over_lanes(moved, (block, change, tilt[k][:, None]), d_base, *lanes)
@@ -813,16 +819,21 @@ def with_gradient_of(weights, path, shared, uniforms, gradient):
     return lax.fori_loop(0, len(tilt), step, start)[0]
 
 
-def moved(shared, d_base, base, uniforms, draws):
-    """Tangents of draws and log masses of a block, given those of its limits and corner."""
+def moved(shared, d_base, base, uniforms, draws, log_mass):
+    """Tangents of draws and log masses of a block, given those of its limits and corner.
+
+    In closed form: within a loop, that of `in_batches`, JAX would take the second derivative
+    without the rules of `draw_of`.
+    """
     block, change, tilt = shared
+    low, high, loc, scale = block.columns
     means = base + product(block.strict, draws)
-    step = lambda *columns: draw_of(*columns, tilt, uniforms)
-    _, tangent = jax.linearize(step, *block.columns, means)
-    d_draw, d_mass = tangent(*change.columns, jnp.zeros_like(means))
-    still = jax.tree.map(jnp.zeros_like, block.columns)
-    draw_slope, mass_slope = tangent(*still, jnp.ones_like(means))
+    interval = tg.special.standardize(low, high, loc + means + scale * tilt, scale)
+    slopes = interval_slopes(*interval, log_mass, draws - tilt, uniforms)
+    ends = (x / scale for x in change.columns)
+    d_draw, d_mass = end_tangents(slopes, interval, tilt, *ends)
+    follow = (slopes.draw_low + slopes.draw_high) / scale
     right = d_base + product(change.strict, draws)
     padded = [jnp.pad(x, ((0, 1), (0, 0))) for x in (block.strict, right)]  # no variable follows
-    d_draws, d_means = substitution(padded[0], -draw_slope, d_draw, padded[1])
-    return d_draws, d_mass + mass_slope * d_means[:-1]
+    d_draws, d_means = substitution(padded[0], follow, d_draw, padded[1])
+    return d_draws, d_mass - slopes.mass_shift / scale * d_means[:-1]
