@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, optimize, special, stats
+from scipy import integrate, optimize, stats
 
 import truncgauss as tg
-from tests.published_rows import SHARED
-from truncgauss.fitting.ordinal import FactorRows
 from truncgauss.likelihood.nested import log_box, log_mass
 
 
@@ -121,80 +119,6 @@ def test_boxes_are_those_of_a_common_factor(size):
     assert np.all(np.isfinite(far)) and np.all(far[1:] < -60)
 
 
-def logs_by_factor(low, high, loading, variance):
-    """Logs of rows by a fine trapezoid over the factor; equal limits are exact entries."""
-    f = np.linspace(-15.0, 15.0, 60001)
-    logs, scale = np.tile(stats.norm.logpdf(f), (len(low), 1)), variance**0.5
-    for a, b, w, s in zip(low.T, high.T, loading, scale):
-        left, right = ((end[:, None] - w * f) / s for end in (a, b))
-        flip = left > 0
-        masses = special.ndtr(np.where(flip, -left, right))
-        masses -= special.ndtr(np.where(flip, -right, left))
-        with np.errstate(divide="ignore"):
-            exact = stats.norm.logpdf(left) - np.log(s)
-            logs += np.where((a == b)[:, None], exact, np.log(masses))
-    return special.logsumexp(logs, axis=1) + np.log(f[1] - f[0])
-
-
-@pytest.mark.quick("5-None")
-@pytest.mark.parametrize("size, rho", [(4, 0.9), (6, 0.978), (10, 0.99), (5, None)])
-def test_the_factor_is_resolved_by_the_nodes_that_it_needs(size, rho):
-    """Also where exact entries, which make the factor narrower, lie far from the limited ones."""
-    rng = np.random.default_rng(size)
-    loading = np.linspace(-0.7, 0.99, size) if rho is None else np.full(size, rho**0.5)
-    low = rng.choice([-np.inf, -0.4, 0.3], size=(8, size))
-    high = np.where(np.isinf(low), -0.4, np.where(low < 0, 0.3, np.inf))
-    low[4:, 0] = high[4:, 0] = [0.2, -1.0, 3.0, 6.0]
-    low[7, 1:], high[7, 1:] = -np.inf, -0.4
-    variance = 1.0 - loading**2
-
-    def rows_of(cut):
-        moved = (jnp.where(end == 0.3, cut, end) for end in (low, high))
-        return FactorRows.of(*moved, low == high, np.zeros(low.shape), *map(jnp.asarray, at))
-
-    at = loading, variance
-    true = logs_by_factor(low, high, *at)
-    nodes = int(rows_of(0.3).nodes_needed) + 1
-    total = jax.jit(lambda cut: rows_of(cut).log_likelihoods(nodes))
-    value, slope = jax.jvp(total, (0.3,), (1.0,))
-    np.testing.assert_allclose(value, true, rtol=1e-8, atol=1e-8)
-    sides = []
-    for sign in (1, -1):
-        cut = 0.3 + 1e-5 * sign
-        ends = (np.where(end == 0.3, cut, end) for end in (low, high))
-        sides.append(logs_by_factor(*ends, *at))
-    np.testing.assert_allclose(slope, (sides[0] - sides[1]) / 2e-5, rtol=1e-5, atol=1e-5)
-
-
-def chosen_cells(size, rho, n=300):
-    rng = np.random.default_rng(size)
-    cuts = [np.sort(rng.normal(size=2)) for _ in range(size)]
-    noise = rng.normal(size=(n, 1)), rng.normal(size=(n, size))
-    x = rho**0.5 * noise[0] + (1.0 - rho) ** 0.5 * noise[1]
-    codes = [np.searchsorted(cut, part) for cut, part in zip(cuts, x.T)]
-    return np.stack([np.unique(part, return_inverse=True)[1] for part in codes], axis=1)
-
-
-@pytest.mark.slow
-def test_common_correlations_close_to_1_are_resolved_or_refused():
-    codes = chosen_cells(6, 0.98)
-    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
-    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
-    assert fit.converged and fit.estimates[-1] > 0.97
-    cells, counts = np.unique(codes, axis=0, return_counts=True)
-    ends = [np.r_[-np.inf, cut, np.inf] for cut in fit.thresholds]
-    low, high = (
-        np.stack([end[part + side] for end, part in zip(ends, cells.T)], axis=1) for side in (0, 1)
-    )
-    rho = np.full(6, fit.estimates[-1])
-    logs = logs_by_factor(low, high, rho**0.5, 1.0 - rho)
-    np.testing.assert_allclose(fit.log_likelihood, counts @ logs, atol=1e-8)
-    codes = chosen_cells(4, 0.995)  # whose likelihood grows up to a correlation of 1
-    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
-    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
-    assert not fit.converged and "correlations of 1 or -1" in fit.reason
-
-
 @pytest.mark.full
 def test_two_ordered_outcomes_are_a_polychoric_correlation():
     table = np.array([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
@@ -254,34 +178,17 @@ def test_mixed_rows_are_their_density():
 def test_what_ordered_rows_do_not_take_is_refused():
     rows = tg.Observations.of([tg.Ordinal([0, 1, 0, 1]), tg.Ordinal([0, 1, 1, 0])])
     for settings, words in (
-        ({"covariance": "banded"}, 'must be "full", "common", "factor", "diagonal" or a matrix'),
+        ({"covariance": "banded"}, 'must be "full", "diagonal" or a matrix'),
         ({"covariance": 2.0 * np.eye(2)}, "must have 1 or NaN there"),
         ({"start": ([], [])}, "take no start"),
         ({"information": "expected"}, 'must be "observed" or "sandwich"'),
-        ({"common_coefficients": True}, "need a design"),
     ):
         with pytest.raises(ValueError, match=words):
             tg.fit_observations(rows, **settings)
-    with pytest.raises(ValueError, match="are of ordered entries"):
-        tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0]), common_limits=True)
     with pytest.raises(ValueError, match="takes no other limits"):
         tg.fit_regression(tg.Ordinal([0, 1]), [[1.0], [2.0]], censored_low=0.0)
     with pytest.raises(ValueError, match="is constant"):
         tg.Observations.of([tg.Ordinal([1, 1])])
-
-
-@pytest.mark.full
-def test_a_common_correlation_may_be_negative():
-    """Down to -1 / (d - 1), where the latent outcomes add up to a constant."""
-    rng = np.random.default_rng(0)
-    codes = rng.permuted(np.tile([0, 0, 1], (200, 1)), axis=1)  # one of three
-    one = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
-    fit = tg.fit_observations(one, covariance="common", num_profiles=0)
-    assert not fit.converged and "becomes singular" in fit.reason
-    latent = rng.multivariate_normal(np.zeros(3), 1.25 * np.eye(3) - 0.25, 2000)
-    rows = tg.Observations.of([tg.Ordinal(column) for column in (latent > 0.2).T.astype(int)])
-    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
-    assert fit.converged and abs(fit.estimates[-1] + 0.25) < 3.0 * fit.errors[-1] < 0.15
 
 
 @pytest.mark.full
@@ -354,30 +261,6 @@ def test_selection_and_noise_beside_ordered_entries():
 
 
 @pytest.mark.full
-def test_a_factor_of_many_items_is_one_integral():
-    rng = np.random.default_rng(2)
-    loadings = np.array([0.9, 0.8, 0.7, 0.6, 0.5, -0.6])
-    errors = rng.normal(size=(1500, 6)) * (1 - loadings**2) ** 0.5
-    codes = (rng.normal(size=(1500, 1)) * loadings + errors > 0.4).astype(int)
-    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
-    fit = tg.fit_observations(rows, covariance="factor", num_profiles=0)
-    assert fit.converged and fit.names[-1] == "loading[5]"
-    cuts, weights = np.split(fit.estimates, 2)
-    assert np.all(np.abs(weights - loadings) < 4.0 * fit.errors[6:])
-    kinds, counts = np.unique(codes, axis=0, return_counts=True)
-
-    def mass(f, row):
-        below = stats.norm.cdf((cuts - weights * f) / (1 - weights**2) ** 0.5)
-        return stats.norm.pdf(f) * np.prod(np.where(row, 1 - below, below))
-
-    logs = [np.log(integrate.quad(mass, -9, 9, args=(row,), epsabs=1e-13)[0]) for row in kinds]
-    np.testing.assert_allclose(fit.log_likelihood, counts @ logs, rtol=1e-9)
-    np.testing.assert_allclose(
-        fit.covariance_matrix, np.outer(weights, weights) * (1 - np.eye(6)) + np.eye(6), atol=1e-12
-    )
-
-
-@pytest.mark.full
 def test_blocks_are_fits_by_themselves():
     x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), [13, 6, 9, 69, 113, 22, 41, 132, 104], 1)
     order = np.random.default_rng(3).permutation(len(x))
@@ -387,29 +270,6 @@ def test_blocks_are_fits_by_themselves():
     two = tg.fit_observations(tg.Observations.of(items[:2]), num_profiles=0)
     np.testing.assert_allclose(four.log_likelihood, 2.0 * two.log_likelihood, rtol=1e-7)
     np.testing.assert_allclose(four.estimates[-2:], two.estimates[-1], atol=1e-5)
-
-
-@pytest.mark.full
-def test_common_limits_are_common_in_the_units_of_the_user():
-    """Also of covariates far from 0, whose coefficients differ between outcomes."""
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(400, 1)) + 5.0
-    codes = [np.digitize(b * x[:, 0] + rng.normal(size=400), [2.0, 3.0]) for b in (0.4, 0.6)]
-    rows = tg.Observations.of([tg.Ordinal(column) for column in codes])
-    fit = tg.fit_observations(rows, x, "diagonal", common_limits=True, num_profiles=0)
-    assert fit.names == ("coefficients[0][0]", "coefficients[1][0]", "cut[0]", "cut[1]")
-
-    def log_likelihood(p):
-        ends, total = np.concatenate([[-np.inf], p[2:], [np.inf]]), 0.0
-        for b, column in zip(p, codes):
-            below, above = (stats.norm.cdf(ends[column + k] - b * x[:, 0]) for k in (0, 1))
-            total += np.sum(np.log(above - below))
-        return total
-
-    np.testing.assert_allclose(log_likelihood(fit.estimates), fit.log_likelihood, rtol=1e-12)
-    for step in 1e-4 * np.eye(4):
-        sides = [log_likelihood(fit.estimates + sign * step) for sign in (1, -1)]
-        assert max(sides) < fit.log_likelihood and abs(np.diff(sides)) < 1e-5
 
 
 def test_extreme_cuts_keep_their_digits():
@@ -443,29 +303,10 @@ def test_five_items_with_free_correlations():
     rng = np.random.default_rng(5)
     latent = rng.multivariate_normal(np.zeros(5), 0.5 * np.eye(5) + 0.5, 400)
     rows = tg.Observations.of([tg.Ordinal(column) for column in (latent > 0.2).T])
-    common = tg.fit_observations(rows, covariance="common", num_profiles=0)
+    known = np.where(np.eye(5) > 0, 1.0, 0.5)
+    true = tg.fit_observations(rows, covariance=known, num_profiles=0)
     free = tg.fit_observations(rows, num_profiles=0)
     pairs = free.covariance_matrix[np.tril_indices(5, -1)]
     assert free.converged and np.all(np.abs(pairs - 0.5) < 4.0 * free.errors[-10:])
-    test = tg.likelihood_ratio(common, free)
-    assert test.degrees == 9 and test.p_value > 1e-3
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")
-def test_the_multivariate_probit_of_ohio():
-    data = np.genfromtxt(SHARED / "ohio_sixcities.csv", delimiter=",", names=True)
-    visits = {name: data[name].reshape(-1, 4) for name in data.dtype.names}
-    age, smoke = visits["age"], visits["smoke"]
-    rows = tg.Observations.of([tg.Ordinal(column, 2) for column in visits["resp"].T])
-    design = tuple(
-        np.stack([np.ones(len(age)), age[:, j], smoke[:, j], age[:, j] * smoke[:, j]], axis=1)
-        for j in range(4)
-    )
-    fit = tg.fit_observations(rows, design, "common", common_coefficients=True)
-    published = [-1.119373965, -0.07774778, 0.16103840, 0.03848945, 0.5985964964]
-    np.testing.assert_allclose(fit.estimates, published, atol=1e-6)
-    np.testing.assert_allclose(fit.errors[-1], 0.0406406, atol=5e-7)
-    np.testing.assert_allclose(fit.log_likelihood, -797.6672005, atol=5e-7)
-    free = tg.fit_observations(rows, design, common_coefficients=True)
-    np.testing.assert_allclose(free.log_likelihood, -794.7379327, atol=5e-7)
+    test = tg.likelihood_ratio(true, free)
+    assert test.degrees == 10 and test.p_value > 1e-3

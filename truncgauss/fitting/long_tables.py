@@ -237,9 +237,8 @@ def single_rows(
         raise ValueError(f"{WHAT}: outcome must have {n} categories, got {outcome.codes.shape}.")
     rows = Observations.of([outcome], weights)
     return OrdinalModel.of(
-        rows, [design], "diagonal", (False, False), WHAT, negative=False, method=Automatic(),
-        key=None, each=True,
-    )  # fmt: skip
+        rows, [design], "diagonal", WHAT, method=Automatic(), key=None, each=True
+    )
 
 
 def shapes_of(

@@ -156,8 +156,6 @@ def fit_observations(
     cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
-    common_coefficients: bool = False,
-    common_limits: bool = False,
 ) -> Any:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
 
@@ -170,8 +168,7 @@ def fit_observations(
     Args:
         observations: the rows, `tg.Observations`; or mixed rows with ordered or binary entries,
             `tg.Observations.of([tg.Ordinal(...), ...])`, whose limits are estimated: an
-            `OrdinalFit`, whose covariance may also be "common", one correlation of all pairs, or
-            "factor", one common factor. The variances of ordered entries are 1.
+            `OrdinalFit`. The variances of ordered entries are 1.
         design: covariates (n, p) of every outcome, with a column of ones if a constant is meant; or
             a tuple of d such, one for each outcome. The columns' names of a table, such as a
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
@@ -199,8 +196,6 @@ def fit_observations(
             from one start; 0 for none: `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
-        common_coefficients: of ordered entries: whether all outcomes share their coefficients.
-        common_limits: of ordered entries: whether they share their limits.
 
     Returns:
         ObservationsFit, or OrdinalFit.
@@ -225,15 +220,7 @@ def fit_observations(
     if isinstance(observations, LatentRows):
         if settings.pop("start") is not None:
             raise ValueError("fit_observations: ordered entries take no start.")
-        common = common_coefficients, common_limits
-        return fit_ordinal(
-            observations, design, covariance, method=method, key=key, common=common, **settings
-        )
-    if common_coefficients or common_limits:
-        raise ValueError(
-            "fit_observations: common_coefficients and common_limits are of ordered entries; see "
-            "tg.Observations.of."
-        )
+        return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
     return fit_of_any_rows(
         GaussianRows, observations, design, covariance, method, as_key(key), settings
     )

@@ -12,7 +12,7 @@ that the user did not give is subtracted from the cuts afterwards.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,6 @@ from truncgauss.execution.pytrees import (
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
-from truncgauss.fitting.cluster_likelihood import given_exact
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
@@ -62,7 +61,6 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     LatentRows,
     Observations,
-    common_effect,
     filled_up,
     fraction_not_truncated,
     total_log_likelihood,
@@ -72,8 +70,7 @@ from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
-STRUCTURES = ("full", "common", "factor", "diagonal")
-COUNTS = common_effect.COUNTS[:-1]  # of nodes over a factor
+STRUCTURES = ("full", "diagonal")
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 UNUSED = "Levels of {} that never occur have no limits: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
@@ -83,8 +80,6 @@ FIRST_CUT = (
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
 LARGEST = 2.0  # standard error of a correlation: the length of all that it can be
 NEARLY_ONE = 0.08  # standard deviation of an outcome given others with limits
-NO_COMMON = 1e-6  # a common correlation that has fallen to 0
-AT_ZERO_COMMON = "The common correlation has fallen to 0."
 UNRESOLVED = (
     "The latent outcomes determine one another but for a standard deviation of {:.2g}, below the "
     "{:g} at which a maximum can be told: the likelihood may grow up to correlations of 1 or -1. "
@@ -271,7 +266,6 @@ def fit_ordinal(
     *,
     method: Method = Automatic(),
     key: Any = None,
-    common: tuple[bool, bool] = (False, False),
     **settings: Any,
 ) -> OrdinalFit:
     """The fit of rows with ordered entries: what `fit_regression` and `fit_observations` call.
@@ -279,27 +273,23 @@ def fit_ordinal(
     Args:
         rows: with d entries.
         design: covariates (n, p) of every outcome, or a tuple of d such; None for none.
-        covariance: "full", "common" for one correlation of all pairs, "factor", "diagonal", or a
-            matrix (d, d) with NaN where it is to be estimated.
+        covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated.
         what: the function that was called.
         method: how probabilities are computed.
         key: its random key.
-        common: whether all outcomes share their coefficients, and ordered ones their limits.
         settings: of `maximum_likelihood`.
     """
     if isinstance(covariance, str) and covariance not in STRUCTURES:
         raise ValueError(
-            f'{what}: with ordered outcomes covariance must be "full", "common", "factor", '
-            f'"diagonal" or a matrix with NaN where it is free, got {covariance!r}.'
+            f'{what}: with ordered outcomes covariance must be "full", "diagonal" or a matrix with '
+            f"NaN where it is free, got {covariance!r}; one correlation or one factor of repeated "
+            "outcomes is a term of tg.fit_clusters."
         )
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"
-        inputs = rows, design, covariance, common, what
-        of = functools.partial(OrdinalModel.of, *inputs, method=method, key=key, each=each)
-        fit: OrdinalFit = maximum_likelihood(of(negative=False), **settings)
-        if fit.reason == AT_ZERO_COMMON:  # the likelihood rises towards negative ones
-            fit = maximum_likelihood(of(negative=True), **settings)
+        model = OrdinalModel.of(rows, design, covariance, what, method=method, key=key, each=each)
+        fit: OrdinalFit = maximum_likelihood(model, **settings)
         return fit
 
 
@@ -312,75 +302,55 @@ class LatentCoordinates:
 
     x holds coefficients of orthogonal covariates; the logarithms of the differences of the limits
     of each ordered outcome, of which the first is 0; those of the standard deviations of outcomes
-    that are not ordered; and correlations, as Fisher's z of each free pair, the logit of a common
-    one within its range, or artanh of the loadings of a factor.
+    that are not ordered; and Fisher's z of the correlation of each free pair.
 
     Attributes:
         inner: of whitened coefficients and the covariance.
-        transform: coefficients of whitened covariates to the different ones of the user, (w, w).
+        transform: coefficients of whitened covariates to those of the user, (w, w).
         shift: what is added to these, (w,).
-        stacked: whether all outcomes have the same coefficients of whitened covariates (static).
         numbers: of each outcome's covariates among these (static).
         constants: likewise of the constant that is subtracted from its limits, or -1 (static).
         kinds: number of levels of each outcome, 0 where it is not ordered (static).
-        structure: "full" for pairs, "common" or "factor" (static).
-        common_limits: whether ordered outcomes share their limits (static).
-        least: the end of the range of a common correlation (static).
     """
 
     inner: GaussianCoordinates
     transform: jax.Array
     shift: jax.Array
-    stacked: bool = static_field()
     numbers: tuple[tuple[int, ...], ...] = static_field()
     constants: tuple[int, ...] = static_field()
     kinds: tuple[int, ...] = static_field()
-    structure: str = static_field()
-    common_limits: bool = static_field()
-    least: float = static_field()
 
     @property
     def ordered(self) -> list[int]:
-        """Outcomes whose limits are estimated; the first of those that share them."""
-        ordered = [j for j, kind in enumerate(self.kinds) if kind]
-        return ordered[:1] if self.common_limits else ordered
+        """Outcomes whose limits are estimated."""
+        return [j for j, kind in enumerate(self.kinds) if kind]
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """Pairs (i, j), i > j, of free correlation, by rows."""
         return sorted((j, i) for i, j in self.inner.pairs)
 
-    @property
-    def num_correlations(self) -> int:
-        return {"common": 1, "factor": len(self.kinds)}.get(self.structure, len(self.pairs))
-
     def split(self, x: jax.Array, coefficients: int, limits: list[int]) -> list[jax.Array]:
         """Coefficients, limits of each of `ordered`, scales and correlations of a vector."""
-        sizes = [coefficients, *limits, len(self.inner.scales), self.num_correlations]
+        sizes = [coefficients, *limits, len(self.inner.scales), len(self.pairs)]
         return jnp.split(x, np.cumsum(sizes)[:-1])
 
     def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array, jax.Array]:
-        """Free coefficients, limits of each of `ordered`, the first 0, standard deviations, and
-        correlations: of pairs, the common one, or those with the factor."""
+        """Free coefficients, limits of each of `ordered`, the first 0, standard deviations and
+        correlations."""
         theta, *logs, scales, z = self.split(
             x, len(self.shift), [self.kinds[j] - 2 for j in self.ordered]
         )
         cuts = [jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)])) for part in logs]
-        numbers = self.least + (1.0 - self.least) * jax.nn.sigmoid(z)
-        numbers = numbers if self.structure == "common" else jnp.tanh(z)
-        return theta, cuts, jnp.exp(scales), numbers
+        return theta, cuts, jnp.exp(scales), jnp.tanh(z)
 
-    def covariance(self, scales: jax.Array, numbers: jax.Array) -> jax.Array:
+    def covariance(self, scales: jax.Array, correlations: jax.Array) -> jax.Array:
         """The covariance matrix of standard deviations that are free, and correlations."""
         fixed = jnp.asarray(self.inner.fixed)
         root = jnp.sqrt(jnp.diagonal(fixed)).at[np.array(self.inner.scales, int)].set(scales)
-        if self.structure == "full":
-            matrix, (i, j) = fixed, np.array(self.pairs, int).reshape(-1, 2).T
-            entries = numbers * root[i] * root[j]
-            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
-        else:
-            product = numbers[0] if self.structure == "common" else numbers[:, None] * numbers
-            matrix = product * root[:, None] * root
+        i, j = np.array(self.pairs, int).reshape(-1, 2).T
+        entries = correlations * root[i] * root[j]
+        matrix = fixed.at[i, j].set(entries).at[j, i].set(entries)
         return jnp.where(np.eye(len(root), dtype=bool), root**2, matrix)
 
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
@@ -389,19 +359,11 @@ class LatentCoordinates:
         theta, _, *rest = self.parts(x)
         matrix = self.covariance(*rest)
         matrix += 0.0 * jnp.sum(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix)))
-        flat = jnp.tile(theta, len(self.kinds)) if self.stacked else theta
-        return tuple(jnp.split(flat, np.cumsum(self.inner.sizes)[:-1])), matrix
-
-    def loading(self, x: jax.Array) -> jax.Array:
-        """Correlations with a factor that the outcomes have in common, (d,)."""
-        numbers = self.parts(x)[3]
-        if self.structure == "common":
-            return jnp.sqrt(jnp.maximum(numbers[0], 0.0)) * jnp.ones(len(self.kinds))
-        return numbers if self.structure == "factor" else jnp.zeros(len(self.kinds))
+        return tuple(jnp.split(theta, np.cumsum(self.inner.sizes)[:-1])), matrix
 
     def of_each(self, limits: list[Any]) -> list[Any]:
         """Limits of `ordered` as those of each outcome; none where it is not ordered."""
-        each = iter(limits * len(self.kinds) if self.common_limits else limits)
+        each = iter(limits)
         return [next(each) if kind else jnp.zeros(0) for kind in self.kinds]
 
     @property
@@ -434,67 +396,24 @@ class LatentCoordinates:
         """Coefficients, limits and the covariance matrix of the vector of estimates."""
         first = [int(self.constants[j] < 0) for j in self.ordered]
         free = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
-        user, *limits, scales, numbers = self.split(estimates, len(self.kept), free)
+        user, *limits, scales, correlations = self.split(estimates, len(self.kept), free)
         position = {k: at for at, k in enumerate(self.kept)}
         columns = [np.array([position[k] for k in part], int) for part in self.numbers]
         cuts = [jnp.append(jnp.zeros(zero), part) for zero, part in zip(first, limits)]
-        return tuple(user[k] for k in columns), self.of_each(cuts), self.covariance(scales, numbers)
+        covariance = self.covariance(scales, correlations)
+        return tuple(user[k] for k in columns), self.of_each(cuts), covariance
 
     def names(self, labels: tuple[str, ...], levels: Any, coefficients: list[str]) -> list[str]:
         """Names of the estimates."""
         names = [coefficients[k] for k in self.kept]
         for j in self.ordered:
-            label = "" if self.common_limits and len(labels) > 1 else f"[{labels[j]}]"
             free = levels[j][:-1][int(self.constants[j] < 0) :]
-            names += [f"cut{label}[{level}]" for level in free]
+            names += [f"cut[{labels[j]}][{level}]" for level in free]
         names += [f"sigma[{labels[j]}]" for j in self.inner.scales]
-        if self.structure == "common":
-            return [*names, "correlation"]
-        if self.structure == "factor":
-            return [*names, *(f"loading[{label}]" for label in labels)]
         return [*names, *(f"correlation[{labels[i]}, {labels[j]}]" for i, j in self.pairs)]
 
 
 # ---------------------------------------------------------------- the likelihood
-
-
-class FactorRows(NamedTuple):
-    """Rows of entries that are independent but for one factor, given their exact entries.
-
-    Attributes:
-        density: the log density of these, (n,).
-        problem: of all entries, exact ones without limits, see `common_effect.log_probability`.
-    """
-
-    density: jax.Array
-    problem: tuple[jax.Array, ...]
-
-    @classmethod
-    def of(cls, low: Any, high: Any, exact: Any, loc: Any, loading: Any, variance: Any) -> Self:
-        """Given a standard normal factor f entry j has mean loc_j + loading_j f and this variance,
-        (d,) or (n, d); given the exact entries f is normal again."""
-        loc, loading, variance = (jnp.broadcast_to(x, low.shape) for x in (loc, loading, variance))
-        rest = jnp.where(exact, low, 0.0) - loc
-
-        def conditional(exact: Any, rest: Any, loading: Any, variance: Any) -> tuple[Any, Any, Any]:
-            density, mean, turned = given_exact(exact, rest, loading[:, None], variance)
-            return density, loading * mean[0], turned(loading[:, None])[:, 0]
-
-        density, moved, turned = jax.vmap(conditional)(exact, rest, loading, variance)
-        low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
-        return cls(density, (loc + moved, turned, jnp.sqrt(variance), low, high))
-
-    def log_likelihoods(self, nodes: int) -> jax.Array:
-        of = functools.partial(common_effect.log_probability, num_nodes=nodes)
-        size = nodes * self.problem[0].shape[1]
-        return self.density + common_effect.in_batches(lambda row: of(*row)[0], self.problem, size)
-
-    @property
-    def nodes_needed(self) -> jax.Array:
-        """The number of nodes for a negligible error of every row."""
-        _, loading, scale, *limits = self.problem
-        precision = common_effect.precision_of(loading / scale, *limits)
-        return common_effect.nodes_needed(jnp.max(precision))
 
 
 @frozen_pytree
@@ -503,14 +422,12 @@ class LatentLoss(ObservationsLoss):
 
     Attributes, besides those of `ObservationsLoss`:
         codes: the number of each entry's level, -1 where there is none, (n, d).
-        by_factor: whether entries are independent but for one factor (static).
-        nodes: of the integrals over it, 0 without any (static).
+        independent: whether the entries of a row are independent (static).
     """
 
     coordinates: Any
     codes: jax.Array | None = None
-    by_factor: bool = static_field(default=False)
-    nodes: int = static_field(default=0)
+    independent: bool = static_field(default=False)
 
     def rows_at(self, x: jax.Array) -> Observations:
         kinds: Any = self.coordinates.kinds
@@ -523,54 +440,32 @@ class LatentLoss(ObservationsLoss):
         return mean_of(self.designs, coefficients), covariance
 
     def seen(self, x: jax.Array) -> jax.Array:
-        """The log probability that each row could be seen, (n,), of rows by a factor."""
+        """The log probability that each row could be seen, (n,), of independent entries."""
         if self.observations.region is None:
             return jnp.zeros(self.observations.num_rows)
         none = jnp.zeros(self.observations.lower.shape, bool)
-        return self.by_limits(x, self.observations.region_limits(), none)
+        return self.by_entries(x, self.observations.region_limits(), none)
 
-    def by_limits(self, x: jax.Array, limits: Any, exact: jax.Array) -> jax.Array:
-        """The log probability (density) of limits, (n,), by the factor."""
-        loc, loading, variance = self.given_factor(x)
-        ends = limits.lower, limits.upper, exact
-        if not self.nodes:
-            return log_of_independent(*ends, loc, jnp.sqrt(variance))
-        return FactorRows.of(*ends, loc, loading, variance).log_likelihoods(self.nodes)
-
-    def given_factor(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Means, loadings and variances of the entries given the factor."""
+    def by_entries(self, x: jax.Array, limits: Any, exact: jax.Array) -> jax.Array:
+        """The log probability (density) of limits on independent entries, (n,)."""
         loc, covariance = self.gaussian(x)
-        scale, loading = jnp.sqrt(jnp.diagonal(covariance)), self.coordinates.loading(x)
-        variance = scale**2 * (1.0 - loading) * (1.0 + loading)
+        variance = jnp.diagonal(covariance)
         if self.observations.noise is not None:
             variance = variance + jnp.diagonal(self.observations.noise, axis1=-2, axis2=-1)
-        return loc, scale * loading, variance
-
-    @jax.jit
-    def nodes_needed(self, x: jax.Array) -> jax.Array:
-        """The number of nodes that the integrals of some row need at x."""
-        rows, exact = self.observations, self.observations.lower == self.observations.upper
-        at = self.given_factor(x)
-        limits = self.rows_at(x).data_limits()
-        needed = FactorRows.of(limits.lower, limits.upper, exact, *at).nodes_needed
-        if rows.region is not None:
-            limits, none = rows.region_limits(), jnp.zeros_like(exact)
-            region = FactorRows.of(limits.lower, limits.upper, none, *at)
-            needed = jnp.maximum(needed, region.nodes_needed)
-        return needed
+        return log_of_independent(limits.lower, limits.upper, exact, loc, jnp.sqrt(variance))
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         """The log-likelihood of each row times its weight, (n,)."""
         rows = self.rows_at(x)
-        if self.by_factor:
+        if self.independent:
             exact = self.observations.lower == self.observations.upper
-            each = self.by_limits(x, rows.data_limits(), exact) - self.seen(x)
+            each = self.by_entries(x, rows.data_limits(), exact) - self.seen(x)
             return each if rows.weights is None else rows.weights * each
         at = rows, *self.gaussian(x), self.method, self.key
         return likelihood.log_likelihood(*at).log_prob
 
     def total(self, x: jax.Array) -> Estimate:
-        if self.by_factor:
+        if self.independent:
             total = jnp.sum(self.log_likelihoods(x))
             return Estimate(total, jnp.zeros_like(total))
         return total_log_likelihood(self.rows_at(x), *self.gaussian(x), self.method, self.key)
@@ -580,7 +475,7 @@ class LatentLoss(ObservationsLoss):
 
     @property
     def iterated(self) -> bool:
-        return not self.by_factor and not set(self.methods or [""]) <= {"1"}
+        return not self.independent and not set(self.methods or [""]) <= {"1"}
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         return np.full(len(x), STEP) if self.iterated and self.smooth else None
@@ -605,7 +500,6 @@ class OrdinalModel(Model):
         each: whether the scores of single rows are asked for.
         rising: why there is no maximum, if the rows are separated.
         remarks: on the covariates.
-        counts: of nodes of the last losses of rows by a factor.
     """
 
     rows: LatentRows
@@ -623,7 +517,6 @@ class OrdinalModel(Model):
     each: bool
     rising: str | None
     remarks: tuple[str, ...]
-    counts: list[int] = dataclasses.field(default_factory=list)
     undetermined_reason = FLAT
 
     @classmethod
@@ -632,10 +525,8 @@ class OrdinalModel(Model):
         rows: LatentRows,
         design: Any,
         covariance: Any,
-        common: tuple[bool, bool],
         what: str,
         *,
-        negative: bool,
         method: Method,
         **more: Any,
     ) -> Self:
@@ -645,23 +536,15 @@ class OrdinalModel(Model):
             ValueError: see `fit_observations`.
         """
         known, kinds = floats_as_float64(rows.observations), tuple(map(len, rows.levels))
-        designs, implicit = covariates_of(rows, design, common, what)
-        names, numbers, constants = coefficients_of(rows.labels, designs, implicit, common)
-        stacked = len(names) * (common[0] or (common[1] and any(implicit)))
-        white = whitened_of(known, designs, numbers, constants, stacked, what)
+        designs, implicit = covariates_of(rows, design, what)
+        names, numbers, constants = coefficients_of(rows.labels, designs, implicit)
+        white = whitened_of(known, designs, constants, what)
         sizes = tuple(len(part.transform) for part in white)
         pairs = as_coordinates(template_of(covariance, kinds, what), sizes, known)
-        scale = pairs.known_scale + (np.inf if stacked else 0.0)  # what is shared does not move
-        moved = centred(known, white, scale, False, RowSums())
-        maps = maps_of(white, moved.shifts, numbers, constants, stacked)
-        structure = covariance if isinstance(covariance, str) else "full"
-        structure = structure if structure in ("common", "factor") else "full"
-        least = -1.0 / max(len(kinds) - 1, 1) if negative or len(kinds) == 2 else 0.0
-        free = dataclasses.replace(pairs, pairs=pairs.pairs if structure == "full" else ())
-        inner = LatentCoordinates(
-            free, *maps, bool(stacked), numbers, constants, kinds, structure, common[1], least
-        )  # fmt: skip
-        check_rows(rows, inner, what)
+        moved = centred(known, white, pairs.known_scale, False, RowSums())
+        maps = maps_of(white, moved.shifts, numbers, constants)
+        inner = LatentCoordinates(pairs, *maps, numbers, constants, kinds)
+        check_region(rows, inner, what)
         every = tuple(inner.names(rows.labels, rows.levels, names))
         model = cls(
             rows=rows, observations=moved.rows,
@@ -701,21 +584,19 @@ class OrdinalModel(Model):
         return len(self.inner.kinds) == 1 and rows.region is None and rows.noise is None
 
     @property
-    def by_factor(self) -> bool:
-        """Whether entries are independent but for one factor, so that any number of them is one
-        integral."""
+    def independent(self) -> bool:
+        """Whether the entries of each row are independent, so that no integral is needed."""
         rows, inner = self.observations, self.inner
         plain = rows.region is None or (isinstance(rows.region, Box) and not rows.latent)
-        noise = None if rows.noise is None else np.asarray(rows.noise)
-        if noise is not None:
+        if rows.noise is not None:
+            noise = np.asarray(rows.noise)
             plain &= not np.any(noise * (1.0 - np.eye(noise.shape[-1])))
-        single = not np.any(inner.inner.fixed - np.diag(np.diagonal(inner.inner.fixed)))
-        single &= not inner.inner.pairs and not (inner.structure == "common" and inner.least < 0)
-        return bool(plain and single)
+        fixed = inner.inner.fixed - np.diag(np.diagonal(inner.inner.fixed))
+        return bool(plain and not inner.pairs and not np.any(fixed))
 
     @property
     def expensive(self) -> bool:
-        return not self.by_factor and self.limited > 2
+        return not self.independent and self.limited > 2
 
     # ---------------------------------------------------------------- losses
 
@@ -739,22 +620,12 @@ class OrdinalModel(Model):
         rows, codes, designs = filled_up(rows, codes, tuple(map(as_float_array, designs)))
         return LatentLoss(
             rows, designs, self.inner, jnp.asarray(self.num_rows), self.method, as_key(self.key),
-            codes=jnp.asarray(codes), by_factor=self.by_factor,
+            codes=jnp.asarray(codes), independent=self.independent,
         )  # fmt: skip
 
     def loss_at(self, x: np.ndarray) -> LatentLoss:
         loss = self.plain_loss
-        at = jnp.asarray(x)
-        if loss.by_factor and not self.inner.num_correlations:
-            return loss
-        if loss.by_factor:
-            needed = float(loss.nodes_needed(at)) * (1.0 if self.counts else common_effect.SPARE[1])
-            least = max([needed, *self.counts])  # programs change but upwards
-            count = next((n for n in COUNTS if n >= least), COUNTS[-1])
-            self.counts.append(count)
-            plan: Any = np.asarray(count)  # which is made anew where steps lead
-            return dataclasses.replace(loss, nodes=count, method=plan)
-        return loss.held_at(x, np.inf)
+        return loss if loss.independent else loss.held_at(x, np.inf)
 
     def loss_that_reaches(self, x: np.ndarray) -> LatentLoss:
         return self.plain_loss.held_at(x, 0.0)
@@ -762,12 +633,12 @@ class OrdinalModel(Model):
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         """A mask of correlations whose likelihood is flat up to 1 or -1, as of tables with empty
         cells."""
-        correlations = np.arange(len(errors)) >= len(errors) - self.inner.num_correlations
+        correlations = np.arange(len(errors)) >= len(errors) - len(self.inner.pairs)
         return correlations & ~(errors < LARGEST)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         turned = [self.first.copy() for _ in range(1, count or 1)]
-        random, number = np.random.default_rng(0), self.inner.num_correlations
+        random, number = np.random.default_rng(0), len(self.inner.pairs)
         for x in turned:
             x[len(x) - number :] = random.normal(size=number)
         return [self.first, *turned]
@@ -781,7 +652,7 @@ class OrdinalModel(Model):
         loss, x = path.loss, jnp.asarray(path.end.x)
         if loss.observations.region is None:
             return 1.0, None
-        if loss.by_factor:
+        if loss.independent:
             seen = np.exp(np.asarray(loss.seen(x)))
         else:
             at = loss.rows_at(x), *loss.gaussian(x), loss.method, loss.key
@@ -791,26 +662,17 @@ class OrdinalModel(Model):
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
-        x, inner = jnp.asarray(path.end.x), self.inner
-        if inner.structure == "common" and inner.least == 0 and inner.parts(x)[3] < NO_COMMON:
-            return AT_ZERO_COMMON
-        covariance = np.asarray(inner.values(x)[1])
+        covariance = np.asarray(self.inner.values(jnp.asarray(path.end.x))[1])
         root = np.sqrt(np.diagonal(covariance))
         correlation = covariance / np.outer(root, root)
         least = float(np.linalg.eigvalsh(correlation)[0])
         if least < NO_ERROR:
             return SINGULAR.format(least)
         rest = float(np.diagonal(np.linalg.inv(correlation)).max()) ** -0.5
-        resolved = self.resolved(path, rest)
-        return UNRESOLVED.format(rest, resolved) if rest < resolved else None
-
-    def resolved(self, path: Path, rest: float) -> float:
-        """The smallest conditional standard deviation of an outcome at which a maximum is told from
-        a likelihood that grows for ever; `rest` is the one at the end."""
-        if self.by_factor:  # as many nodes are needed as it is smaller
-            nodes = path.loss.nodes
-            return rest * float(path.loss.nodes_needed(path.end.x)) / nodes if nodes else 0.0
-        return NEARLY_ONE if self.limited > 1 and isinstance(self.method, Automatic) else 0.0
+        by_quadrature = self.limited > 1 and isinstance(self.method, Automatic)
+        if rest < NEARLY_ONE and by_quadrature and not self.independent:
+            return UNRESOLVED.format(rest, NEARLY_ONE)
+        return None
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         pairs = zip(self.inner.kinds, self.inner.constants)
@@ -859,16 +721,12 @@ def template_of(covariance: Any, kinds: tuple[int, ...], what: str) -> Any:
     return matrix
 
 
-def covariates_of(
-    rows: LatentRows, design: Any, common: tuple[bool, bool], what: str
-) -> tuple[list[Covariates], list[bool]]:
+def covariates_of(rows: LatentRows, design: Any, what: str) -> tuple[list[Covariates], list[bool]]:
     """The user's covariates of each outcome, and whether a constant is added to them, as the
     outcome is ordered and they have none."""
     n, d = rows.codes.shape
     ordered = [bool(level) for level in rows.levels]
     if design is None:
-        if common[0]:
-            raise ValueError(f"{what}: common coefficients need a design.")
         parts = [
             Covariates(np.ones((n, int(not of))), ("constant",) * (not of), True) for of in ordered
         ]
@@ -877,10 +735,7 @@ def covariates_of(
     read = read * d if len(read) == 1 else read
     values = [np.asarray(table.values, float) for table in read]
     check_designs(values, n, d, what, "design")
-    if common[0] and len({part.shape[1] for part in values}) > 1:
-        raise ValueError(f"{what}: common coefficients need as many covariates of every outcome.")
-    stacked = [np.concatenate(values)] * d if common[0] else values
-    lacking = [not x.shape[1] or constant_of(x, RowSums()) is None for x in stacked]
+    lacking = [not x.shape[1] or constant_of(x, RowSums()) is None for x in values]
     parts = []
     for table, part in zip(read, values):
         labels = map(str, range(part.shape[1]) if table.names is None else table.names)
@@ -889,55 +744,36 @@ def covariates_of(
 
 
 def coefficients_of(
-    labels: tuple[str, ...],
-    designs: list[Covariates],
-    implicit: list[bool],
-    common: tuple[bool, bool],
+    labels: tuple[str, ...], designs: list[Covariates], implicit: list[bool]
 ) -> tuple[list[str], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Names of the different coefficients, the numbers of those of each outcome among them, and
-    of its constant that is subtracted from the limits, or -1."""
+    """Names of the coefficients, the numbers of those of each outcome among them, and of its
+    constant that is subtracted from the limits, or -1."""
     names: list[str] = []
     numbers: list[tuple[int, ...]] = []
     for label, part in zip(labels, designs):
-        if not (common[0] and numbers):
-            plain = common[0] or len(labels) == 1
-            outcome = "" if plain else f"[{label}]"
-            known = plain and part.named
-            names += [x if known else f"coefficients{outcome}[{x}]" for x in part.names]
+        outcome = "" if len(labels) == 1 else f"[{label}]"
+        known = not outcome and part.named
+        names += [x if known else f"coefficients{outcome}[{x}]" for x in part.names]
         numbers.append(tuple(range(len(names) - len(part.names), len(names))))
     constants: list[int] = []
     for added in implicit:
-        if added and not (common[1] and max(constants, default=-1) >= 0):
+        if added:
             names.append("")
         constants.append(len(names) - 1 if added else -1)
     return names, tuple(numbers), tuple(constants)
 
 
 def whitened_of(
-    rows: Observations,
-    designs: list[Covariates],
-    numbers: tuple[tuple[int, ...], ...],
-    constants: tuple[int, ...],
-    stacked: int,
-    what: str,
+    rows: Observations, designs: list[Covariates], constants: tuple[int, ...], what: str
 ) -> tuple[Whitened, ...]:
-    """Orthogonal covariates of each outcome, with the constant that is added first; or, if outcomes
-    have `stacked` coefficients in common, all of these, orthogonal over all their rows."""
-    words, weights = f"{what}: the columns of the design", rows.row_weights
+    """Orthogonal covariates of each outcome, with the constant that is added first."""
     ones = np.ones((rows.num_rows, 1))
     tables = [
         Table(np.hstack([ones[:, k < 0 :], x.values]), ("constant",) * (k >= 0) + x.names)
         for x, k in zip(designs, constants)
     ]
-    if not stacked:
-        parts = enumerate(tables)
-        return tuple(whitened(x, weights, f"{words} of outcome {j}") for j, x in parts)
-    d = len(tables)
-    whole = np.zeros((d, rows.num_rows, stacked))
-    for part, table, columns, constant in zip(whole, tables, numbers, constants):
-        part[:, [constant] * (constant >= 0) + list(columns)] = table.values
-    white = whitened(Table(whole.reshape(-1, stacked)), np.tile(weights, d), words)
-    return tuple(white._replace(design=part) for part in np.split(white.design, d))
+    words = f"{what}: the columns of the design of outcome"
+    return tuple(whitened(x, rows.row_weights, f"{words} {j}") for j, x in enumerate(tables))
 
 
 def maps_of(
@@ -945,11 +781,8 @@ def maps_of(
     shifts: tuple[np.ndarray, ...],
     numbers: tuple[tuple[int, ...], ...],
     constants: tuple[int, ...],
-    stacked: int,
 ) -> tuple[jax.Array, jax.Array]:
     """`transform` and `shift` of `LatentCoordinates`."""
-    if stacked:
-        return as_float_array(white[0].transform), jnp.zeros(stacked)
     ends = np.cumsum([0, *(len(part.transform) for part in white)])
     transform, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
     for j, part in enumerate(white):
@@ -959,13 +792,8 @@ def maps_of(
     return as_float_array(transform), as_float_array(shift)
 
 
-def check_rows(rows: LatentRows, inner: LatentCoordinates, what: str) -> None:
-    """Raise ValueError for common limits of different numbers, and regions in unknown units."""
-    kinds = [kind for kind in inner.kinds if kind]
-    if inner.common_limits and len(set(kinds)) > 1:
-        raise ValueError(
-            f"{what}: outcomes with common limits must have as many levels, got {inner.kinds}."
-        )
+def check_region(rows: LatentRows, inner: LatentCoordinates, what: str) -> None:
+    """Raise ValueError for a region in unknown units."""
     region = rows.observations.region
     free = [j for j, constant in enumerate(inner.constants) if constant >= 0]
     if region is None or not free:
@@ -993,26 +821,11 @@ def start_of(
     scored = moved.rows.with_known(lower=lower, upper=upper)
     guess, _ = first_guess(scored, moved.covariates, pairs, what, RowSums())
     coefficients, covariance = pairs.values(guess)
-    theta = np.concatenate(coefficients)
-    if inner.stacked:
-        fitted = [x @ part for x, part in zip(moved.covariates, coefficients)]
-        whole = np.concatenate(moved.covariates), np.concatenate(fitted)
-        theta = np.linalg.lstsq(*whole, rcond=None)[0]
     scales = np.sqrt(np.diagonal(covariance))
     correlation = covariance / np.outer(scales, scales)
-    d = len(scales)
     z = [np.arctanh(correlation[i, j]) for i, j in inner.pairs]
-    if inner.structure == "common":
-        mean = (correlation.sum() - d) / max(d * (d - 1), 1)
-        share = np.clip((mean - inner.least) / (1.0 - inner.least), 0.1, 0.9)
-        z = [np.log(share / (1.0 - share))]
-    elif inner.structure == "factor":
-        values, vectors = np.linalg.eigh(correlation)
-        loading = vectors[:, -1] * np.sqrt(max(values[-1] - 1.0, 0.1))
-        z = list(np.arctanh(np.clip(loading * np.sign(loading.sum() or 1.0), -0.9, 0.9)))
-    some = limits[:1] if inner.common_limits else limits
     logs = np.log(scales[list(inner.inner.scales)])
-    return np.concatenate([theta, *some, logs, z])
+    return np.concatenate([*coefficients, *limits, logs, z])
 
 
 def separation(
@@ -1030,7 +843,7 @@ def separation(
         start += inner.kinds[j] - 1 - (inner.constants[j] < 0)
     tables = []
     for j, kind in enumerate(inner.kinds):
-        codes, begin = rows.codes[:, j], ends.get(j, ends[inner.ordered[0]])
+        codes, begin = rows.codes[:, j], ends.get(j, 0)
         for side in (0, 1) if kind else ():  # the lower limit of a level, and the upper
             limited = (codes >= 1 - side) & (codes < kind - side)
             some = np.flatnonzero(limited & (rows.observations.row_weights > 0))
