@@ -12,20 +12,17 @@ from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.quadrature.double_double import two_sum
 
-CHUNK = 2**12  # rows at a time: twice BITS and these 12 are less than the 53 of a double
-BITS = 20
-
-Pair = tuple[Any, Any]  # a number in twice the working precision: rounded, and the rounding error
+CHUNK, FEW = 2**12, 2**4  # rows at a time, and of these in one product of matrices
 
 
 @frozen_pytree
 class Statistics:
     """Number, mean, scatter and extremes of complete, exact rows; statistics of parts add up.
 
-    They are all that the likelihood of rows with shared limits depends on. Sums are kept in twice
-    the precision of float64, on the host, whatever JAX's precision is. In any order and any number
-    of parts they agree to rounding, also for rows shifted by 1e8 of their standard deviations: a
-    billion rows are read in parts, anywhere, and their statistics added.
+    They are all that the likelihood of rows with shared limits depends on. Sums are taken about the
+    mean, in float64 on the host, whatever JAX's precision is. In any order and any number of parts
+    they agree to rounding, also for rows shifted by 1e8 of their standard deviations: a billion
+    rows are read in parts, anywhere, and their statistics added.
 
     Args:
         num_rows: how many rows there are.
@@ -35,7 +32,8 @@ class Statistics:
         lowest: the least value of each column, shape (d,); None if it is not known. Without the
             extremes no fit can check that the rows lie inside its limits.
         highest: the greatest, likewise.
-        rest: rounding errors of (weight, mean, scatter), where they are known.
+        rest: the rounding error of the mean, shape (d,), where it is known: of rows shifted by 1e8
+            of their standard deviations the mean is rounded at 1e-8 of these.
 
     Raises:
         ValueError: for shapes that disagree, values that are not finite, or a scatter matrix that
@@ -50,8 +48,6 @@ class Statistics:
     References:
         Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
             variances" (1979).
-        Ozaki, Ogita, Oishi and Rump, "Error-free transformations of matrix multiplication by using
-            fast routines of matrix multiplication and its applications" (2012).
     """
 
     num_rows: Any
@@ -87,8 +83,7 @@ class Statistics:
                 )
             ends[name] = None if end is None else np.asarray(end, np.float64)
         values = {"num_rows": int(self.num_rows), "mean": mean, "scatter": scatter}
-        zeros = np.float64(0.0), np.zeros_like(mean), np.zeros_like(scatter)
-        rest = zeros if self.rest is None else self.rest
+        rest = np.zeros_like(mean) if self.rest is None else np.asarray(self.rest, np.float64)
         for name, value in {**values, "weight": weight, **ends, "rest": rest}.items():
             object.__setattr__(self, name, value)
 
@@ -196,29 +191,22 @@ class Statistics:
             raise ValueError(
                 f"Statistics: of {len(self.mean)} and {len(other.mean)} columns cannot be added."
             )
-        (n, mean, scatter), (m, other_mean, other_scatter) = self._pairs(), other._pairs()
-        total = plus(n, m)
-        gap = plus(other_mean, negative(mean))
-        between = times(outer(gap), over(times(n, m), total))
-        pairs = total, plus(mean, times(gap, over(m, total))), plus(
-            plus(scatter, other_scatter), between
-        )  # fmt: skip
-        ends = [
+        total = self.weight + other.weight
+        share = other.weight / total
+        gap = (other.mean - self.mean) + (other.rest - self.rest)
+        mean, rest = two_sum(self.mean, self.rest + share * gap)
+        scatter = self.scatter + other.scatter + self.weight * share * np.outer(gap, gap)
+        low, high = [
             None if one is None or two is None else choose(one, two)
             for choose, one, two in (
                 (np.minimum, self.lowest, other.lowest),
                 (np.maximum, self.highest, other.highest),
             )
         ]
-        return _of_pairs(self.num_rows + other.num_rows, *pairs, *ends)
+        return Statistics(self.num_rows + other.num_rows, mean, scatter, total, low, high, rest)
 
     def __radd__(self, other: Any) -> "Statistics":
         return self if isinstance(other, int) and other == 0 else NotImplemented  # for `sum`
-
-    def _pairs(self) -> tuple[Pair, Pair, Pair]:
-        values = self.weight, self.mean, self.scatter
-        weight, mean, scatter = zip(values, self.rest)
-        return weight, mean, scatter
 
 
 def as_weights(weights: Any, n: int) -> np.ndarray:
@@ -231,97 +219,19 @@ def as_weights(weights: Any, n: int) -> np.ndarray:
     return weights
 
 
-def _of_pairs(num_rows: int, weight: Pair, mean: Pair, scatter: Pair, *ends: Any) -> Statistics:
-    (n, n_rest), (m, m_rest), (s, s_rest) = weight, mean, scatter
-    low, high = ends
-    return Statistics(num_rows, m, s, n, low, high, rest=(n_rest, m_rest, s_rest))
-
-
 def _of_chunk(rows: np.ndarray, weights: np.ndarray | None) -> Statistics:
-    """The statistics of at most CHUNK rows."""
+    """The statistics of some rows, each of which counts."""
+    counts = np.ones(len(rows)) if weights is None else weights
+    weight = counts.sum()
     with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
         centre = rows.mean(axis=0)
-        residual = two_sum(rows, -centre)
-        one = np.ones((len(rows), 1))
-        left = np.hstack([one, residual[0]]), np.hstack([0.0 * one, residual[1]])
-        right = left if weights is None else times(left, (weights[:, None], 0.0))
-        sums = product(left, right)
-        total, first, squares = (
-            tuple(part[block] for part in sums)
-            for block in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
-        )
-        gap = over(first, total)
-        scatter = plus(squares, negative(times(outer(gap), total)))
-        scatter = tuple(0.5 * (part + part.T) for part in scatter)
-        mean = plus((centre, np.zeros_like(centre)), gap)
-    return _of_pairs(len(rows), total, mean, scatter, rows.min(axis=0), rows.max(axis=0))
-
-
-def product(left: Pair, right: Pair) -> Pair:
-    """left^T right of at most CHUNK rows, in twice the precision.
-
-    Each factor is cut into slices of few bits, on one grid a column, whose products and their sums
-    are exact in float64.
-    """
-    ones = slices(left)
-    twos = ones if right is left else slices(right)
-    total: Pair | None = None
-    for one in ones:
-        for two in twos:
-            part = one.T @ two
-            total = (part, np.zeros_like(part)) if total is None else plus(total, (part, 0.0))
-    assert total is not None
-    return total
-
-
-def slices(values: Pair) -> list[np.ndarray]:
-    """Three parts of BITS bits each, below the largest value of each column."""
-    rounded, rest = values
-    largest = np.abs(rounded).max(axis=0)
-    grid = np.ldexp(1.0, np.frexp(largest)[1] + 53 - BITS)
-    parts = []
-    for _ in range(3):
-        part = (rounded + grid) - grid
-        rounded, rest = two_sum(rounded - part, rest)
-        parts.append(part)
-        grid = np.ldexp(grid, -BITS)
-    return parts
-
-
-def two_product(x: Any, y: Any) -> Pair:
-    """x y and the rounding error of that product (Dekker)."""
-    total = x * y
-    (x1, x2), (y1, y2) = halves(x), halves(y)
-    return total, ((x1 * y1 - total) + x1 * y2 + x2 * y1) + x2 * y2
-
-
-def halves(x: Any) -> Pair:
-    large = 134217729.0 * x  # 2^27 + 1
-    top = large - (large - x)
-    return top, x - top
-
-
-def plus(x: Pair, y: Pair) -> Pair:
-    total, rest = two_sum(x[0], y[0])
-    low, lower = two_sum(x[1], y[1])
-    total, rest = two_sum(total, rest + low)
-    return two_sum(total, rest + lower)
-
-
-def negative(x: Pair) -> Pair:
-    return -x[0], -x[1]
-
-
-def times(x: Pair, y: Pair) -> Pair:
-    total, rest = two_product(x[0], y[0])
-    return two_sum(total, rest + (x[0] * y[1] + x[1] * y[0]))
-
-
-def over(x: Pair, y: Pair) -> Pair:
-    first = x[0] / y[0]
-    left = plus(x, negative(times((first, 0.0 * first), y)))
-    return two_sum(first, left[0] / y[0])
-
-
-def outer(x: Pair) -> Pair:
-    return times(tuple(part[:, None] for part in x), tuple(part[None, :] for part in x))
+        residual = rows - centre
+        shift = counts @ residual / weight
+        mean, rest = two_sum(centre, shift)
+        scaled = np.sqrt(counts)[:, None] * (residual - shift)
+        # Sums of few products, added by pairs: a last digit counts where columns nearly agree.
+        few = np.pad(scaled, ((0, -len(rows) % FEW), (0, 0))).reshape(-1, FEW, rows.shape[1])
+        products = few.transpose(0, 2, 1) @ few
+        scatter = np.ascontiguousarray(products.transpose(1, 2, 0)).sum(axis=-1)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        return Statistics(len(rows), mean, scatter, weight, low, high, rest)
