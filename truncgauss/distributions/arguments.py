@@ -12,7 +12,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
-from truncgauss.execution.pytrees import is_concrete, refuse_text
+from truncgauss.execution.pytrees import is_concrete, is_staged, refuse_text
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
@@ -20,7 +20,10 @@ from truncgauss.gaussian.regions import Box, LinearRegion, Region
 
 def compile_time_constants(values: Any) -> contextlib.AbstractContextManager[Any]:
     """A context in which computations on constants give constants, even inside a traced model."""
-    return jax.ensure_compile_time_eval() if is_concrete(values) else contextlib.nullcontext()
+    # Outside of a trace they do so anyway, and there JAX would run what is constant in each program
+    # operation by operation.
+    constant = is_staged() and is_concrete(values)
+    return jax.ensure_compile_time_eval() if constant else contextlib.nullcontext()
 
 
 def common_arrays(owner: str, **values: Any) -> list[Array]:

@@ -1,7 +1,8 @@
 """The truncated multivariate normal distribution for NumPyro."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import diagonal_of
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.gaussian.total_moments import Moments
@@ -184,10 +186,10 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         """Raise ValueError for a loc that is not finite or a singular covariance."""
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
         with compile_time_constants(self.covariance):
-            diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+            diagonal = diagonal_of(self.scale_tril)
         expected = "positive and finite"
         require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
-        if 0 not in self.batch_shape:  # NumPyro's checks fail for empty batches
+        if not is_concrete((self.loc, self.covariance)):  # else NumPyro would ask the same again
             super().validate_args(strict)
 
     @classmethod
@@ -217,9 +219,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         with compile_time_constants((parts, self._law)):
             estimate = log_probability(*parts, **self._law)
             if isinstance(self.region, Box):
-                open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
-                log_prob, stderr, open_ = of_equal_ranks(*estimate, open_)
-                estimate = Estimate(*(jnp.where(open_, 0.0, x) for x in (log_prob, stderr)))
+                estimate = _exact_where_open(estimate, self.low, self.high)
         if is_concrete(estimate):
             self.__dict__["_log_normalizer"] = estimate
         return estimate
@@ -236,20 +236,14 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             self._validate_sample(value)  # warns; what follows needs no mask
         if self._is_scalar:
             return log_density(value[..., 0], *self._scalars)
-        value, loc = of_equal_ranks(value, self.loc)
-        inside, value, loc = of_equal_ranks(self.support(value)[..., None], value, loc)
-        half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
-        constant = half_log_det + 0.5 * self.event_shape[0] * math.log(2 * math.pi)
-        residual = jnp.where(inside, value - loc, 0.0)
-        square = jnp.square(_whitened(self.scale_tril, residual)).sum(-1)
-        square, constant, normalizer, inside, unknown = of_equal_ranks(
-            square, constant, self._sound_log_normalizer, inside[..., 0], jnp.isnan(value).any(-1)
-        )
-        log = self._log_kernel(square) - (constant + normalizer)
-        outside = jnp.where(unknown | jnp.isnan(log), jnp.nan, -jnp.inf)
-        return jnp.where(inside, log, outside)
+        inside = self.support(jax.lax.broadcast_to_rank(value, max(value.ndim, self.loc.ndim)))
+        return _log_density(
+            type(self)._log_kernel, value, self.loc, self.scale_tril, inside,
+            self._sound_log_normalizer, self._law,
+        )  # fmt: skip
 
-    def _log_kernel(self, square: Array) -> Array:
+    @staticmethod
+    def _log_kernel(square: Array, d: int) -> Array:
         """The log density but for the Gaussian's constant, of squared distances from the mean."""
         return -0.5 * square
 
@@ -264,22 +258,13 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         scale = jnp.sqrt(self.covariance.variances)
         return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
 
-    def _is_precise(self, stderr: Array) -> Array:
-        """Whether a standard error of log Z is within max_stderr."""
-        if self.max_stderr is None:
-            return ~jnp.isinf(stderr)
-        return (stderr <= self.max_stderr) | (self.max_stderr == math.inf)
-
     @property
     def _sound_log_normalizer(self) -> Array:
         """log Z, or NaN where there is no density or its standard error is refused."""
-        estimate = self.log_normalizer
-        ordered = jnp.all(self.region.low < self.region.high, axis=-1)
-        log_prob, stderr, ordered = of_equal_ranks(*estimate, ordered)
-        proper = jnp.isfinite(log_prob) & ordered
-        good = self._is_precise(stderr)
-        refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
-        return jnp.where(proper & good, log_prob, jnp.nan)
+        estimate, region = self.log_normalizer, self.region
+        refused, sound = _sound(estimate, region.low, region.high, self.max_stderr)
+        refuse(type(self).__name__, "log normaliser", refused, estimate.stderr, self.max_stderr)
+        return sound
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
@@ -318,17 +303,68 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
         if self._is_scalar:
             return entropy(*self._scalars)
-        moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
-        half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-        mean, loc = of_equal_ranks(moments.mean, self.loc)
-        matrix, precision = of_equal_ranks(moments.covariance, self.precision_matrix)
-        shift = jnp.square(_whitened(factor, mean - loc)).sum(-1)
-        spread = jnp.sum(precision * matrix, axis=(-2, -1))
-        shift, spread, half_log_det, log_normalizer = of_equal_ranks(
-            shift, spread, half_log_det, self._sound_log_normalizer
-        )
-        square = 0.5 * (shift + spread)
-        return log_normalizer + half_log_det + 0.5 * d * math.log(2 * math.pi) + square
+        return _entropy(
+            self.moments, self.loc, self.scale_tril, self.precision_matrix,
+            self._sound_log_normalizer,
+        )  # fmt: skip
+
+
+# Under `jit`, so that calls outside of a trace compile one program and not one an operation.
+@partial(jax.jit, inline=True)
+def _exact_where_open(estimate: Estimate, low: Array, high: Array) -> Estimate:
+    """The estimate, or log 1 without an error where no limit is finite."""
+    open_ = jnp.all((low == -jnp.inf) & (high == jnp.inf), axis=-1)
+    log_prob, stderr, open_ = of_equal_ranks(*estimate, open_)
+    return Estimate(*(jnp.where(open_, 0.0, x) for x in (log_prob, stderr)))
+
+
+@partial(jax.jit, static_argnames="most", inline=True)
+def _sound(estimate: Estimate, low: Array, high: Array, most: float | None) -> tuple[Array, Array]:
+    """Whether log Z has a larger standard error than is accepted, and log Z, or NaN if it has."""
+    log_prob, stderr, ordered = of_equal_ranks(*estimate, jnp.all(low < high, axis=-1))
+    proper = jnp.isfinite(log_prob) & ordered
+    good = ~jnp.isinf(stderr) if most is None else (stderr <= most) | (most == math.inf)
+    return proper & ~good, jnp.where(proper & good, log_prob, jnp.nan)
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _log_density(
+    log_kernel: Callable[..., Array],
+    value: Array,
+    loc: Array,
+    factor: Array,
+    inside: Array,
+    normalizer: Array,
+    law: dict[str, Any],
+) -> Array:
+    inside, value, loc = of_equal_ranks(inside[..., None], value, loc)
+    d = loc.shape[-1]
+    constant = jnp.log(diagonal_of(factor)).sum(-1) + 0.5 * d * math.log(2 * math.pi)
+    residual = jnp.where(inside, value - loc, 0.0)
+    square = jnp.square(_whitened(factor, residual)).sum(-1)
+    square, constant, normalizer, inside, unknown = of_equal_ranks(
+        square, constant, normalizer, inside[..., 0], jnp.isnan(value).any(-1)
+    )
+    log = log_kernel(square, d, **law) - (constant + normalizer)
+    outside = jnp.where(unknown | jnp.isnan(log), jnp.nan, -jnp.inf)
+    return jnp.where(inside, log, outside)
+
+
+@partial(jax.jit, inline=True)
+def _entropy(
+    moments: Moments, loc: Array, factor: Array, precision: Array, log_normalizer: Array
+) -> Array:
+    half_log_det = jnp.log(diagonal_of(factor)).sum(-1)
+    mean, loc = of_equal_ranks(moments.mean, loc)
+    matrix, precision = of_equal_ranks(moments.covariance, precision)
+    shift = jnp.square(_whitened(factor, mean - loc)).sum(-1)
+    spread = jnp.sum(precision * matrix, axis=(-2, -1))
+    shift, spread, half_log_det, log_normalizer = of_equal_ranks(
+        shift, spread, half_log_det, log_normalizer
+    )
+    square = 0.5 * (shift + spread)
+    constant = 0.5 * loc.shape[-1] * math.log(2 * math.pi)
+    return log_normalizer + half_log_det + constant + square
 
 
 def _whitened(factor: Array, residual: Array) -> Array:

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
-from truncgauss.distributions.arguments import common_dtype, of_equal_ranks
+from truncgauss.distributions.arguments import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.probability.student import LARGEST_DF, log_density
@@ -60,6 +60,11 @@ class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
         self._batch_shape = jnp.broadcast_shapes(self.batch_shape, self.df.shape)
         self.loc = jnp.broadcast_to(self.loc, self.batch_shape + self.event_shape)
 
+    def validate_args(self, strict: bool = True) -> None:
+        """Raise ValueError for degrees of freedom or other arguments that are not allowed."""
+        require(type(self).__name__, "df", self.df, lambda df: df > 0, "positive")
+        super().validate_args(strict)
+
     @property
     def _law(self) -> dict[str, Any]:
         return {"df": self.df}
@@ -72,9 +77,10 @@ class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
         batch, event = super().infer_shapes(*shapes, **others)
         return jnp.broadcast_shapes(batch, df), event
 
-    def _log_kernel(self, square: Array) -> Array:
-        square, df = of_equal_ranks(square, jnp.minimum(self.df, LARGEST_DF))
-        extra, zero = 0.5 * self.event_shape[0], jnp.zeros_like(df)
+    @staticmethod
+    def _log_kernel(square: Array, d: int, df: Array) -> Array:  # type: ignore[override]
+        square, df = of_equal_ranks(square, jnp.minimum(df, LARGEST_DF))
+        extra, zero = 0.5 * d, jnp.zeros_like(df)
         both = 0.5 * df + extra
         # The log of Gamma(df / 2 + extra) / Gamma(df / 2) / (df / 2)^extra, without cancellation.
         ratio = log_density(zero, df) - log_density(zero, 2.0 * both)

@@ -19,6 +19,7 @@ from truncgauss.distributions.arguments import (
     require,
 )
 from truncgauss.distributions.supports import Between, TruncatedDistribution
+from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import check_limits
 from truncgauss.special import (
@@ -107,7 +108,8 @@ class TruncatedNormal(TruncatedDistribution):
         """Raise ValueError for a loc or scale that is not finite, or a scale not positive."""
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
         require(type(self).__name__, "scale", self.scale, is_positive, "positive and finite")
-        super().validate_args(strict)
+        if not is_concrete(self._parameters):  # else NumPyro would ask the same again
+            super().validate_args(strict)
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Log density; -inf outside the limits, where its gradients are 0."""

@@ -6,8 +6,10 @@ References:
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import Distribution, Independent, biject_to, constraints
@@ -34,9 +36,7 @@ class Between(constraints.interval):
         self.event_dim = event_dim
 
     def __call__(self, x: Any) -> Any:
-        x, low, high = jnp.broadcast_arrays(x, self.lower_bound, self.upper_bound)
-        inside = (x >= low) & (x <= high)
-        return inside.all(tuple(range(-self.event_dim, 0))) if self.event_dim else inside
+        return _is_between(x, self.lower_bound, self.upper_bound, self.event_dim)
 
     def feasible_like(self, prototype: Any) -> Array:
         return biject_to(self)(jnp.zeros_like(prototype))
@@ -95,40 +95,63 @@ class BetweenTransform(Transform):
     def codomain(self) -> constraints.Constraint:
         return Between(self.low, self.high, self.event_dim)
 
-    def _parts(self, x: Any) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """Points; limits, 0 if infinite; half their distance, else 1; which limits are finite."""
-        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
-        has_low, has_high = jnp.isfinite(low), jnp.isfinite(high)
-        low, high = jnp.where(has_low, low, 0.0), jnp.where(has_high, high, 0.0)
-        half = jnp.where(has_low & has_high, 0.5 * high - 0.5 * low, 1.0)
-        return x, low, high, half, has_low, has_high
-
     def __call__(self, x: Any) -> Array:
-        x, low, high, half, has_low, has_high = self._parts(x)
-        # From the nearer limit, so that rounding does not lead beyond the other one. The factor 2
-        # is in the exponent, as the distance of the limits may overflow.
-        part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
-        both = jnp.where(x < 0, low + part, high - part)
-        one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
-        return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
+        return _between(x, self.low, self.high)
 
     def _inverse(self, y: Any) -> Array:
-        y, low, high, _, has_low, has_high = self._parts(y)
-        above = jnp.where(has_low, _off_zero(0.5 * y - 0.5 * low), 1.0)  # halves never overflow
-        below = jnp.where(has_high, _off_zero(0.5 * high - 0.5 * y), 1.0)
-        both = jnp.log(above) - jnp.log(below)
-        one = jnp.where(has_low, _log_expm1(2 * above), -_log_expm1(2 * below))
-        return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
+        return _inverse_of_between(y, self.low, self.high)
 
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Array:
-        x, _, _, half, has_low, has_high = self._parts(x)
-        both = jnp.log(half) + math.log(2.0) + log_sigmoid(x) + log_sigmoid(-x)
-        one = log_sigmoid(jnp.where(has_low, x, -x))
-        log = jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, 0.0 * x))
-        return log.sum(tuple(range(-self.event_dim, 0)))
+        return _log_slope(x, self.low, self.high).sum(tuple(range(-self.event_dim, 0)))
 
     def tree_flatten(self) -> Any:
         return (self.low, self.high), (("low", "high"), {"event_dim": self.event_dim})
+
+
+# Under `jit`, so that calls outside of a trace compile one program and not one an operation.
+@partial(jax.jit, static_argnames="event_dim", inline=True)
+def _is_between(x: Any, low: Array, high: Array, event_dim: int) -> Array:
+    x, low, high = jnp.broadcast_arrays(x, low, high)
+    inside = (x >= low) & (x <= high)
+    return inside.all(tuple(range(-event_dim, 0))) if event_dim else inside
+
+
+def _parts(x: Any, low: Array, high: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Points; limits, 0 if infinite; half their distance, else 1; which limits are finite."""
+    x, low, high = jnp.broadcast_arrays(x, low, high)
+    has_low, has_high = jnp.isfinite(low), jnp.isfinite(high)
+    low, high = jnp.where(has_low, low, 0.0), jnp.where(has_high, high, 0.0)
+    half = jnp.where(has_low & has_high, 0.5 * high - 0.5 * low, 1.0)
+    return x, low, high, half, has_low, has_high
+
+
+@partial(jax.jit, inline=True)
+def _between(x: Any, low: Array, high: Array) -> Array:
+    x, low, high, half, has_low, has_high = _parts(x, low, high)
+    # From the nearer limit, so that rounding does not lead beyond the other one. The factor 2
+    # is in the exponent, as the distance of the limits may overflow.
+    part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
+    both = jnp.where(x < 0, low + part, high - part)
+    one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
+    return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
+
+
+@partial(jax.jit, inline=True)
+def _inverse_of_between(y: Any, low: Array, high: Array) -> Array:
+    y, low, high, _, has_low, has_high = _parts(y, low, high)
+    above = jnp.where(has_low, _off_zero(0.5 * y - 0.5 * low), 1.0)  # halves never overflow
+    below = jnp.where(has_high, _off_zero(0.5 * high - 0.5 * y), 1.0)
+    both = jnp.log(above) - jnp.log(below)
+    one = jnp.where(has_low, _log_expm1(2 * above), -_log_expm1(2 * below))
+    return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
+
+
+@partial(jax.jit, inline=True)
+def _log_slope(x: Any, low: Array, high: Array) -> Array:
+    x, _, _, half, has_low, has_high = _parts(x, low, high)
+    both = jnp.log(half) + math.log(2.0) + log_sigmoid(x) + log_sigmoid(-x)
+    one = log_sigmoid(jnp.where(has_low, x, -x))
+    return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, 0.0 * x))
 
 
 def _off_zero(distance: Array) -> Array:

@@ -99,26 +99,12 @@ class CovarianceMatrix(Covariance):
 
         A coordinate without variance has a row of zeros.
         """
-        still = self.variances == 0
-        factor = jnp.linalg.cholesky(self.released(still).matrix)
-        factor = jnp.where(still[..., None], 0.0 * factor, factor)
-        return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
+        return _cholesky(self)
 
     @property
     def root(self) -> Float[Array, "*batch d d"]:
         """The Cholesky factor, also of a singular matrix; columns that are only rounding are 0."""
-        fixed = jax.lax.stop_gradient(self.covariance_matrix)
-        floor = rounding(fixed)
-        failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
-        identity = jnp.eye(self.dimension, dtype=fixed.dtype)
-        extra = jnp.where(failed, floor[..., None], 0.0)
-        # What has no variance at all gets one here, and loses it below.
-        extra = jnp.where(floor[..., None] == 0, 1.0, extra)
-        factor = jnp.linalg.cholesky(self.matrix + extra * identity)
-        pivots = diagonal_of(factor)
-        empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
-        factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
-        return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
+        return _cholesky_of_singular(self.matrix)
 
     def scaled(self, by: Float[Array, "*batch d"]) -> "CovarianceMatrix":
         return CovarianceMatrix(self.matrix * by[..., :, None] * by[..., None, :])
@@ -172,6 +158,31 @@ class CovarianceMatrix(Covariance):
                     f"covariance must be symmetric, got a matrix that differs from its transpose "
                     f"by {gap:.3g}. Average it with its transpose if that is rounding."
                 )
+
+
+# Under `jit`, so that calls outside of a trace compile one program and not one an operation.
+@jax.jit
+def _cholesky(covariance: CovarianceMatrix) -> Array:
+    still = covariance.variances == 0
+    factor = jnp.linalg.cholesky(covariance.released(still).matrix)
+    factor = jnp.where(still[..., None], 0.0 * factor, factor)
+    return jnp.where(is_symmetric(covariance.matrix)[..., None, None], factor, jnp.nan)
+
+
+@jax.jit
+def _cholesky_of_singular(matrix: Array) -> Array:
+    fixed = jax.lax.stop_gradient(matrix)
+    floor = rounding(fixed)
+    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
+    identity = jnp.eye(fixed.shape[-1], dtype=fixed.dtype)
+    extra = jnp.where(failed, floor[..., None], 0.0)
+    # What has no variance at all gets one here, and loses it below.
+    extra = jnp.where(floor[..., None] == 0, 1.0, extra)
+    factor = jnp.linalg.cholesky(matrix + extra * identity)
+    pivots = diagonal_of(factor)
+    empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
+    factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
+    return jnp.where(is_symmetric(matrix)[..., None, None], factor, jnp.nan)
 
 
 @frozen_pytree
