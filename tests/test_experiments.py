@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.runs import config
 from truncgauss.runs import results as results_of_runs
 

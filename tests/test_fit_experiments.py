@@ -140,7 +140,7 @@ def test_residuals():
 
 def seen():
     """Sepal widths of setosa below the limit."""
-    from truncgauss.execution import tables
+    from truncgauss import tables
 
     [sample, _] = config.load("configs/residuals.yaml").samples
     x = tables.from_file(sample.data, [sample.column], sample.where)[sample.column]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import moved, whitened
+from truncgauss.tables import Table
 
 INF = np.inf
 

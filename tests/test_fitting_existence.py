@@ -9,7 +9,6 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import whitened
 from truncgauss.fitting.existence import (
     UNDETERMINED,
@@ -23,6 +22,7 @@ from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.optimization.descent import Descent
 from truncgauss.fitting.rising import direction_of, endless
+from truncgauss.tables import Table
 
 INF = np.inf
 

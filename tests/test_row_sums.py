@@ -14,11 +14,11 @@ import truncgauss as tg
 from truncgauss.execution import distributed, parallel, row_sums
 from truncgauss.execution.digests import words_of
 from truncgauss.execution.row_sums import RowSums, Share
-from truncgauss.execution.tables import Table
 from truncgauss.fitting import centring
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.likelihood import local_rows, summary_of
+from truncgauss.tables import Table
 
 RNG = np.random.default_rng(5)
 N = 61  # a prime

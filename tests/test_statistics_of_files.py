@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import tables
+from truncgauss import tables
 
 ROWS = np.random.default_rng(0).normal(1e6, 1.0, size=(1009, 2))  # a prime number of rows
 WEIGHTS = np.arange(1009.0) % 3

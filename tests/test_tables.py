@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import tables
+from truncgauss import tables
 
 X, Y = [0.5, -1.0, 2.0, 0.25], [1, 2, 3, 5]
 WANTED = np.column_stack([X, Y])

@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         plotting as plotting,
         probability as probability,
         special as special,
+        tables as tables,
     )
     from truncgauss.execution import (
         distributed as distributed,
         parallel as parallel,
-        tables as tables,
     )
     from truncgauss.execution.compiling import (
         use_compilation_cache as use_compilation_cache,
@@ -177,7 +177,7 @@ _MODULES = {
     "regions": "truncgauss.gaussian.regions",
     "safe": "truncgauss.special.safe",
     "special": "truncgauss.special",
-    "tables": "truncgauss.execution.tables",
+    "tables": "truncgauss.tables",
 }
 _EXTRAS = ("sklearn", "torch")  # modules that need a package which may be absent
 # Earlier names, which work for one version with a warning that says the new one.

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.fitting import TruncatedFit, fit_truncated_normal
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, log_likelihood

@@ -13,8 +13,8 @@ import sys
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import distributed
-from truncgauss.execution import row_sums, tables
+from truncgauss import distributed, tables
+from truncgauss.execution import row_sums
 from truncgauss.fitting.optimization.progress import bar
 
 from . import drawn, mixture

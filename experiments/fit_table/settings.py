@@ -5,15 +5,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from truncgauss.execution.tables import (
-    formula,
-    levels_of,
-    limit_of,
-    mismatch,
-    names_in,
-    units,
-)
-from truncgauss.execution.tables.censoring import advice
 from truncgauss.runs.config import (
     Count,
     DataFile,
@@ -26,6 +17,15 @@ from truncgauss.runs.config import (
     problem,
     problems,
 )
+from truncgauss.tables import (
+    formula,
+    levels_of,
+    limit_of,
+    mismatch,
+    names_in,
+    units,
+)
+from truncgauss.tables.censoring import advice
 
 from .table import Data, read
 

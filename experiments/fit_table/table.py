@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.execution import tables
+from truncgauss import tables
 
 LIMITS = (
     "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",

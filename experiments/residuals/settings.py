@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from truncgauss.execution.tables import from_file, mismatch
 from truncgauss.runs.config import (
     Count,
     DataFile,
@@ -15,6 +14,7 @@ from truncgauss.runs.config import (
     columns_of,
     problem,
 )
+from truncgauss.tables import from_file, mismatch
 
 
 class Sample(Model):

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import parallel
-from truncgauss.execution import tables
+from truncgauss import parallel, tables
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.optimization.progress import bar
 

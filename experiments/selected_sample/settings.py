@@ -4,7 +4,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from truncgauss.execution.tables import from_file, mismatch
 from truncgauss.runs.config import (
     Count,
     DataFile,
@@ -16,6 +15,7 @@ from truncgauss.runs.config import (
     columns_of,
     problem,
 )
+from truncgauss.tables import from_file, mismatch
 
 
 class EdgeSettings(Model):

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import model_validator
 
-from truncgauss.execution.tables import from_file, mismatch
 from truncgauss.runs.config import Count, DataFile, Experiment, Share, columns_of, problem
+from truncgauss.tables import from_file, mismatch
 
 COLUMNS = ("durable", "age", "quant")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from truncgauss.execution.tables import from_file, mismatch
 from truncgauss.runs.config import Count, DataFile, Experiment, Model, Share, columns_of, problem
+from truncgauss.tables import from_file, mismatch
 
 COVARIATES = ("married", "children", "education", "age")
 

@@ -35,7 +35,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from truncgauss.execution import parallel, tables
+from truncgauss import tables
+from truncgauss.execution import parallel
 
 PATIENCE = 120  # seconds to wait for all processes to start
 LATER = 60  # seconds after that JAX gives up too

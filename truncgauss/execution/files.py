@@ -1,22 +1,15 @@
-"""Files written in one step and named in every error, and archives of arrays read back whole."""
+"""Files written in one step and named in every error."""
 
 import contextlib
 import errno
 import io
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# What NumPy and the libraries under it raise when an archive is torn or overwritten.
-DAMAGE = (
-    ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 # What is the matter with a path that somebody typed, and not with the machine.
 _OF_THE_PATH = (
     FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError,
@@ -79,24 +72,6 @@ def write_arrays(path: Path, arrays: dict[str, Any], save: Callable[..., None] =
     # makes a segmentation fault.
     with made.getbuffer() as content:
         write(path, content)
-
-
-@contextlib.contextmanager
-def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The arrays of an NPZ file by name, to be read within the context.
-
-    Raises:
-        ValueError: the file is torn, or holds something else; said of "it", without the path.
-        OSError: it cannot be opened.
-    """
-    with open(path, "rb") as file:
-        try:
-            zipfile.ZipFile(file)  # NumPy takes what is no archive for a pickle, and suggests that
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                yield stored
-        except (*DAMAGE, OSError) as error:
-            raise ValueError("it is torn, or holds more than plain arrays") from error
 
 
 def is_of_the_path(error: OSError) -> bool:

@@ -19,7 +19,6 @@ import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import BLOCK, RowSums, blocks
-from truncgauss.execution.tables import Table
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
 from truncgauss.gaussian.regions import (
     Box,
@@ -30,6 +29,7 @@ from truncgauss.gaussian.regions import (
     Section,
 )
 from truncgauss.likelihood import Observations, Summary, summary_of
+from truncgauss.tables import Table
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant

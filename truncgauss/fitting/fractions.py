@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened

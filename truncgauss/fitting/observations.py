@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import likelihood
-from truncgauss.execution import tables
+from truncgauss import likelihood, tables
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse

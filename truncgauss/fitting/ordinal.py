@@ -27,7 +27,6 @@ from truncgauss.execution.pytrees import (
     static_field,
 )
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.execution.tables import Table
 from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -69,6 +68,7 @@ from truncgauss.likelihood.nested import log_of_independent
 from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.tables import Table
 
 STRUCTURES = ("full", "diagonal")
 NO_ERROR = 1e-9  # of a correlation matrix that is singular

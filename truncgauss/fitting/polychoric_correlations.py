@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, stats
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import check_settings, maximum_likelihood

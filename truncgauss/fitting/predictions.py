@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
 
-from truncgauss.execution import row_sums, tables
+from truncgauss import tables
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import (
     as_float_array,

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss.execution import row_sums, tables
+from truncgauss import tables
+from truncgauss.execution import row_sums
 from truncgauss.execution.pytrees import as_float_array, floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.result import LikelihoodFit

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss.execution import distributed, row_sums, tables
+from truncgauss import tables
+from truncgauss.execution import distributed, row_sums
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.derived import (
     Derived,

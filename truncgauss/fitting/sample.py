@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.execution import tables
-from truncgauss.execution.tables import Table
+from truncgauss import tables
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.gaussian.regions import Box
+from truncgauss.tables import Table
 
 UNCHECKED = (
     "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_ndtr
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened

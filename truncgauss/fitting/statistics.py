@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.quadrature.double_double import two_sum
 

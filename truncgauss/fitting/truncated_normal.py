@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import distributed, parallel, row_sums, tables
-from truncgauss.execution.tables import Table
+from truncgauss import tables
+from truncgauss.execution import distributed, parallel, row_sums
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
@@ -52,6 +52,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
+from truncgauss.tables import Table
 
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
 STEADY_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held

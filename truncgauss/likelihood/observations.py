@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel, tables
+from truncgauss import tables
+from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of

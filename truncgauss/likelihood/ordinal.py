@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import row_sums, tables
+from truncgauss import tables
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril

@@ -10,7 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.execution import tables
+from truncgauss import tables
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.execution.tables.alignment import RowLabels, in_order, labels_of
-from truncgauss.execution.tables.censoring import advice, limit_of
+from truncgauss.tables.alignment import RowLabels, in_order, labels_of
+from truncgauss.tables.censoring import advice, limit_of
 
 CATEGORIES = "; tg.tables.design makes columns of 0 and 1 of a covariate of texts"
 KINDS = {

@@ -9,17 +9,25 @@ import csv
 import difflib
 import importlib
 import itertools
+import os
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.execution.files import archive
-
 TYPED = (".npy", ".npz", ".parquet")
 """Endings of files that know the types of their columns, and how many rows they have."""
+
+
+# What NumPy and the libraries under it raise when an archive is torn or overwritten.
+DAMAGE = (
+    ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class FileBlock(NamedTuple):
@@ -225,6 +233,24 @@ def _npz_blocks(
     for i in range(0, len(lines), size):
         rows = lines[i : i + size]
         yield FileBlock(rows, {name: column[rows] for name, column in columns.items()})
+
+
+@contextlib.contextmanager
+def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The arrays of an NPZ file by name, to be read within the context.
+
+    Raises:
+        ValueError: the file is torn, or holds something else; said of "it", without the path.
+        OSError: it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            zipfile.ZipFile(file)  # NumPy takes what is no archive for a pickle, and suggests that
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                yield stored
+        except (*DAMAGE, OSError) as error:
+            raise ValueError("it is torn, or holds more than plain arrays") from error
 
 
 # ---------------------------------------------------------------- Parquet

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution.tables.alignment import RowLabels, labels_of, taken
-from truncgauss.execution.tables.columns import categories_of, chosen, named_columns, numbers
-from truncgauss.execution.tables.formats import nearest
+from truncgauss.tables.alignment import RowLabels, labels_of, taken
+from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
+from truncgauss.tables.formats import nearest
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution.tables.alignment import in_order, labels_of
-from truncgauss.execution.tables.censoring import Recorded, recorded
-from truncgauss.execution.tables.columns import chosen, each_row, named_columns, numbers
+from truncgauss.tables.alignment import in_order, labels_of
+from truncgauss.tables.censoring import Recorded, recorded
+from truncgauss.tables.columns import chosen, each_row, named_columns, numbers
 
 CENSORING = ("columns", "text")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution.tables.censoring import advice, is_float, is_number, limit_of
-from truncgauss.execution.tables.columns import numbers
-from truncgauss.execution.tables.formats import (
+from truncgauss.tables.censoring import advice, is_float, is_number, limit_of
+from truncgauss.tables.columns import numbers
+from truncgauss.tables.formats import (
     TYPED,
     FileBlock,
     blocks,

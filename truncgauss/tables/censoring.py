@@ -48,7 +48,7 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
     not detected; None for any other text.
 
     Example:
-        >>> from truncgauss.execution.tables import limit_of
+        >>> from truncgauss.tables import limit_of
         >>> limit_of("<0.5"), limit_of("> 100"), limit_of("ND"), limit_of("1.5")
         (('<', 0.5), ('>', 100.0), ('<', None), None)
     """

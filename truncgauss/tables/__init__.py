@@ -1,6 +1,6 @@
 """Tables of numbers, read strictly and by name, from memory or a file."""
 
-from truncgauss.execution.tables.alignment import (
+from truncgauss.tables.alignment import (
     RowLabels,
     as_labels,
     in_one_order,
@@ -8,8 +8,8 @@ from truncgauss.execution.tables.alignment import (
     labels_of,
     taken,
 )
-from truncgauss.execution.tables.censoring import limit_of
-from truncgauss.execution.tables.columns import (
+from truncgauss.tables.censoring import limit_of
+from truncgauss.tables.columns import (
     Table,
     aligned,
     categories_of,
@@ -20,9 +20,9 @@ from truncgauss.execution.tables.columns import (
     numbers,
     read,
 )
-from truncgauss.execution.tables.files import chunks, from_file, location, units
-from truncgauss.execution.tables.formats import header, mismatch, num_rows
-from truncgauss.execution.tables.formulas import (
+from truncgauss.tables.files import chunks, from_file, location, units
+from truncgauss.tables.formats import header, mismatch, num_rows
+from truncgauss.tables.formulas import (
     Design,
     by_formula,
     column_or,
@@ -31,7 +31,7 @@ from truncgauss.execution.tables.formulas import (
     levels_of,
     names_in,
 )
-from truncgauss.execution.tables.known import arrays_of
+from truncgauss.tables.known import arrays_of
 
 __all__ = [
     "Design",
