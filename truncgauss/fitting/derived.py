@@ -96,6 +96,14 @@ class Flat:
 
 
 @frozen_pytree
+class Estimates:
+    """The coordinates that are the estimates themselves."""
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        return x
+
+
+@frozen_pytree
 class DerivedCoordinates:
     """Free coordinates whose estimates are a function of those of others.
 
@@ -207,12 +215,13 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
     flat = Flat.of(function, fit)
     with jax.enable_x64(True):
         at = jnp.asarray(fit.estimates, jnp.float64)
-        value = np.asarray(function(fit.parameters(at)))
-        if not np.issubdtype(value.dtype, np.floating):
-            raise ValueError(f"{name}: expected real numbers, got dtype {value.dtype}.")
+        shaped = jax.eval_shape(lambda at: jnp.asarray(function(fit.parameters(at))), at)
+        if not jnp.issubdtype(shaped.dtype, np.floating):
+            raise ValueError(f"{name}: expected real numbers, got dtype {shaped.dtype}.")
+        value, slopes = map(np.asarray, estimates_at(DerivedCoordinates(Estimates(), flat), at))
+        value = value.reshape(shaped.shape)
         if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
             raise ValueError(f"{name} is not finite at the estimates, but {value}.")
-        slopes = np.asarray(jax.jacfwd(flat)(at))
         jacobian = slopes @ jacobian_of(fit)
         size = ROUNDING * np.abs(np.ravel(value))
         constant = errors_of(fit, jacobian)[0] <= size  # as on the diagonal of a correlation matrix

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
+from scipy import special
 
 from truncgauss import tables
 from truncgauss.execution.checkpoint import computed
@@ -113,8 +114,8 @@ def fit_shift(
     with jax.enable_x64(True), bar(None, "fit_shift", progress):
         problem = as_problem(*in_float64((loc, covariance, regions)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
-        scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
-        units = jnp.zeros_like(scale), scale
+        scale = np.sqrt(np.asarray(problem.covariance.variances).mean(axis=0))
+        units = np.zeros_like(scale), scale
         model = ShiftModel(
             fractions, trials, *units, method, key, num_trials is not None, dtype, problem
         )
@@ -174,14 +175,14 @@ def fit_limits(
     with jax.enable_x64(True), bar(None, "fit_limits", progress):
         problem = as_problem(*in_float64((loc, covariance, start)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
-        origin = problem.loc.mean(axis=0)
-        scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
-        matrix = problem.covariance.covariance_matrix / jnp.outer(scale, scale)
+        origin = np.asarray(problem.loc).mean(axis=0)
+        scale = np.sqrt(np.asarray(problem.covariance.variances).mean(axis=0))
+        matrix = problem.covariance.covariance_matrix / np.outer(scale, scale)
         box = in_float64(start)
         low, high = standardize(box.low, box.high, origin, scale)[:2]
         finite = np.isfinite(np.stack([low, high]))
         ends, coordinates = np.flatnonzero(finite), np.stack([finite.any(0), finite.all(0)])
-        units = jnp.tile(origin, 2)[ends], jnp.tile(scale, 2)[ends]
+        units = np.tile(origin, 2)[ends], np.tile(scale, 2)[ends]
         model = LimitsModel(
             fractions, trials, *units, method, key, num_trials is not None, dtype,
             (problem.loc - origin) / scale, CovarianceMatrix(matrix), Box(low, high), ends,
@@ -239,7 +240,7 @@ class FractionsModel(Model):
     def loss_at(self, x: np.ndarray) -> "FractionLoss":
         problem = self.problem(jnp.asarray(x))
         held = (hold_limited if self.leaves_free(problem) else hold)(self.method, self.key, problem)
-        return FractionLoss(self, held, jnp.sum(self.trials))
+        return FractionLoss(self, held, np.sum(self.trials))
 
     def leaves_free(self, problem: Problem) -> bool:
         """Whether some coordinates of fixed boxes have no limits, and are better left out."""
@@ -261,9 +262,14 @@ class FractionsModel(Model):
 
     def rank(self, path: Path) -> tuple[Any, ...]:
         """Lower for a lower loss; of equal ones for the nearest to zero, then the positive one."""
-        loss, vector = path.end.loss, np.asarray(self.standard(jnp.asarray(path.end.x)))
+        loss, vector = path.end.loss, self.standardized(path)
         loss = round(loss / EQUAL) if path.end.finite else np.inf
         return loss, round(float(np.linalg.norm(vector)), 6), tuple(-np.round(vector, 6))
+
+    def standardized(self, path: Path) -> np.ndarray:
+        """The estimates where a path ended, in standard deviations."""
+        estimates = np.asarray(estimates_at(self, jnp.asarray(path.end.x))[0])
+        return (estimates - np.asarray(self.offset)) / np.asarray(self.units)
 
     # ------------------------------------------------------------ the end of a path
 
@@ -317,9 +323,9 @@ class FractionsModel(Model):
         """The log-likelihood of the trials, one by one; nan where their number is not known."""
         last: Any = path.end
         size, f = float(path.loss.size), self.fractions
-        highest = jnp.sum(self.trials * (xlogy(f, f) + xlogy(1.0 - f, 1.0 - f)))
-        value = highest - size * last.loss if self.counted else jnp.asarray(jnp.nan)
-        return Estimate(value, jnp.asarray(size * last.noise))
+        highest = np.sum(self.trials * (special.xlogy(f, f) + special.xlogy(1.0 - f, 1.0 - f)))
+        value = highest - size * last.loss if self.counted else np.nan
+        return Estimate(jnp.asarray(value), jnp.asarray(size * last.noise))
 
     def wald_ratios(self, path: Path, *arguments: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         return np.zeros((0, 2)), ()
@@ -344,7 +350,8 @@ class FractionsModel(Model):
             params=self.params(fields["estimates"], np.inf),
             standard_errors=self.params(fields["errors"], 0.0),
             alternatives=tuple(
-                self.params(self.estimates(jnp.asarray(other.end.x)), np.inf) for other in others
+                self.params(estimates_at(self, jnp.asarray(other.end.x))[0], np.inf)
+                for other in others
             ),
         )
 
@@ -356,8 +363,8 @@ class FractionsModel(Model):
         distinct = [best]
 
         def apart(one: Path, other: Path) -> float:
-            steps = [np.asarray(self.standard(jnp.asarray(p.end.x))) for p in (one, other)]
-            return float(np.max(np.abs(steps[0] - steps[1])[bars.identified]))
+            steps = self.standardized(one) - self.standardized(other)
+            return float(np.max(np.abs(steps)[bars.identified]))
 
         for other in sorted(best.others, key=self.rank):
             close = self.is_optimum(other) and other.end.loss - best.end.loss <= allowed
@@ -457,14 +464,19 @@ class ShiftModel(FractionsModel):
         return jnp.asarray(estimates, self.dtype)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        d, count = len(self.units), count or 1
+        d, first = len(self.units), 0.1 * 0.9 ** np.arange(len(self.units))
+        if count is None or count == 1:
+            return [first]
         noise = jax.random.normal(jax.random.key(1), (count - 1, d), float)
-        return [0.1 * 0.9 ** np.arange(d), *(1.5 * np.asarray(noise))]
+        return [first, *(1.5 * np.asarray(noise))]
 
     @property
     def centre(self) -> np.ndarray:
-        gaps = middle(self.unshifted.region) - self.unshifted.loc
-        return np.asarray(jnp.nanmean(gaps, axis=0) / self.units)
+        gaps = middle(self.unshifted.region) - np.asarray(self.unshifted.loc)
+        known = ~np.isnan(gaps)
+        sums = np.sum(np.where(known, gaps, 0.0), axis=0)
+        counts = np.maximum(known.sum(axis=0), 1)
+        return np.where(known.any(axis=0), sums / counts, np.nan) / self.units
 
 
 @frozen_pytree
@@ -514,7 +526,7 @@ class LimitsModel(FractionsModel):
         count, moving = count or 1, np.asarray(self.moving)
         free = Limits().free({"low": self.start.low, "high": self.start.high})
         first = np.concatenate([free["middle"], free["log_width"]])
-        keys = jax.random.split(jax.random.key(1), max(count - 1, 1))[: count - 1]
+        keys = jax.random.split(jax.random.key(1), count - 1) if count > 1 else ()
         noise = [jax.random.normal(key, (self.start.dimension,), float) for key in keys]
         return [first[moving], *((first + 0.5 * np.tile(each, 2))[moving] for each in noise)]
 
@@ -757,11 +769,12 @@ def in_float64(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tree)
 
 
-def middle(region: Any) -> jax.Array:
+def middle(region: Any) -> np.ndarray:
     """The point about which a region is symmetric; nan in coordinates where it has none."""
     if isinstance(region, Ball):
-        return region.center
+        return np.asarray(region.center)
     if not isinstance(region, Box):
-        return jnp.full((*region.batch_shape, region.dimension), jnp.nan)
-    both = jnp.isfinite(region.low) & jnp.isfinite(region.high)
-    return jnp.where(both, region.low + region.high, jnp.nan) / 2
+        return np.full((*region.batch_shape, region.dimension), np.nan)
+    both = np.isfinite(region.low) & np.isfinite(region.high)
+    low, high = (np.where(both, end, np.nan) for end in (region.low, region.high))
+    return (low + high) / 2

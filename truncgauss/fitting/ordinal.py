@@ -247,7 +247,8 @@ class OrdinalFit(LikelihoodFit):
     ) -> Predictions:
         """A function (..., K) of the estimates for the categories of outcome j, with intervals."""
         at = jnp.asarray(self.estimates, jnp.float64)
-        value, jacobian = map(np.asarray, (function(at), jax.jacfwd(function)(at)))
+        both = jax.jit(lambda at: (function(at), jax.jacfwd(function)(at)))
+        value, jacobian = map(np.asarray, both(at))
         errors = standard_errors(self, jacobian)
         result = with_interval(self, kind, names, value, errors, level)
         outcomes = tuple(map(str, self.levels[j]))
