@@ -60,26 +60,6 @@ def test_profiles_do_not_depend_on_the_parametrisation_and_wald_intervals_do():
     assert "Use profile()" in variance.notes[0]
 
 
-def test_other_units_orders_and_weights():
-    """Correlations have no unit, slopes those of their outcomes; a weight of 2 is a row twice."""
-    rows, scale = pairs(30), np.array([1e3, 1e-2])
-    data = tg.Observations.exact(rows, weights=np.full(30, 2.0))
-    fit = tg.fit_observations(data)
-    other = tg.fit_observations(tg.Observations.exact(np.tile(rows, (2, 1))[:, ::-1] * scale[::-1]))
-    one, two = (
-        fit.derived("slopes").value[1, 0],
-        other.derived("slopes").value[0, 1],
-    )
-    np.testing.assert_allclose(two, one * scale[1] / scale[0], rtol=1e-9)
-    for name, entry in (("correlation", (0, 1)), ("scales", 0)):
-        first, second = fit.derived(name), other.derived(name)
-        factor = 1.0 if name == "correlation" else scale[0]
-        there = entry if name == "correlation" else 1
-        np.testing.assert_allclose(
-            second.standard_error[there], first.standard_error[entry] * factor, rtol=1e-8
-        )
-
-
 def cut(n=300, seed=3):
     """Rows with a missing entry, a censored one, and a cut on the first."""
     rows = pairs(n, seed)

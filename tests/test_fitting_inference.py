@@ -345,15 +345,6 @@ def test_printed_fits_are_tables_with_intervals_and_notes():
     assert lines[-len(fit.notes) - 1] == fit.reason and fit.notes[0] in str(fit)
 
 
-def test_rows_are_counted_as_often_as_their_weights_say():
-    y = np.random.default_rng(3).normal(size=50)
-    thrice = tg.fit_observations(tg.Observations.exact(y, weights=np.full(50, 3.0)))
-    repeated = tg.fit_observations(tg.Observations.exact(np.repeat(y, 3)))
-    mixture = tg.fit_mixture(tg.Observations.exact(y, weights=np.full(50, 3.0)), 1)
-    assert thrice.num_rows == repeated.num_rows == mixture.num_rows == 150
-    np.testing.assert_allclose([thrice.bic, mixture.bic], repeated.bic, rtol=1e-9)
-
-
 def test_a_tiny_fraction_that_is_seen_keeps_its_digits():
     # Rows at the end of a tail, whose mean and standard deviation are known but for the mean.
     y = 9.0 + stats.expon.ppf((np.arange(50) + 0.5) / 50) / 9.2
@@ -384,14 +375,8 @@ def test_rows_of_weight_zero_are_not_counted():
     alone = tg.fit_observations(tg.Observations.exact(y[:30]))
     assert fit.num_rows == 30
     np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
-    # A row that counts twice is two rows, by all doors.
-    rows, twice = y[:30, None], np.full(30, 2.0)
-    for fitted in (tg.fit_truncated_normal, lambda x, weights=None: tg.fit_observations(
-        tg.Observations.exact(x, weights=weights))):  # fmt: skip
-        doubled, repeated = fitted(rows, weights=twice), fitted(np.concatenate([rows, rows]))
-        np.testing.assert_allclose([doubled.aic, doubled.bic], [repeated.aic, repeated.bic])
     with pytest.raises(ValueError, match="needs fits that keep their rows.*TruncatedFit"):
-        tg.likelihood_ratio(alone, tg.fit_truncated_normal(rows))
+        tg.likelihood_ratio(alone, tg.fit_truncated_normal(y[:30, None]))
 
 
 @pytest.mark.full

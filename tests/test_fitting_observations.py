@@ -101,35 +101,12 @@ def test_noise_is_taken_off_and_agrees_with_another_optimiser():
     )
 
 
-@pytest.mark.slow
-def test_limits_common_to_all_rows_agree_with_the_other_fit():
-    rng = np.random.default_rng(3)
-    y = rng.normal(size=(500, 2)) @ [[1.0, 0.5], [0.0, 1.2]]
-    y = y[(y > [-0.8, -1.0]).all(axis=1)]
-    other = tg.fit_truncated_normal(y, [-0.8, -1.0])
-    fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([-0.8, -1.0], INF)))
-    assert fit.converged and "no other maximum" in fit.notes[0]
-    np.testing.assert_allclose(fit.loc, other.loc, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(fit.covariance_matrix, other.covariance_matrix, rtol=1e-6)
-    np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-10)
-    np.testing.assert_allclose(
-        fit.standard_errors.covariance_matrix, other.standard_errors.covariance_matrix, rtol=1e-5
-    )
-
-
-def test_weights_count_rows_and_float32_rows_are_welcome():
+def test_float32_rows_are_welcome():
     y = np.array([0.0, 1.2, 0.0, 2.3, 0.4, 0.0, 1.9, 0.8])
-    rows = lambda y, **more: tg.Observations(np.where(y > 0, y, -INF), y, **more)
-    counts = np.array([1, 2, 1, 1, 3, 1, 2, 1])
-    weighted = tg.fit_observations(rows(y, weights=counts))
-    repeated = tg.fit_observations(rows(y.repeat(counts)))
-    np.testing.assert_allclose(weighted.estimates, repeated.estimates, rtol=1e-9)
-    np.testing.assert_allclose(weighted.errors, repeated.errors, rtol=1e-9)
-    single = tg.Observations(*(jnp.asarray(side, jnp.float32) for side in (
-        np.where(y > 0, y, -INF), y)))  # fmt: skip
-    np.testing.assert_allclose(
-        tg.fit_observations(single).estimates, tg.fit_observations(rows(y)).estimates, rtol=1e-5
-    )
+    sides = np.where(y > 0, y, -INF), y
+    single = tg.Observations(*(jnp.asarray(side, jnp.float32) for side in sides))
+    fits = [tg.fit_observations(rows) for rows in (single, tg.Observations(*sides))]
+    np.testing.assert_allclose(fits[0].estimates, fits[1].estimates, rtol=1e-5)
 
 
 @pytest.mark.quick("1")
@@ -189,25 +166,6 @@ def test_an_interval_is_open_where_the_likelihood_falls_no_further():
     low, high = fit.profile("loc[0]")
     # An exponential distribution fits nearly as well, whose mean is far below any limit.
     assert low == -INF and fit.loc[0] < high < INF
-
-
-@pytest.mark.slow
-def test_profile_intervals_cover_where_those_of_wald_do_not():
-    rng, inside, wald, endless = np.random.default_rng(7), [], [], 0
-    while len(inside) < 300:
-        y = stats.truncnorm.rvs(1.0, np.inf, size=200, random_state=rng)
-        fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([1.0], [INF])))
-        if not fit.converged:
-            assert "no maximum" in fit.reason
-            endless += 1
-            continue
-        low, high = fit.profile("loc[0]")
-        inside.append(low <= 0.0 <= high)
-        wald.append(abs(fit.loc[0]) <= 1.959964 * fit.errors[0])
-    # Three binomial standard errors of 300 intervals at 95 % are 0.038. Samples without a maximum
-    # are not among them: this is the coverage of those fits that exist.
-    assert abs(np.mean(inside) - 0.95) < 0.038 and endless < 30
-    assert np.mean(wald) < 0.93
 
 
 # Ends
@@ -289,27 +247,12 @@ def test_quasars_from_wild_starts_end_at_one_maximum():
     np.testing.assert_allclose(best.errors[0], 0.962181, rtol=1e-5)
     np.testing.assert_allclose(best.log_likelihood, -59.889044870074, rtol=1e-10)
     assert "0.069" in best.notes[1]
-    assert_wild_starts_agree(rows, best, 10)
-
-
-def assert_wild_starts_agree(rows, best, count):
     rng = np.random.default_rng(0)
-    starts = [(4.0, np.e), *wild(rng, count - 1)]
-    for loc, scale in starts:
+    wild = [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(9)]
+    for loc, scale in [(4.0, np.e), *wild]:
         fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
         assert fit.converged, (loc, scale, fit.reason)
         np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
-
-
-def wild(rng, count):
-    return [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(count)]
-
-
-@published_rows.needed
-@pytest.mark.slow
-def test_quasars_from_a_hundred_wild_starts_end_at_one_maximum():
-    rows = published_rows.quasars()
-    assert_wild_starts_agree(rows, tg.fit_observations(rows), 100)
 
 
 @published_rows.needed

@@ -1,6 +1,5 @@
 """`fit_truncated_normal`: other optimisers, published fits, existence, refusals."""
 
-import csv
 import os
 import pathlib
 
@@ -68,17 +67,9 @@ def test_standard_errors_are_the_curvature_in_loc_and_covariance():
 
 
 @pytest.mark.full
-def test_the_fit_does_not_depend_on_units_or_start():
+def test_wild_starts_and_float32_end_at_the_same_maximum():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
     fit = tg.fit_truncated_normal(x, low=0.0)
-    for unit in (1e-6, 1e6):
-        scaled = tg.fit_truncated_normal(x * unit, low=0.0)
-        assert scaled.converged
-        np.testing.assert_allclose(scaled.loc / unit, fit.loc, rtol=1e-9)
-        np.testing.assert_allclose(scaled.covariance_matrix / unit**2, fit.covariance_matrix)
-        np.testing.assert_allclose(scaled.standard_errors.loc / unit, fit.standard_errors.loc)
-        change = len(x) * np.log(unit)
-        np.testing.assert_allclose(scaled.log_likelihood + change, fit.log_likelihood, rtol=1e-9)
     for loc, variance in [(5.0, 100.0), (-30.0, 1.0), (0.5, 1e-3), (4.0, 1e9)]:
         other = tg.fit_truncated_normal(x, low=0.0, start=([loc], [[variance]]))
         assert other.converged
@@ -87,24 +78,6 @@ def test_the_fit_does_not_depend_on_units_or_start():
     single = tg.fit_truncated_normal(jnp.asarray(x, jnp.float32), low=0.0)
     assert single.loc.dtype == jnp.float32
     np.testing.assert_allclose(single.loc, fit.loc, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_maximum_is_found_from_far_starts_in_two_dimensions():
-    rng = np.random.default_rng(3)
-    rows = rng.normal(size=(400, 2)) @ [[1.0, 0.6], [0.0, 1.2]]
-    rows = rows[(rows > [-1.0, -1.5]).all(axis=1)]
-    best = tg.fit_truncated_normal(rows, [-1.0, -1.5])
-    assert best.converged and best.num_steps < 12
-    assert best.newton_decrement_trace.shape == best.loss_trace.shape == (best.num_steps + 1,)
-    for _ in range(12):
-        away = rng.normal(size=2)
-        loc = rows.mean(0) + 10.0 * rows.std(0) * away / np.linalg.norm(away)
-        factor = rng.normal(size=(2, 2))
-        start = (loc, factor @ factor.T + 0.1 * np.eye(2))
-        fit = tg.fit_truncated_normal(rows, [-1.0, -1.5], start=start)
-        assert fit.converged, fit.reason
-        np.testing.assert_allclose(fit.loc, best.loc, atol=1e-8)
 
 
 def test_a_likelihood_without_maximum_is_said_to_have_none():
@@ -150,22 +123,6 @@ def test_rows_without_limits_give_the_sample_moments():
     likelihood = stats.multivariate_normal(rows.mean(0), covariance).logpdf(rows).sum()
     np.testing.assert_allclose(fit.log_likelihood, likelihood, rtol=1e-10)
     assert fit.fraction_not_truncated == pytest.approx(1.0)
-
-
-@pytest.mark.slow
-def test_setosa_flowers_seen_below_two_limits():
-    with open(ROOT / "experiments" / "data" / "iris.csv", newline="") as file:
-        table = [row for row in csv.DictReader(file) if row["species"] == "setosa"]
-    rows = np.array([[float(row["sepal_length"]), float(row["sepal_width"])] for row in table])
-    high = np.array([5.45, 3.85])
-    seen = rows[(rows < high).all(axis=1)]
-    fit = tg.fit_truncated_normal(seen, high=high)
-    assert fit.converged
-    np.testing.assert_allclose(seen.mean(0), [4.91, 3.32], atol=0.01)
-    np.testing.assert_allclose(fit.loc, [4.98, 3.41], atol=0.015)
-    # The truth of all 50 flowers is nearer to the corrected mean, in both columns.
-    full = rows.mean(0)
-    assert np.all(np.abs(np.asarray(fit.loc) - full) < np.abs(seen.mean(0) - full))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published tables are not beside the project")

@@ -127,18 +127,6 @@ def selected():
     return y, counts, tg.Box([-0.4, -INF], INF)
 
 
-@pytest.mark.slow
-def test_weights_count_rows():
-    y, counts, region = selected()
-    weighted = tg.Observations.exact(y, region=region, weights=counts)
-    fit = tg.fit_mixture(weighted, 2, start=START)
-    again = tg.Observations.exact(y.repeat(counts, axis=0), region=region)
-    repeated = tg.fit_mixture(again, 2, start=START)
-    np.testing.assert_allclose(repeated.estimates, fit.estimates, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(repeated.errors, fit.errors, rtol=1e-6)
-    assert repeated.bic == pytest.approx(fit.bic) and repeated.icl == pytest.approx(fit.icl)
-
-
 @pytest.mark.full
 def test_selected_components_have_errors_of_weights_seen_and_unseen():
     y, counts, region = selected()

@@ -249,31 +249,6 @@ def test_a_scale_with_covariates(affairs):
     np.testing.assert_allclose(effects.standard_error, [error], rtol=1e-6)
 
 
-@pytest.mark.full
-def test_a_selection_model_predicts_by_heckmans_formulas():
-    rng = np.random.default_rng(2)
-    x, w = rng.normal(size=(2, 500))
-    errors = rng.multivariate_normal([0.0, 0.0], [[1.0, 1.2], [1.2, 4.0]], 500)
-    selected = 0.3 + 0.5 * x + w + errors[:, 0] > 0
-    wage = np.where(selected, 1.0 + 2.0 * x + errors[:, 1], np.nan)
-    design = {"one": np.ones(500), "x": x}
-    fit = tg.fit_selection(wage, design, selected, {**design, "w": w})
-    np.testing.assert_allclose(fit.derived("covariance").value, fit.covariance_matrix, rtol=1e-9)
-    z = fit.predict().value[:, 0]
-    mills = stats.norm.pdf(z) / stats.norm.cdf(z)
-    mean = fit.predict(kind="mean_observed", low=[0.0, -INF])
-    by_hand = np.column_stack([np.ones(500), x]) @ fit.coefficients[1]
-    covariance = fit.derived(lambda p: p["lambda"])
-    np.testing.assert_allclose(mean.value[:, 1], by_hand + covariance.value * mills, rtol=1e-8)
-    seen = fit.margins(kind="probability", low=[0.0, -INF])
-    slopes = stats.norm.pdf(z).mean() * fit.coefficients[0][1:]
-    np.testing.assert_allclose(seen.value, slopes, rtol=1e-8)
-    effects = fit.margins(kind="mean_observed", low=[0.0, -INF])
-    bend = np.mean(-mills * (z + mills)) * covariance.value
-    expected = np.append(fit.coefficients[1][1], 0.0) + bend * fit.coefficients[0][1:]
-    np.testing.assert_allclose(effects.value[:, 1], expected, rtol=1e-7)
-
-
 def test_products_of_covariates_are_noted(affairs):
     design = {**affairs[1], "age:rating": affairs[1]["age"] * affairs[1]["rating"]}
     fit = tg.fit_regression(affairs[0], design, censored_low=0.0)
