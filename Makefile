@@ -55,7 +55,9 @@ bench-gpu: venv  ## values on a GPU beside those on the CPU, and how many a seco
 	@.venv/bin/python .ci/bench_gpu.py
 
 docs: venv  ## the guide, the API reference and the gallery as a site in site/
-	@.venv/bin/python .ci/docs.py site
+	@echo 'truncgauss: writing the site, half a minute'
+	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu .venv/bin/python -m mkdocs build -q -f .ci/site/mkdocs.yml
+	@echo 'site/index.html; to search it: .venv/bin/python -m http.server -d site'
 
 release: venv  ## sdist and wheel in dist/, the wheel tried from nothing on each Python
 	@.venv/bin/python .ci/release.py dist $$(sh .ci/pythons | tr ' ' '=')
