@@ -1,4 +1,4 @@
-"""Draws the figures of docs/gallery.md, each by the block of code above it: `python .ci/gallery.py`."""
+"""Draws the figures of docs/gallery.md, each by the code above it: `python .ci/gallery.py`."""
 
 import pathlib
 import re
