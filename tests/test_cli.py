@@ -98,7 +98,8 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert cli.main(["run", "tiny.yaml", "--seed", "4", "--figures", "figs"]) == 0
     (folder,) = folders()
     out = capsys.readouterr().out.splitlines()
-    assert out == ["a is fine", "and fine", f"run folder: {folder}"]
+    ending = [f"run folder: {folder}", f"figure: {folder / 'tiny.png'}"]
+    assert out == ["a is fine", "and fine", *ending]
     assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "result.npz", "summary.json", "metrics.jsonl", "provenance.json",
         "tiny.png", "tiny.svg", "tiny.py",
@@ -179,7 +180,7 @@ def test_an_interrupted_run_goes_on_where_it_was(capsys):
     assert not (pathlib.Path(name) / "checkpoint").exists()
     assert "and wait" in capsys.readouterr().out
     assert cli.main(["run", "--resume", name]) == 2
-    assert "that run is complete" in capsys.readouterr().err
+    assert "that run is complete, its results are in" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
@@ -195,6 +196,9 @@ def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
         (["run"], "run takes either a config or --resume"),
         (["runn", "tiny.yaml"], "'runn': unknown command; did you mean 'run'?"),
         (["fit", "tiny.yaml"], "'fit': unknown command; known: run, check, schema"),
+        (["tiny.yaml", "--seed", "3"], "to run that file: truncgauss run tiny.yaml --seed 3"),
+        (["resume", "runs/x"], "to continue a run: truncgauss run --resume FOLDER"),
+        (["sweep", "tiny.yaml"], "is a sweep: truncgauss run CONFIG"),
         (["run", "shiftcurve"], "neither a file nor an experiment; did you mean 'shift_curve'?"),
         (["run", "no.yaml"], "no.yaml:1:1: file: cannot be read"),
         (["run", "tiny.yaml", "--sede", "3"], "--sede: unknown key; did you mean 'seed'?"),

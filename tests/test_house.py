@@ -19,7 +19,7 @@ ROOMS = (
     "tables", "execution", "special", "gaussian", "quadrature", "separation", "probability",
     "likelihood", "diagnosis", "fitting", "distributions", "plotting", "runs",
 )  # fmt: skip
-TYPED_BY_USERS = {"", "cli", "sklearn", "torch"}  # the only files outside of rooms
+TYPED_BY_USERS = {"", "__main__", "cli", "sklearn", "torch"}  # the only files outside of rooms
 DOORS = {
     "numpyro": {
         "distributions.supports",

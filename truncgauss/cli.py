@@ -29,6 +29,10 @@ from truncgauss.runs.folder import publish, read, unfinished, writable
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
+MEANT = {
+    "resume": "to continue a run: truncgauss run --resume FOLDER",
+    "sweep": "a config with a section `sweep:` is a sweep: truncgauss run CONFIG",
+}
 
 
 # ---------------------------------------------------------------- what may be typed
@@ -300,7 +304,9 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
         return words, []
     command = words[0]
     if command not in kinds:
-        near = settings.suggestion(command, list(kinds))
+        near = MEANT.get(command) or settings.suggestion(command, list(kinds))
+        if command.endswith((".yaml", ".yml")):
+            near = f"to run that file: truncgauss run {shlex.join(words)}"
         raise ConfigError(f"{ERROR}: {command!r}: unknown command; {near}")
     known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
     parts: tuple[list[str], list[str]] = ([], [])
@@ -408,6 +414,9 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
         lines = [said if x == failed else x for x in lines] + [said] * (failed not in lines)
     _tell(*lines)
     _tell(f"run folder: {run.folder}")
+    picture = run.folder / f"{run.experiment}.png"
+    if picture.is_file():
+        _tell(f"figure: {picture}")
     return FAILED if failed else FINE
 
 

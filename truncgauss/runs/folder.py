@@ -113,8 +113,9 @@ def unfinished(folder: Path) -> Path:
     """
     partial = folder if folder.suffix == PARTIAL else folder.with_name(f"{folder.name}{PARTIAL}")
     if not (partial / "config.yaml").is_file():
-        why = "that run is complete" if (folder / "summary.json").is_file() else "no such run"
-        raise ValueError(f"{why} (got {folder})")
+        if (folder / "summary.json").is_file():
+            raise ValueError(f"that run is complete, its results are in {folder}")
+        raise ValueError(f"no such run (got {folder})")
     return partial
 
 

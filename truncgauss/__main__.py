@@ -1,0 +1,6 @@
+"""The command line as `python -m truncgauss`."""
+
+from truncgauss.cli import console
+
+if __name__ == "__main__":
+    console()
