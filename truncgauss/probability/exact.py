@@ -1,6 +1,7 @@
 """Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ class Exact(Method):
     def reason(self, problem: Problem) -> str:
         if is_quadratic(problem.region):
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
-        return route_of(problem.covariance, as_linear(problem.region)).reason
+        return self.route(problem.covariance, as_linear(problem.region)).reason
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
@@ -117,14 +118,23 @@ class Exact(Method):
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        algorithm = self.algorithm(route_of(covariance, box))
+        algorithm = self.algorithm(self.route(covariance, box))
         log_prob, stderr = algorithm(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
+    def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
+        """The exact algorithm for a region that is not quadratic."""
+        return route_of(covariance, region)
+
     def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
         """The function of (loc, covariance, low, high) that returns log P and a bound."""
         return route.log_probability
+
+    def serving(self, problem: Problem) -> "Exact":
+        """`ExactPolygon` where one of two coordinates is known to determine the other."""
+        singular = isinstance(problem.region, Box) and has_singular_pair(problem.covariance)
+        return ExactPolygon() if singular else self
 
     def for_rows(self, count: int) -> Method:
         return ExactForManyRows() if count >= MANY_ROWS else self
@@ -140,7 +150,7 @@ class Exact(Method):
         broken = jnp.any(~(low < high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
-        route = route_of(covariance, box)
+        route = self.route(covariance, box)
         mean, matrix, *errors = route.moments(loc, covariance, low, high)
         mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (mean, matrix))
         mean_error, error = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
@@ -160,6 +170,14 @@ class ExactForManyRows(Exact):
 
     def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
         return route.of_many or route.log_probability
+
+
+@frozen_pytree
+class ExactPolygon(Exact):
+    """`Exact` for two coordinates, one of which determines the other: a box as a polygon."""
+
+    def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
+        return polygon_route(jnp.eye(2, dtype=region.low.dtype))
 
 
 class Route(NamedTuple):
@@ -220,6 +238,22 @@ def is_singular(covariance: Covariance) -> bool:
     if covariance.dimension != 3 or not is_concrete(covariance):
         return False
     return numerical_rank(_numbers(covariance)) < 3
+
+
+def has_singular_pair(covariance: Covariance) -> bool:
+    """Whether one of two coordinates is known to determine the other, in one row at least."""
+    if covariance.dimension != 2 or not is_concrete(covariance):
+        return False
+    if isinstance(covariance, ScaleTril):
+        return bool(np.any(np.asarray(covariance.scale_tril)[..., [0, 1], [0, 1]] == 0))
+    matrices = _numbers(covariance).reshape(-1, 2, 2)
+    first, second = matrices[:, 0, 0], matrices[:, 1, 1]
+    product = 0.5 * (matrices[:, 0, 1] + matrices[:, 1, 0])
+    size = np.sqrt(np.abs(first)) * np.sqrt(np.abs(second))
+    close = (size > 0) & (np.abs(product) >= (1.0 - 64.0 * np.finfo(size.dtype).eps) * size)
+    # Of these few the determinant is computed without rounding.
+    rows = zip(*(map(Fraction, x[close].tolist()) for x in (first, second, product)))
+    return any(a * b <= c * c for a, b, c in rows)
 
 
 def is_diagonal(covariance: Covariance) -> bool:
@@ -324,7 +358,9 @@ def _two_factor_moments(
 def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    form = bivariate.regression(covariance)
+    # A coordinate without limits makes no difference, however close to singular they are together.
+    free = jnp.any(jnp.isinf(low) & jnp.isinf(high))
+    form = bivariate.regression(covariance, apart=free)
     log_prob = bivariate.log_probability(loc, form, low, high)
     inputs = log_prob, loc, form, low, high, isinstance(covariance, ScaleTril)
     return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
@@ -333,25 +369,10 @@ def _bivariate_log_probability(
 def _bivariate_moments(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    """The moments of two coordinates, also of a singular covariance."""
     form = bivariate.regression(covariance)
-    singular = form.residual_scale == 0
-    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
-    point = bivariate.inner_point(loc, safe, low, high)
-    _, mean, matrix = bivariate.moments(loc, safe, low, high, point)
-    # X2 = loc2 + slope (X1 - loc1): limits on X2 are limits on X1.
-    slope = jnp.where(singular & (form.slope != 0), form.slope, 1.0)
-    other = standardize(low[1], high[1], loc[1], jnp.abs(slope))
-    below = jnp.where(slope < 0, -other.high, other.low) + loc[0]
-    above = jnp.where(slope < 0, -other.low, other.high) + loc[0]
-    below = jnp.where(form.slope == 0, low[0], jnp.maximum(low[0], below))
-    above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
-    first = loc[0], form.scale, below, above
-    line = jnp.stack([jnp.ones_like(form.slope), form.slope])
-    on_mean, on_variance = truncated_mean_and_variance(*first)
-    on_line = loc + line * (on_mean - loc[0]) - point
-    rank_one = on_variance * line[:, None] * line[None, :]
-    return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
+    point = bivariate.inner_point(loc, form, low, high)
+    _, mean, matrix = bivariate.moments(loc, form, low, high, point)
+    return point + mean, matrix
 
 
 def _trivariate_log_probability(

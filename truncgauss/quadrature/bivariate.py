@@ -15,7 +15,7 @@ References:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,8 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 class BivariateRegression(NamedTuple):
     """A bivariate normal distribution as the scale of X1 and the regression of X2 on it.
 
-    `slope_rest` is the rounding error of `slope`; it carries no derivative.
+    `slope_rest` is the rounding error of `slope`; it carries no derivative. `residual_scale` is NaN
+    where X1 determines X2.
     """
 
     scale: jax.Array
@@ -53,15 +54,19 @@ class BivariateRegression(NamedTuple):
     slope_rest: jax.Array
 
 
-def regression(covariance: Covariance) -> BivariateRegression:
-    """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor."""
+def regression(covariance: Covariance, apart: jax.Array | bool = False) -> BivariateRegression:
+    """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor; that
+    of independent coordinates of these variances where they are to be taken `apart`."""
     if isinstance(covariance, ScaleTril):
         factor = covariance.scale_tril
-        slope, rest = ratio(factor[1, 0], factor[0, 0])
-        return BivariateRegression(factor[0, 0], slope, factor[1, 1], rest)
+        slope, rest = ratio(jnp.where(apart, 0.0, factor[1, 0]), factor[0, 0])
+        residual = jnp.where(apart, jnp.hypot(factor[1, 0], factor[1, 1]), factor[1, 1])
+        residual = jnp.where(residual > 0, residual, jnp.nan)
+        return BivariateRegression(factor[0, 0], slope, residual, rest)
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
-    return regression_of(matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0]), matrix[1, 1])
+    product = jnp.where(apart, 0.0, 0.5 * (matrix[0, 1] + matrix[1, 0]))
+    return regression_of(matrix[0, 0], product, matrix[1, 1])
 
 
 @jax.custom_jvp
@@ -76,9 +81,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Bi
     error, variance = value + remainder
     rest = error / first
     variance = variance - rest * product
-    # Products of a factor with itself are singular only to their own rounding.
-    singular = (variance <= 0) & (variance >= -64 * jnp.finfo(first.dtype).eps * second)
-    residual = jnp.sqrt(jnp.where(singular, 0.0, variance))
+    residual = jnp.sqrt(jnp.where(variance > 0, variance, jnp.nan))
     return BivariateRegression(jnp.sqrt(first), slope, residual, rest)
 
 
@@ -90,7 +93,6 @@ def _regression_of_jvp(
     form = regression_of(*primals)
     scale, slope, residual, _ = form
     dslope = (dproduct - slope * dfirst) / first
-    # A residual of 0 has a derivative of NaN, as it should.
     dvariance = dsecond - slope * (2.0 * dproduct - slope * dfirst)
     dscale, dresidual = 0.5 * dfirst / scale, 0.5 * dvariance / residual
     return form, BivariateRegression(dscale, dslope, dresidual, jnp.zeros_like(slope))
@@ -249,81 +251,22 @@ def _larger_root(g: jax.Array, k: jax.Array) -> jax.Array:
 Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high
 
 
-class Alone(NamedTuple):
-    """The limits on one variable that determine the probability where no integral is needed.
-
-    That is where a coordinate has no limits, and where X1 determines X2.
-
-    Attributes:
-        decides: whether they do.
-        interval: the standardised interval; where that is empty, some interval.
-        is_empty: whether it is empty.
-        low_is_first, high_is_first: whether its ends are limits on X1, not on X2.
-        falls: whether the limits on X2 are mirrored, as for a negative slope.
-        second_scale: the standard deviation of X2; 1 if that is 0.
-    """
-
-    decides: jax.Array
-    interval: Interval
-    is_empty: jax.Array
-    low_is_first: jax.Array
-    high_is_first: jax.Array
-    falls: jax.Array
-    second_scale: jax.Array
-
-
-def alone(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> Alone:
-    """The limits that determine the probability by themselves."""
-    singular, free = form.residual_scale == 0, jnp.isinf(low) & jnp.isinf(high)
-    scale = jnp.sqrt(jnp.square(form.slope * form.scale) + jnp.square(form.residual_scale))
-    flat = scale == 0
-    outside = flat & ~((low[1] <= loc[1]) & (loc[1] <= high[1]))
-    scale = jnp.where(flat, 1.0, scale)
-    intervals = standardize(low, high, loc, pair(form.scale, scale))
-    first, second = (Interval(*ends) for ends in zip(*intervals))
-    falls = singular & (form.slope < 0)
-    second_low = jnp.where(falls, -second.high, second.low)
-    second_high = jnp.where(falls, -second.low, second.high)
-    # Both pairs of limits hold for one variable if X1 determines X2.
-    both = singular & ~free[1] & ~flat
-    low_is_first = jnp.where(both, first.low >= second_low, free[1] | flat)
-    high_is_first = jnp.where(both, first.high <= second_high, free[1] | flat)
-    z_low = jnp.where(low_is_first, first.low, second_low)
-    z_high = jnp.where(high_is_first, first.high, second_high)
-    width = jnp.where(low_is_first, first.width, second.width)
-    width = jnp.where(low_is_first == high_is_first, width, standardize(z_low, z_high).width)
-    empty = singular & ~free[1] & (outside | ~(z_low < z_high))
-    z_high, width = jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
-    decides = singular | free[0] | free[1]
-    interval = Interval(z_low, z_high, width)
-    return Alone(decides, interval, empty, low_is_first, high_is_first, falls, scale)
-
-
 def log_probability(
     loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
 ) -> jax.Array:
-    """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
-
-    A coordinate without limits drops out. Where the two coordinates determine each other
-    (residual_scale = 0) one interval remains, and derivatives with respect to a covariance matrix
-    are NaN.
-    """
+    """log P(low <= X <= high), limits and loc of shape (2,), each low below its high; NaN where the
+    coordinates determine each other."""
     inputs = loc, form, low, high
-    line = jax.lax.stop_gradient(alone(*inputs))
-    anchor, breakpoints, num_panels = plan(loc, _spread(form), low, high)
-    num_panels = jnp.where(line.decides, 1, num_panels)
-    log_prob = log_concave.log_total(
-        log_panel, inputs, (anchor, line.decides), breakpoints, num_panels, GRADIENT
-    )
-    nan_propagator = jax.lax.stop_gradient(0.0 * (loc[0] + loc[1] + form.scale + line.second_scale))
-    log_prob = jnp.where(line.is_empty, -jnp.inf, log_prob) + nan_propagator
-    return jnp.where(line.decides, log_prob, log_prob - LOG_SQRT_2PI)
+    return log_concave.log_total(log_panel, inputs, *plan(*inputs), GRADIENT) - LOG_SQRT_2PI
 
 
-def _spread(form: BivariateRegression) -> BivariateRegression:
-    """The regression with a residual, which is not used where there is none."""
-    residual = form.residual_scale
-    return form._replace(residual_scale=jnp.where(residual == 0, 1.0, residual))
+def log_probability_and_gradient(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """`log_probability`, and its derivatives by all its arguments as a vector."""
+    inputs = loc, form, low, high
+    total, slopes = log_concave.log_total_and_gradient(inputs, *plan(*inputs), GRADIENT)
+    return total - LOG_SQRT_2PI, slopes
 
 
 class PanelNodes(NamedTuple):
@@ -363,7 +306,7 @@ def panel_nodes(
     breakpoints: jax.Array,
     with_ends: bool = False,
 ) -> PanelNodes:
-    """The nodes of a panel, and with weight 0 its two ends; for residual_scale > 0."""
+    """The nodes of a panel, and with weight 0 its two ends."""
     breakpoints = log_concave.between(breakpoints, low[0] - anchor, high[0] - anchor)
     offsets, weights = log_concave.rule(breakpoints, with_ends=with_ends)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
@@ -381,33 +324,12 @@ def panel_nodes(
     )
 
 
-# Anchor, whether one interval decides (None: never), and two ends.
-Panel = tuple[tuple[jax.Array, jax.Array | None], jax.Array]
-
-
-def integrand_nodes(inputs: Inputs, panel: Panel, with_ends: bool = False) -> PanelNodes:
-    """The nodes of a panel, or a single one where one interval decides."""
-    (loc, form, low, high), ((anchor, decides), breakpoints) = inputs, panel
-    if decides is None:
-        return panel_nodes(*inputs, anchor, breakpoints, with_ends)
-    nodes = panel_nodes(loc, _spread(form), low, high, anchor, breakpoints, with_ends)
-    interval = alone(*inputs).interval
-    inner = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.inner))
-    at_anchor = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.at_anchor))
-    first = jnp.asarray(np.arange(len(nodes.weights)) == 0, nodes.weights.dtype)
-    return nodes._replace(
-        weights=jnp.where(decides, first, nodes.weights),
-        at_anchor=Interval(*at_anchor),
-        steps=jnp.where(decides, 0.0, nodes.steps),
-        inner=Interval(*inner),
-        log_prior=jnp.where(decides, 0.0, nodes.log_prior),
-        constant=jnp.where(decides, 0.0, nodes.constant),
-    )
+Panel = tuple[jax.Array, jax.Array]  # anchor, and two ends as offsets from it
 
 
 def log_panel(inputs: Inputs, panel: Panel) -> jax.Array:
     """The log of the integral over one panel."""
-    nodes = integrand_nodes(inputs, panel)
+    nodes = panel_nodes(*inputs, *panel)
     log_values = log_interval_mass(*nodes.inner) + nodes.log_prior
     return nodes.constant + log_concave.log_weighted_sum(log_values, nodes.weights)
 
@@ -454,7 +376,7 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
 
     Nothing cancels: the mean of X2 within its limits is not computed from the densities at both.
     """
-    nodes = integrand_nodes(inputs, panel, with_ends=True)
+    nodes = panel_nodes(*inputs, *panel, with_ends=True)
     slopes, (fall, at_anchor) = log_mass_and_slopes(*nodes.inner), falls(nodes)
     log_values = slopes.relative_log + (nodes.log_prior - fall)
     mean, z = slopes.mean, nodes.z
@@ -463,11 +385,11 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     return nodes.constant - at_anchor + total, means
 
 
-def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:
-    """The derivatives of the log of the integral, or of the interval if one decides."""
+def gradient(inputs: Inputs, means: jax.Array) -> Inputs:
+    """The derivatives of the log of the integral."""
     form, by = inputs[1], MeanScores(*means)
     inner = by.mean / form.residual_scale
-    of_integral = (
+    return (
         jnp.stack([by.first / form.scale - form.slope * inner, inner]),
         BivariateRegression(
             by.square / form.scale,
@@ -478,71 +400,9 @@ def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> I
         jnp.stack([-by.first_low, -by.at_low / form.residual_scale]),
         jnp.stack([by.first_high, by.at_high / form.residual_scale]),
     )
-    if plan[1] is None:
-        return of_integral
-    of_interval = by_interval(inputs, by)
-    return jax.tree.map(lambda x, y: jnp.where(plan[1], x, y), of_interval, of_integral)
-
-
-def by_interval(inputs: Inputs, by: MeanScores) -> Inputs:
-    """The derivatives of the log mass of the interval that decides."""
-    form, line = inputs[1], alone(*inputs)
-    low_is_first, high_is_first, interval = line.low_is_first, line.high_is_first, line.interval
-    same = low_is_first == high_is_first
-    # By a shift and by the log of the scale, of X1 and of X2, which may each have one of the ends.
-    finite = [jnp.where(jnp.isinf(x), 0.0, x) for x in interval[:2]]
-    ends = jnp.stack([by.at_low, -by.at_high])
-    stretched = jnp.stack([by.at_low * finite[0], -by.at_high * finite[1]])
-    is_first = jnp.stack([low_is_first, high_is_first])
-
-    def of_first(together: jax.Array, apart: jax.Array) -> tuple[jax.Array, jax.Array]:
-        split = [jnp.where(end, apart, 0.0).sum() for end in (is_first, ~is_first)]
-        first = jnp.where(same, jnp.where(low_is_first, together, 0.0), split[0])
-        second = jnp.where(same, jnp.where(low_is_first, 0.0, together), split[1])
-        return first / form.scale, second / line.second_scale
-
-    shift, log_scale = of_first(by.mean, ends), of_first(by.spread, stretched)
-    sign = jnp.where(line.falls, -1.0, 1.0)
-    second = jnp.where(is_first, 0.0, jnp.stack([by.at_low, by.at_high])) / line.second_scale
-    below, above = (jnp.where(line.falls, second[1 - j], second[j]) for j in range(2))
-    share = form.slope * form.scale * log_scale[1] / line.second_scale
-    return (
-        jnp.stack([shift[0], sign * shift[1]]),
-        BivariateRegression(
-            log_scale[0] + share * form.slope,
-            share * form.scale,
-            form.residual_scale * log_scale[1] / line.second_scale,
-            jnp.zeros_like(share),
-        ),
-        jnp.stack([jnp.where(low_is_first, -by.at_low, 0.0) / form.scale, -below]),
-        jnp.stack([jnp.where(high_is_first, by.at_high, 0.0) / form.scale, above]),
-    )
 
 
 GRADIENT = log_concave.GradientRule(len(MeanScores._fields), scores, gradient)
-
-
-def log_integral(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> jax.Array:
-    """The log of the integral over X1, for residual_scale > 0."""
-    inputs = loc, form, low, high
-    return log_concave.log_total(log_panel, inputs, *_panels(inputs), GRADIENT) - LOG_SQRT_2PI
-
-
-def log_integral_and_gradient(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """`log_integral`, and its derivatives by all its arguments as a vector."""
-    inputs = loc, form, low, high
-    total, slopes = log_concave.log_total_and_gradient(inputs, *_panels(inputs), GRADIENT)
-    return total - LOG_SQRT_2PI, slopes
-
-
-def _panels(inputs: Inputs) -> tuple[tuple[jax.Array, None], jax.Array, jax.Array]:
-    """The plan of panels where no interval decides, their ends, and how many are in use."""
-    anchor, breakpoints, num_panels = plan(*inputs)
-    return (anchor, None), breakpoints, num_panels
 
 
 def moments_panel(
@@ -575,10 +435,7 @@ def inner_point(
 def moments(
     loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array, point: jax.Array
 ) -> log_concave.ComponentMoments:
-    """log P + log sqrt(2 pi), mean less `point`, and covariance of X given low <= X <= high.
-
-    For residual_scale > 0.
-    """
+    """log P + log sqrt(2 pi), mean less `point`, and covariance of X given low <= X <= high."""
     anchor, breakpoints, num_panels = plan(loc, form, low, high)
     inputs, points = (loc, form, low, high), (anchor, point)
     return log_concave.total_moments(moments_panel, inputs, points, breakpoints, num_panels, 2)

@@ -311,12 +311,12 @@ class GradientRule(NamedTuple):
         num_means: how many there are.
         panel: (inputs, (plan, two breakpoints)) -> the log of a panel's integral, and its means, a
             vector.
-        gradient: (inputs, plan, means) -> the derivatives, of the structure of the inputs.
+        gradient: (inputs, means) -> the derivatives, of the structure of the inputs.
     """
 
     num_means: int
     panel: Panel
-    gradient: Callable[[Any, Any, jax.Array], Any]
+    gradient: Callable[[Any, jax.Array], Any]
 
 
 def log_total(
@@ -407,7 +407,7 @@ def _with_gradient(
     """
     start = jnp.zeros_like(jax.tree.leaves(inputs)[0], shape=rule.num_means)
     value, means = _over_panels(rule.panel, inputs, panels, num_panels, start, _average)
-    return value, ravel_pytree(rule.gradient(inputs, panels[0], means))[0]
+    return value, ravel_pytree(rule.gradient(inputs, means))[0]
 
 
 _value_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(0,))

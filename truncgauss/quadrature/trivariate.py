@@ -194,7 +194,7 @@ def log_panel(problem: Reduced, panel: Panel) -> jax.Array:
     nodes = integrand_nodes(problem, *panel)
 
     def log_mass(means: jax.Array) -> jax.Array:
-        return bivariate.log_integral(means, problem.rest, problem.low[1:], problem.high[1:])
+        return bivariate.log_probability(means, problem.rest, problem.low[1:], problem.high[1:])
 
     log_values = jax.vmap(log_mass)(nodes.means) + nodes.log_prior
     return log_concave.log_weighted_sum(log_values, nodes.weights)
@@ -211,7 +211,7 @@ def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
 
     def log_mass(means: jax.Array) -> tuple[jax.Array, jax.Array]:
         others = problem.rest, problem.low[1:], problem.high[1:]
-        return bivariate.log_integral_and_gradient(means, *others)
+        return bivariate.log_probability_and_gradient(means, *others)
 
     values, by = jax.vmap(log_mass)(nodes.means)
     z = nodes.z[:, None]
@@ -220,7 +220,7 @@ def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
     return log_concave.log_weighted_means(log_values, nodes.weights, list(rows.T), panel[1])
 
 
-def gradient(problem: Reduced, plan: jax.Array, means: jax.Array) -> Reduced:
+def gradient(problem: Reduced, means: jax.Array) -> Reduced:
     """The derivatives of the log of the integral."""
     form = problem.form
     by_loc, by_rest, by_low, by_high, along, by_first = jnp.split(means, [2, 6, 8, 10, 12])
