@@ -177,6 +177,11 @@ def test_a_user_keeps_small_programs_too(given, tmp_path):
     assert list(tmp_path.glob("*-cache"))
 
 
+def test_a_folder_that_cannot_be_written_is_refused():
+    with pytest.raises(PermissionError, match="/proc/nothing cannot be written; give another"):
+        tg.use_compilation_cache("/proc/nothing")
+
+
 def test_a_user_without_a_home_is_asked_for_a_folder():
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": ".", "HOME": "~"}
     result = subprocess.run(

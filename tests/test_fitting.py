@@ -130,6 +130,8 @@ def test_senseless_calls_of_fit_are_told_what_to_do():
         tg.minimize(quadratic, {})
     with pytest.raises(ValueError, match="num_steps"):
         tg.minimize(quadratic, 1.0, num_steps=-1)
+    with pytest.raises(ValueError, match="an optimiser of optax, such as .* got 'adam'"):
+        tg.minimize(quadratic, 1.0, "adam")
     with pytest.raises(ValueError, match="every parameter is frozen"):
         tg.minimize(quadratic, 1.0, constraints=fitting.Frozen())
     with pytest.raises(ValueError, match="'widht', which is no parameter; there are: width"):

@@ -50,7 +50,7 @@ def test_new_rows_are_encoded_likewise():
     )
     with pytest.raises(ValueError, match="holds 'west' in row 0, a category without an estimate"):
         design.encode({"age": [30.0], "home region": ["west"]})
-    with pytest.raises(ValueError, match="has no column 'age'"):
+    with pytest.raises(ValueError, match="there is no column 'age'"):
         design.encode({"home region": ["south"]})
 
 
@@ -187,7 +187,7 @@ def test_new_categories_of_a_formula_are_refused():
     ("text", "words"),
     [
         ("wage ~ age +", "cannot be read"),
-        ("wage ~ ages", "has no column 'ages'"),
+        ("wage ~ ages", "there is no column 'ages'"),
         ("wage ~ age | k", "must have one part right of ~"),
         ("wage + age ~ k", "must have one outcome, got 2"),
         ("__import__('os').getcwd() + age", "cannot be read"),
@@ -255,7 +255,7 @@ def test_predictions_take_the_table_of_a_design():
     np.testing.assert_array_equal(fit.predict(new).value, by_columns.value)
     with pytest.raises(ValueError, match="'west' in row 0, a category without an estimate"):
         fit.predict({"age": [30.0], "home region": ["west"]})
-    with pytest.raises(ValueError, match="has no column 'home region'"):
+    with pytest.raises(ValueError, match="there is no column 'home region'"):
         fit.predict({"age": [30.0]})
 
 
@@ -290,6 +290,23 @@ def test_absent_packages_are_named(monkeypatch):
         fit.to_frame(backend="modin")
 
 
+def test_ordered_categories_are_an_outcome_of_a_formula():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    codes = np.digitize(x + rng.normal(size=80), [-0.5, 0.5])
+    words = np.array(["low", "middle", "high"])[codes]
+    table = pandas.DataFrame({"x": x, "word": words})
+    with pytest.raises(ValueError, match="the outcome 'word' holds texts. Say their order: tg.Ord"):
+        tg.fit_regression("word ~ x", data=table)
+    table["grade"] = pandas.Categorical(words, ["low", "middle", "high"], ordered=True)
+    fit = tg.fit_regression("grade ~ x", data=table, progress=False)
+    same = tg.fit_regression(tg.Ordinal(codes, name="grade"), "~ x", data=table, progress=False)
+    np.testing.assert_array_equal(fit.estimates, same.estimates)
+    assert fit.names == ("Intercept", "x", "cut[grade][middle]")
+
+
 def test_clusters_may_be_a_column_of_the_data():
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=60), "site": np.repeat([f"s{k}" for k in range(20)], 3)}
@@ -302,7 +319,7 @@ def test_clusters_may_be_a_column_of_the_data():
         table["y"], design, information="sandwich", cluster=table["site"], progress=False
     )
     np.testing.assert_array_equal(named.errors, labels.errors)
-    with pytest.raises(ValueError, match="fit_regression: cluster: has no column 'place'"):
+    with pytest.raises(ValueError, match="fit_regression: cluster: there is no column 'place'"):
         tg.fit_regression("y", design, data=table, information="sandwich", cluster="place")
 
 

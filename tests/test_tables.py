@@ -62,7 +62,7 @@ def test_named_columns_are_read_in_the_order_asked_for(holder):
     assert found.names == ("x", "y")
     np.testing.assert_array_equal(found.values, WANTED)
     np.testing.assert_array_equal(tables.read(table, ["y", "x"]).values, WANTED[:, ::-1])
-    with pytest.raises(ValueError, match="has no column 'z', but 'x', 'y'"):
+    with pytest.raises(ValueError, match="there is no column 'z'; there are 'x', 'y'"):
         tables.read(table, ["z"])
 
 
@@ -273,7 +273,7 @@ def test_both_ends_of_rows_have_the_same_columns():
     [
         ({"columns": "flux"}, "column 'flux' lacks 1 of 5"),
         ({"columns": "detected"}, "column 'detected' holds text"),
-        ({"columns": "fluks"}, "no column 'fluks', but 'flux', 'colour'"),
+        ({"columns": "fluks"}, "no column 'fluks'; there are 'flux', 'colour'"),
         ({"columns": "colour", "truncated_low": {"flux": 0.0}}, "truncated_low names 'flux'"),
         ({"columns": "colour", "left_censored": "detected"}, "wants .column, mark."),
         ({"columns": "colour", "left_censored": ("detected", "nope")}, "no cell of .* is 'nope'"),

@@ -111,7 +111,7 @@ def on_page_content(content: str, **_: object) -> str:
 
 
 def relinked(text: str, path: str, page: str) -> str:
-    """A page whose relative links lead from its place on the site, and not from that of its file."""
+    """A page whose relative links lead from its place on the site, not from that of its file."""
 
     def moved(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[2]))

@@ -85,6 +85,7 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
 
     Raises:
         ValueError: if no folder is given and the user has no home.
+        OSError: if the folder cannot be written.
 
     Example:
         >>> tg.use_compilation_cache("programs")  # doctest: +SKIP
@@ -93,6 +94,14 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     chosen = folder or cache_folder()
     if chosen is None:
         raise ValueError("use_compilation_cache: this user has no home folder; give folder=.")
+    if "://" not in str(chosen):  # JAX takes addresses of object stores too
+        try:
+            Path(chosen).mkdir(parents=True, exist_ok=True)
+            writable = os.access(chosen, os.W_OK | os.X_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            raise PermissionError(f"{chosen} cannot be written; give another folder.")
     jax.config.update("jax_compilation_cache_dir", str(chosen))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

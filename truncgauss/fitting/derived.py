@@ -22,6 +22,13 @@ AT_AN_EDGE = (
 )
 
 
+class UnknownEstimate(KeyError):
+    """A name that no estimate has; its message is printed without the quotes of a KeyError."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Parameters:
     """The parameters of a fit by name, as the functions of `derived` see them.
 
@@ -39,7 +46,7 @@ class Parameters:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            raise KeyError(f"there is no estimate {name!r}, but {', '.join(self._names)}.")
+            raise UnknownEstimate(f"there is no estimate {name!r}, but {', '.join(self._names)}.")
         return self.estimates[self._names.index(name)]
 
     def __getattr__(self, name: str) -> Any:

@@ -173,6 +173,9 @@ def fit_regression(
         num_profiles=num_profiles, progress=progress,
         cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
     )  # fmt: skip
+    if ordered := tables.ordered_outcome(outcome, design, data):
+        name, outcome, design = ordered
+        outcome = Ordinal(outcome, name=name)
     if isinstance(outcome, Ordinal):
         others = *limits, region, scale_design, noise, start
         return ordered_probit(outcome, design, data, weights, others, settings)

@@ -57,7 +57,10 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     from truncgauss.execution import compiling
 
     if config.cached and compiling.cache_folder():
-        compiling.use_compilation_cache()
+        try:
+            compiling.use_compilation_cache()
+        except PermissionError as error:
+            print(f"truncgauss: programs are not kept: {error}", file=sys.stderr)
     jax.config.update("jax_enable_x64", config.dtype == "float64")
     # JAX refuses once it has started, as in a notebook; there the count may be right already.
     with contextlib.suppress(RuntimeError):

@@ -30,6 +30,7 @@ from truncgauss.tables.formulas import (
     formula,
     levels_of,
     names_in,
+    ordered_outcome,
 )
 from truncgauss.tables.known import arrays_of
 
@@ -62,6 +63,7 @@ __all__ = [
     "num_rows",
     "numbers",
     "location",
+    "ordered_outcome",
     "read",
     "taken",
     "units",

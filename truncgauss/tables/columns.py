@@ -109,7 +109,7 @@ def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
     """A column by its name."""
     if name not in by_name:
         known = ", ".join(map(repr, list(by_name)[:20]))
-        raise ValueError(f"{what}: has no column {name!r}, but {known}.")
+        raise ValueError(f"{what}: there is no column {name!r}; there are {known}.")
     return by_name[name]
 
 

@@ -199,11 +199,34 @@ def formula(
     made_columns = Design(columns_of(made), encoder, labels_of(data))
     if left is None:
         return None, made_columns
+    name = text.partition("~")[0].strip().strip("`")
+    if name in by_name and is_text(by_name[name]):
+        raise ValueError(
+            f"formula {text!r}: the outcome {name!r} holds texts. Say their order: "
+            f"tg.Ordinal(table[{name!r}], levels=[...]) is the outcome then, and the design "
+            f"'~{text.partition('~')[2]}'."
+        )
     frame = frame_of(data, variables(left, by_name), {})
     outcome = list(columns_of(matrix_of(left, frame, "ignore")).values())
     if len(outcome) != 1:
         raise ValueError(f"formula {text!r} must have one outcome, got {len(outcome)}.")
     return outcome[0], made_columns
+
+
+def ordered_outcome(outcome: Any, design: Any, data: Any) -> tuple[str, Any, Any] | None:
+    """The name, the column and the design of an outcome of ordered categories, an ordered
+    Categorical of pandas or an Enum of polars, which a formula or its name says; else None."""
+    if data is None or not isinstance(outcome, str):
+        return None
+    name, tilde, covariates = (part.strip() for part in outcome.partition("~"))
+    column = named(data).get(name.strip("`"))
+    if column is None or (tilde and design is not None):
+        return None
+    declared = categories_of(column)
+    if declared is None or not declared[1]:
+        return None
+    native = column.to_native() if hasattr(column, "to_native") else column
+    return name.strip("`"), native, f"~ {covariates}" if tilde else design
 
 
 def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, Any]:

@@ -118,6 +118,11 @@ def minimize(
     check_objective(objective, free_coordinates, key)
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
+    if not hasattr(optimizer, "update"):
+        raise ValueError(
+            "minimize: optimizer must be an optimiser of optax, such as optax.adam(1e-2), got "
+            f"{optimizer!r}."
+        )
     optimizer = optax.with_extra_args_support(optimizer)
     state = first_state(free_coordinates, optimizer, key)
     dtype = state.best.dtype
