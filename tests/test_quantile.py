@@ -179,6 +179,47 @@ def test_derivatives_under_transformations():
     np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
 
 
+def equal(d):
+    """Correlations of one half, whose structure a trace does not know."""
+    return 0.5 * np.eye(d) + 0.5
+
+
+def test_a_probability_near_1_in_a_trace():
+    """With another mean far below, of which nothing is left; beside equal correlations."""
+    loc = jnp.array([0.0, 0.0, 0.0, 0.0, -40.0])
+    found = jax.jit(lambda matrix: tg.quantile(1 - 1e-10, loc, matrix))(equal(5))
+    true = tg.quantile(1 - 1e-10, np.zeros(4), equal(4)).value
+    assert abs(found.value - true) < 4 * found.stderr < 1e-3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tail", ["lower", "both"])
+def test_any_probability_in_a_trace(tail):
+    """Values, and derivatives in units, mean and probability, beside equal correlations."""
+    matrix, shares, zero = equal(5), np.array([0.5, 0.95, 1 - 1e-10]), np.zeros(5)
+    quantile = lambda share, loc, matrix: tg.quantile(share, loc, matrix, tail=tail)
+    value = lambda *inputs: quantile(*inputs).value
+    slope = jax.vmap(jax.grad(value, (0, 1, 2)), (0, None, None))
+    found, slopes = jax.jit(lambda *inputs: (quantile(*inputs), slope(*inputs)))(
+        shares, zero, matrix
+    )
+    h = 1e-3 * np.minimum(shares, 1 - shares)
+    true, above, below = value(np.stack([shares, shares + h, shares - h]), zero, matrix)
+    assert np.all(np.abs(found.value - true) < 4 * found.stderr) and np.all(found.stderr < 1e-3)
+    np.testing.assert_allclose(slopes[0], (above - below) / (2 * h), rtol=2e-3)
+    # With directions held the level has the units of the root and moves with the mean.
+    along = np.sum(slopes[2] * matrix, axis=(1, 2))
+    np.testing.assert_allclose(along[1:], 0.5 * found.value[1:], rtol=1e-9)
+    if tail == "lower":
+        np.testing.assert_allclose(slopes[1][1:].sum(axis=1), 1.0, rtol=1e-9)
+
+
+def test_a_known_covariance_beside_a_traced_mean():
+    quantile = lambda loc: tg.quantile(0.9, loc, 0.5 * np.eye(3) + 0.5).value
+    true = 1.0 + quantile(np.zeros(3))
+    np.testing.assert_allclose(jax.jit(quantile)(np.ones(3)), true, rtol=1e-12)
+
+
 @pytest.mark.full
 def test_derivatives_in_df_and_in_a_singular_covariance():
     def value(df):

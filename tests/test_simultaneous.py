@@ -207,6 +207,8 @@ def families_within_their_errors(seeds, num_draws):
         assert np.all(log_p[1] <= log_p[0]) and np.all(errors < 0.01)
         for j in np.nonzero(sizes)[0]:
             for row, kept in ((0, sizes >= 0), (1, sizes <= sizes[j])):
+                if row == 1 and kept.all():
+                    continue
                 true, error = exceedance(rng, root[kept], sizes[j], df, num_draws)
                 # Of a reference without an overlap the error is not known.
                 stated = math.hypot(errors[row, j], max(error, 1.0 / num_draws)) + 1e-11
@@ -222,7 +224,9 @@ def test_adjusted_p_values_of_random_families():
 
 @pytest.mark.slow
 def test_adjusted_p_values_of_many_random_families():
-    assert families_within_their_errors(range(100, 300), 200_000) < 1e-3
+    """Six of each kind and df. Of 200, range(100, 300), which took 370 processor seconds, none of
+    1,000 values was off by more than 4.2 errors, and the median difference was 5e-4."""
+    assert families_within_their_errors(range(100, 154), 200_000) < 1e-3
 
 
 @pytest.mark.full

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
@@ -43,11 +44,19 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_key,
     as_problem,
+    over_rows,
 )
 from truncgauss.gaussian.regions import Box, Outside, Polyhedron, Region
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.complement import sum_of_pieces
+from truncgauss.probability.directions import (
+    NUM_REPLICATES,
+    Directions,
+    directions_to,
+    is_served,
+    log_outside,
+)
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
@@ -62,6 +71,7 @@ FEW_ROWS = 64  # of which each is served by the programs of one
 MOST_SEPARATED = 64  # dimensions up to which full covariances are served by separation of variables
 LOG_HALF = -math.log(2.0)
 FAR = 0.9  # probabilities above which directions are as accurate
+MARGIN = 0.1  # standard deviations
 PILOT = 0.02  # of the log odds, by a function whose nodes and plan change with the level
 
 
@@ -102,8 +112,9 @@ def quantile(
     many coordinates have no structure, the sampling error of `method` at its first number of points
     is reported; `tg.Separation(2**15)` takes more. Outside of a trace, centred vectors of more than
     64 coordinates, of a singular covariance, as Tukey's pairs of four groups, or of a probability
-    above 0.9 are sampled by 65,536 directions with exact radii. Under `jit` sampled probabilities
-    nearer to 1 than their error have no level: the value is NaN.
+    above 0.9 are sampled by 65,536 directions with exact radii, and under `jit` Gaussian vectors of
+    up to 256 coordinates (64 in float32) and a probability above 0.9 by 16,384. Elsewhere under
+    `jit` sampled probabilities nearer to 1 than their error have no level: the value is NaN.
 
     Args:
         probability: p between 0 and 1, shape (...). In up to 16 dimensions the distance of p from 1
@@ -210,14 +221,21 @@ class Family:
             return unit * jnp.exp(coordinate)
         return jnp.mean(loc, axis=-1) + unit * jnp.sinh(coordinate)
 
+    def coordinate(self, inputs: Inputs, level: Array) -> Array:
+        """The coordinate of a level of a tail."""
+        unit = jnp.sqrt(jnp.mean(inputs.covariance.variances, axis=-1))
+        if self.tail == "both":
+            return jnp.log(level / unit)
+        return jnp.arcsinh((level - jnp.mean(inputs.loc, axis=-1)) / unit)
+
 
 def _few_ranks(covariance: Covariance) -> Array | None:
     """A root of few columns of a singular covariance matrix, differentiable within its range."""
     single = isinstance(covariance, CovarianceMatrix) and covariance.batch_shape == ()
     values = values_of(covariance)
-    if covariance.dimension < 3 or not single or values is None:
+    if covariance.dimension < 3 or not single or not isinstance(values, CovarianceMatrix):
         return None
-    scale, vectors = range_of(np.asarray(values.covariance_matrix))
+    scale, vectors = range_of(np.asarray(values.matrix))
     if len(scale) > 2:
         return None
     root = jnp.asarray(vectors * scale)
@@ -349,13 +367,15 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
     if family.region is None and family.kind == "shifted":
         # It moves the mean into the limits, which is another t if the mean is divided too.
         inputs = inputs._replace(root=_few_ranks(inputs.covariance))
-    fixed = lax.stop_gradient(inputs)
+    # What is known stays known: in a trace `stop_gradient` would make a tracer of it.
+    fixed = jax.tree.map(lambda x: x if is_concrete(x) else lax.stop_gradient(x), inputs)
     if is_concrete(inputs):
         fixed = fixed._replace(covariance=_with_factor(inputs.covariance))
     # With the tracers of a derivative, also those in the function that returns the region.
     problem = family.problem(inputs, jnp.ones((), inputs.share.dtype))
     shape = np.broadcast_shapes(inputs.share.shape, problem.batch_shape, jnp.shape(inputs.df))
-    fixed = fixed._replace(share=jnp.broadcast_to(fixed.share, shape))
+    numbers: Any = np if is_concrete(fixed.share) else jnp
+    fixed = fixed._replace(share=numbers.broadcast_to(fixed.share, shape))
     family = dataclasses.replace(family, outside=_counts_outside(inputs, family))
     staged = not is_concrete(lax.stop_gradient((problem, fixed)))
     directed = None if staged else _by_directions(fixed, family, method, key)
@@ -364,6 +384,8 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
         if is_concrete((problem, inputs)):
             return Quantile(family.level(fixed, point), stderr)
         held = _held(fixed, family, point, method, key)
+    elif staged and _has_far_tail(fixed, family, method):
+        held, point, stderr = _with_far_tail(fixed, family, method, key)
     else:
         held, point, stderr = _by_search(fixed, family, method, key, staged)
     if not is_concrete((problem, inputs)):
@@ -390,19 +412,29 @@ def _by_search(
     pilot = _root(moving, jnp.zeros(target.shape, target.dtype), PILOT, staged)
     held = _held(fixed, family, pilot, method, key)
 
-    def smooth(y: Array) -> Estimate:
-        result: Estimate = lax.stop_gradient(held(fixed, y))
-        return result
+    def smooth(y: Array) -> Array:
+        log_odds: Array = lax.stop_gradient(held(fixed, y).log_prob)
+        return log_odds - target
 
-    tolerance = 8.0 * float(jnp.finfo(target.dtype).eps)
-    point = _root(lambda y: smooth(y).log_prob - target, pilot, tolerance, staged)
-    value, stderr = smooth(point)
+    point = _root(smooth, pilot, 8.0 * float(jnp.finfo(target.dtype).eps), staged)
+    return held, *_with_error(held, fixed, family, point, target)
+
+
+def _with_error(
+    held: Callable[[Inputs, Array], Estimate],
+    fixed: Inputs,
+    family: Family,
+    point: Array,
+    target: Array,
+) -> tuple[Array, Array]:
+    """The coordinate, NaN where the log odds are not those wanted, and the quantile's error."""
     width = 1e-3
-    rise = smooth(point + width).log_prob - value
+    value, stderr = lax.stop_gradient(held(fixed, point))
+    rise = lax.stop_gradient(held(fixed, point + width)).log_prob - value
     step = family.level(fixed, point + width) - family.level(fixed, point)
     sound = jnp.abs(value - target) <= width
     stderr = jnp.where(sound, stderr * step / rise, jnp.nan)
-    return held, jnp.where(sound, point, jnp.nan), stderr
+    return jnp.where(sound, point, jnp.nan), stderr
 
 
 def _by_directions(
@@ -453,6 +485,82 @@ def _by_directions(
     level = values[0] / unit + (first - np.mean(loc, -1)) / unit
     point = np.log(level) if both else np.arcsinh(level)
     return jnp.asarray(point, inputs.share.dtype), jnp.asarray(values[1], inputs.share.dtype)
+
+
+def _has_far_tail(inputs: Inputs, family: Family, method: Method) -> bool:
+    """Whether directions find levels of probabilities near 1 in a trace, where some may be."""
+    if family.region is not None or not isinstance(method, Automatic):
+        return False
+    problem = family.problem(inputs, jnp.ones((), inputs.share.dtype))
+    known = values_of(inputs.share)
+    some = known is None or bool(np.any(np.asarray(known) > FAR))
+    gaussian = student.is_gaussian(inputs.df)
+    return some and gaussian and is_served(problem) and not _is_exact_in_parts(problem)
+
+
+def _with_far_tail(
+    fixed: Inputs, family: Family, method: Method, key: Array
+) -> tuple[Callable[[Inputs, Array], Estimate], Array, Array]:
+    """As `_by_search`, with the log odds of probabilities near 1 from the outside by directions."""
+    far, known = fixed.share > FAR, values_of(fixed.share)
+    held, point, stderr = _in_far_tail(fixed, family, key)
+    if known is not None and bool(np.all(np.asarray(known) > FAR)):
+        return held, point, stderr
+    below = fixed._replace(share=jnp.minimum(fixed.share, FAR))
+    near_held, near_point, near_stderr = _by_search(below, family, method, key, True)
+
+    def either(inputs: Inputs, y: Array) -> Estimate:
+        # Neither is used where it is not meant, nor are its derivatives.
+        outside = held(inputs, jnp.where(far, y, lax.stop_gradient(point)))
+        inside = near_held(inputs, jnp.where(far, lax.stop_gradient(near_point), y))
+        return jax.tree.map(lambda x, z: jnp.where(far, x, z), outside, inside)
+
+    return either, jnp.where(far, point, near_point), jnp.where(far, stderr, near_stderr)
+
+
+def _in_far_tail(
+    fixed: Inputs, family: Family, key: Array
+) -> tuple[Callable[[Inputs, Array], Estimate], Array, Array]:
+    """The same where all probabilities are above `FAR`, or taken to be.
+
+    Levels are searched from halfway between the quantiles of one coordinate and of all if they
+    excluded each other, and once more by directions to what is found.
+    """
+    both, share = family.tail == "both", jnp.maximum(fixed.share, FAR)
+    target, count = _logit(share), fixed.loc.shape[-1] * (2 if both else 1)
+    keys = jax.random.split(key, NUM_REPLICATES)
+    centre = jnp.abs(fixed.loc) if both else fixed.loc
+    deviations = jnp.sqrt(fixed.covariance.variances)
+
+    def end(outside: Array, further: float) -> Array:
+        deviates = further - ndtri(outside)[..., None]
+        level = jnp.max(centre + deviations * deviates, axis=-1)
+        return lax.stop_gradient(family.coordinate(fixed, level))
+
+    # Of samples the level may lie beyond the ends.
+    low, high = end(1.0 - share, -MARGIN), end((1.0 - share) / count, MARGIN)
+
+    def log_odds(directions: Directions, inputs: Inputs, y: Array) -> Estimate:
+        problem = family.problem(inputs, family.level(inputs, y))
+        one = lambda row, directions: log_outside(row, both, directions)
+        outside: Estimate = over_rows(one, problem, directions)
+        of_outside: Estimate = _log_odds(outside, None)
+        return of_outside._replace(log_prob=-of_outside.log_prob)
+
+    def improved(start: Array, _: None) -> tuple[Array, Directions]:
+        one = lambda row: directions_to(row, both, keys)
+        directions = over_rows(one, family.problem(fixed, family.level(fixed, start)))
+
+        def excess(y: Array) -> Array:
+            within = jnp.clip(y, low, high)
+            return log_odds(directions, fixed, within).log_prob - target + (y - within)
+
+        tolerance = 8.0 * float(jnp.finfo(target.dtype).eps)
+        return _root(excess, start, tolerance, True), directions
+
+    point, every = lax.scan(improved, 0.5 * (low + high), None, length=2)
+    held = functools.partial(log_odds, jax.tree.map(lambda x: x[-1], every))
+    return held, *_with_error(held, fixed, family, point, target)
 
 
 def _of_one(share: np.ndarray, df: np.ndarray, both: bool) -> np.ndarray:
