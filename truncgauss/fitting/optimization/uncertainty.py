@@ -244,6 +244,7 @@ def standard_errors(
         return negative_log_likelihood(free_coordinates.params(unravel(x)))
 
     information = jax.jit(jax.hessian(loss))(free)
-    jacobian = jax.jacfwd(lambda x: ravel_pytree(free_coordinates.params(unravel(x)))[0])(free)
+    flat = lambda x: ravel_pytree(free_coordinates.params(unravel(x)))[0]
+    jacobian = jax.jit(jax.jacfwd(flat))(free)
     bars = error_bars(information_factor(information), jacobian)
     return as_tree(jnp.asarray(bars.standard_errors, flat_params.dtype))
