@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
-from tests.wald_coverage import CELLS, simulated
+from tests.wald_coverage import simulated
 from truncgauss.fitting import observations
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import told_of
@@ -227,12 +227,7 @@ def test_fits_say_which_wald_intervals_not_to_trust():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "low, high, n, name",
-    [
-        (1.0, INF, 200, "loc[0]"),
-        (2.0, INF, 50, "loc[0]"),
-        (3.0, INF, 50, "loc[0]"),
-        (-0.5, 0.5, 500, "sigma"),
-    ],
+    [(2.0, INF, 50, "loc[0]"), (-0.5, 0.5, 500, "sigma")],
 )
 def test_profile_intervals_are_in_the_table_and_cover_where_those_of_wald_do_not(
     low, high, n, name
@@ -253,9 +248,21 @@ def test_profile_intervals_are_in_the_table_and_cover_where_those_of_wald_do_not
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "no limits, n = 60",
+        "above 1, n = 200",
+        "within 1, n = 200",
+        "Tobit, 80 % censored, n = 100",
+        "limits of their own and noise, n = 300",
+        "a corner, n = 42",
+        "2 x 2 table, rho 0.9, n = 200",
+        "Heckman, rho 0.5, n = 500",
+    ],
+)
 def test_wald_intervals_are_replaced_where_they_cover_too_little(cell):
-    for name, shares in simulated(cell, 200).items():
+    for name, shares in simulated(cell, 200)[0].items():
         covered, replaced, reported = shares
         error = np.sqrt(0.95 * 0.05 / 200)
         # Where the alarm rings in some samples only, those of Wald's misses may not be among them.
