@@ -1,5 +1,6 @@
 """Clusters under every covariance term against brute quadrature, on random small designs."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -118,14 +119,8 @@ def designs(matrix, seed):
     return data, ends
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "kind",
-    [
-        x if x in ("two effects", "competing") else pytest.param(x, marks=pytest.mark.slow)
-        for x in KINDS
-    ],
-)
+@pytest.mark.quick("matern 3/2")
+@pytest.mark.parametrize("kind", KINDS)
 def test_terms_agree_with_brute_quadrature(kind):
     terms, parameters, matrix = KINDS[kind]
     data, ends = designs(matrix, list(KINDS).index(kind))
@@ -134,8 +129,8 @@ def test_terms_agree_with_brute_quadrature(kind):
     outcome = np.concatenate([np.column_stack(pair) for pair in ends])
     columns = outcome, "~ time", np.repeat(np.arange(DESIGNS), ROWS), None, None, None
     model = model_of(inputs_of(columns, table, False), terms, table)
-    x = model.inner.free(jnp.asarray([0.3, 0.5, *parameters]))
-    result = model.loss_at(np.asarray(x)).evaluated(x)
+    x = np.asarray(jax.jit(model.inner.free)(np.array([0.3, 0.5, *parameters])))
+    result = model.loss_at(x).evaluated(x)
     value, error = (np.asarray(part)[model.table.number] for part in result)
     labels = model.table.labels
     expected = [reference(*ends[k], 0.3 + 0.5 * data[k]["time"], matrix(data[k])) for k in labels]

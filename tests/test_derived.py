@@ -194,20 +194,6 @@ def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
     assert any("rest on 8 clusters" in note for note in fit.notes)
 
 
-@pytest.mark.slow
-def test_clustered_intervals_hold_the_truth_where_others_do_not():
-    held = np.zeros((200, 2), bool)
-    for k in range(200):
-        y, design, labels = clustered(10 + k)
-        settings = {"information": "sandwich", "num_profiles": 0, "progress": False}
-        for j, cluster in enumerate((labels, None)):
-            fit = tg.fit_regression(y, design, cluster=cluster, **settings)
-            low, high = fit.wald()[1]
-            held[k, j] = low < 2.0 < high
-    shares = held.mean(axis=0)
-    assert 0.9 <= shares[0] <= 0.98 and shares[1] < 0.8, shares
-
-
 def test_bad_functions_are_refused():
     fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
     with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):
@@ -237,29 +223,6 @@ def test_at_an_edge_errors_are_infinite_and_a_note_says_so():
     assert "no error is known" in quantity.notes[0]
     with pytest.raises(ValueError, match="no maximum to start from"):
         quantity.profile()
-
-
-def second_by_first(p):
-    return p.slopes[1, 0]
-
-
-@pytest.mark.slow
-def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
-    """200 samples of 120 rows, for a slope; all three intervals are of 95 %. That of the bootstrap,
-    by quantiles of 400 draws of rows, is known to be short in small samples."""
-    truth, held = 0.6, np.zeros((200, 3), bool)
-    for k in range(200):
-        rows = pairs(120, 100 + k)
-        fit = tg.fit_observations(tg.Observations.exact(rows), num_profiles=0, progress=False)
-        slope = fit.derived(second_by_first)
-        draws = rows[np.random.default_rng(k).integers(0, 120, (400, 120))]
-        centred = draws - draws.mean(axis=1, keepdims=True)
-        slopes = (centred[..., 0] * centred[..., 1]).sum(1) / (centred[..., 0] ** 2).sum(1)
-        ends = slope.wald(), slope.profile(), np.quantile(slopes, [0.025, 0.975])
-        held[k] = [low < truth < high for low, high in ends]
-    shares = held.mean(axis=0)
-    assert np.all((shares[:2] >= 0.93) & (shares[:2] <= 0.97)), shares
-    assert abs(shares[2] - shares[0]) <= 0.02, shares
 
 
 @pytest.mark.full

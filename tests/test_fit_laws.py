@@ -288,7 +288,7 @@ def test_results_have_the_units_of_the_rows(name, units):
     assert_same(name, back, base)
 
 
-@pytest.mark.quick("fit_truncated_normal", "fit_mixture")
+@pytest.mark.quick("fit_truncated_normal", "fit_mixture", "fit_clusters", "ordered")
 @every_fit
 def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     case = CASES[name]
@@ -301,7 +301,7 @@ def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     assert_same(name, weighted, summary(case.fit(repeated, units, None)))
 
 
-@pytest.mark.quick("fit_observations, region", "fit_limits", "ordered")
+@pytest.mark.quick("fit_observations, region", "fit_limits")
 @every_fit
 def test_another_start_ends_at_the_same_maximum(name):
     case = CASES[name]

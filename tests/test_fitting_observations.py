@@ -214,18 +214,6 @@ def test_senseless_calls_are_refused(settings, sentence):
 
 @published_rows.needed
 def test_published_regressions():
-    fit = tg.fit_observations(*published_rows.tobin())
-    assert fit.converged
-    expected = [15.14486636, -0.12905928, -0.04554166]
-    errors = np.array([16.0794532, 0.2185836, 0.0582541])
-    assert np.all(np.abs(fit.coefficients[0] - expected) < 1e-4 * errors)
-    np.testing.assert_allclose(fit.standard_errors.coefficients[0], errors, rtol=1e-5)
-    # The standard error of log sigma is that of the variance over 2 sigma^2.
-    scale = fit.covariance_matrix[0, 0]
-    np.testing.assert_allclose(np.log(scale) / 2, 1.71785092, rtol=1e-7)
-    error = fit.standard_errors.covariance_matrix[0, 0] / (2 * scale)
-    np.testing.assert_allclose(error, 0.3103227, rtol=1e-5)
-    np.testing.assert_allclose(fit.log_likelihood, -28.94013320, rtol=1e-9)
     fit = tg.fit_observations(*published_rows.affairs())
     expected = [7.900980446, -0.177598209, 0.532302110, -1.616335654, 0.324186458, -2.207007445]
     np.testing.assert_allclose(fit.coefficients[0], expected, rtol=1e-6)

@@ -109,22 +109,6 @@ def test_nearly_collinear_columns_are_fitted():
     np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_rows_without_limits_give_the_sample_moments():
-    rows = np.random.default_rng(2).normal(size=(60, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [3.0, -1.0]
-    fit = tg.fit_truncated_normal(rows)
-    covariance = np.cov(rows.T, ddof=0)
-    np.testing.assert_allclose(fit.loc, rows.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(fit.covariance_matrix, covariance, rtol=1e-9)
-    variances = np.diagonal(covariance)
-    np.testing.assert_allclose(fit.standard_errors.loc, np.sqrt(variances / 60), rtol=1e-6)
-    wanted = np.sqrt((np.outer(variances, variances) + covariance**2) / 60)
-    np.testing.assert_allclose(fit.standard_errors.covariance_matrix, wanted, rtol=1e-6)
-    likelihood = stats.multivariate_normal(rows.mean(0), covariance).logpdf(rows).sum()
-    np.testing.assert_allclose(fit.log_likelihood, likelihood, rtol=1e-10)
-    assert fit.fraction_not_truncated == pytest.approx(1.0)
-
-
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published tables are not beside the project")
 def test_a_published_bivariate_fit():
     table = np.genfromtxt(SHARED / "tmvtnorm_gmm_example_n500.csv", delimiter=",", skip_header=1)
@@ -199,19 +183,6 @@ def test_errors_that_do_not_hold_are_told():
     assert fit.profiles["loc[0]"][0] == -INF and fit.profiles["sigma"][1] == INF
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == (only,)
-
-
-@pytest.mark.slow
-def test_standard_errors_cover_the_truth():
-    rng = np.random.default_rng(11)
-    pulls = []
-    for _ in range(300):
-        x = rng.normal(0.3, 1.2, size=2000)
-        x = x[(x > -0.5) & (x < 2.5)]
-        fit = tg.fit_truncated_normal(x, -0.5, 2.5)
-        assert fit.converged, fit.reason
-        pulls.append((float(fit.loc[0]) - 0.3) / float(fit.standard_errors.loc[0]))
-    assert abs(np.mean(pulls)) < 0.25 and 0.85 < np.std(pulls) < 1.15
 
 
 @frozen_pytree

@@ -206,7 +206,7 @@ def test_a_likelihood_is_a_factor_of_a_numpyro_model():
     assert all(np.isfinite(part) and part != 0 for part in slope.values())
 
 
-@pytest.mark.quick("second2", "second1")
+@pytest.mark.quick("second1")
 @pytest.mark.parametrize("second", [[1.0, 1.0], [-2.0, 0.0], [0.0, 0.0]])
 def test_polyhedra_of_two_faces_are_boxes_of_what_crosses_them(second):
     """Beside boxes where the faces meet, are parallel, or one says nothing; entries are missing."""

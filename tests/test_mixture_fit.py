@@ -193,7 +193,7 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
 def test_components_change_places_by_a_matrix(structure):
     place = MixtureCoordinates(np.zeros(2), np.array([1.0, 2.0]), 3, structure)
     x = np.random.default_rng(0).normal(size=place.size)
-    mixture = place.mixture(x)
+    mixture = jax.jit(place.mixture)(x)
     parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
     order = np.array([1, 2, 0])
     expected = place.free(*(np.asarray(part)[order] for part in parts))

@@ -1,4 +1,4 @@
-"""Profile likelihoods of mixtures: closed forms, another optimiser, ends at infinity, coverage."""
+"""Profile likelihoods of mixtures: closed forms, another optimiser, ends at infinity."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,12 @@ from scipy import optimize, stats
 import truncgauss as tg
 
 INF, GOAL = np.inf, stats.chi2.ppf(0.95, 1) / 2
-TRUTH = (0.5, 0.0, 3.0, 1.0, 1.0)  # weight and mean of the first, mean of the second, variances
 
 
 def survey(seed, cut=0.0, n=500):
     """n rows of two components of which a limit hides half of the first."""
     rng = np.random.default_rng(seed)
-    first = rng.random(6 * n) < TRUTH[0]
-    means = np.where(first, *TRUTH[1:3])
-    y = rng.normal(means)
+    y = rng.normal(np.where(rng.random(6 * n) < 0.5, 0.0, 3.0))
     return y[y > cut][:n]
 
 
@@ -25,10 +22,10 @@ def fitted(y, cut=0.0):
 
 
 def names_of(fit):
-    """What the fit calls the numbers of the truth."""
+    """What the fit calls the weight and the mean of the first, and the mean of the second."""
     o = int(np.argmin(fit.locs[:, 0]))
     locs = f"locs[{o}][0]", f"locs[{1 - o}][0]"
-    return (f"weights[{o}]", *locs, f"covariances[{o}][0, 0]", f"covariances[{1 - o}][0, 0]")
+    return (f"weights[{o}]", *locs)
 
 
 @pytest.mark.full
@@ -83,18 +80,6 @@ def test_an_end_is_infinite_where_the_likelihood_does_not_fall_and_plots_leave_i
     values, fall = fit.profile_curve(mean, num=3)
     assert values[0] == -INF and fall.tolist() == [4.5, 0.0, 4.5]
     tg.plotting.profile(values, fall)
-
-
-@pytest.mark.slow
-def test_profile_intervals_hold_the_truth():
-    """Of 24 samples an interval of 95 % misses more than 6 with a probability of 2e-4: for any of
-    five estimates that is a false alarm in at most 1 of 900 runs."""
-    missed = np.zeros(5)
-    for seed in range(24):
-        fit = fitted(survey(100 + seed))
-        falls = [fit.profile_fall(name, true) for name, true in zip(names_of(fit), TRUTH)]
-        missed += ~(np.array(falls) <= GOAL)
-    assert np.all(missed <= 6), missed
 
 
 def test_a_mixture_is_a_fit_like_others():

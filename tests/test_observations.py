@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import truncgauss as tg
 
@@ -91,10 +92,8 @@ def test_every_row_with_an_entry_belongs_to_one_pattern(most, monkeypatch):
     missing = np.all((lower == -INF) & (upper == INF), axis=1)
     np.testing.assert_array_equal(np.sort(found), np.flatnonzero(~missing))
     for pattern in rows.patterns:
-        own = np.asarray(pattern.rows)
-        np.testing.assert_array_equal(
-            np.unique(own), np.unique(pattern.destinations[pattern.destinations < 200])
-        )
+        own, into = np.asarray(pattern.rows), np.asarray(pattern.destinations)
+        np.testing.assert_array_equal(np.unique(own), np.unique(into[into < 200]))
         exact, limited = lower[own] == upper[own], np.isfinite(lower[own]) | np.isfinite(upper[own])
         if pattern.exact is not None:  # as of more rows, of which patterns are not joined
             assert np.all(exact == np.isin(np.arange(3), pattern.exact))
@@ -123,7 +122,7 @@ def test_samples_of_the_same_patterns_share_their_programs(region):
 
 def representatives(patterns):
     """How many integrals patterns ask for."""
-    return sum(len(np.unique(pattern.representatives)) for pattern in patterns)
+    return sum(len(np.unique(np.asarray(pattern.representatives))) for pattern in patterns)
 
 
 def test_rows_that_ask_for_the_same_integral_share_it():
@@ -153,7 +152,7 @@ def test_patterns_are_found_outside_of_a_trace_and_kept_inside():
 
     # d/d low of -n log P(X > low) is n times the hazard.
     slope = jax.jit(jax.grad(total))(jnp.asarray(0.0))
-    hazard = jnp.exp(-0.5 - jax.scipy.stats.norm.logcdf(1.0)) / jnp.sqrt(2 * jnp.pi)
+    hazard = stats.norm.pdf(1.0) / stats.norm.cdf(1.0)
     np.testing.assert_allclose(slope, 2 * hazard, rtol=1e-10)
 
 

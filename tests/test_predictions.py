@@ -289,23 +289,3 @@ def test_bad_input_is_refused(tobit, pair, affairs):
     mixture = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
     with pytest.raises(ValueError, match="knows Gaussians and regressions, got MixtureFit"):
         mixture.margins()
-
-
-@pytest.mark.slow
-def test_predictions_of_censored_rows_are_calibrated():
-    """200 samples of 200 rows, of which about a third are censored: 95 % of the true
-    values lie between predicted probabilities of 0.025 and 0.975, and the means have their mean."""
-    held, off, count = 0, [], 0
-    for k in range(200):
-        rng = np.random.default_rng(k)
-        x = np.column_stack([np.ones(200), rng.normal(size=200)])
-        true = x @ [0.5, 1.0] + rng.normal(size=200)
-        fit = tg.fit_regression(np.maximum(true, 0.0), x, censored_low=0.0, progress=False)
-        low = true < 0
-        known = tg.Observations(np.full(low.sum(), -INF), np.zeros(low.sum()))
-        below = fit.predict(x[low], "probability", known=known, high=true[low]).value
-        held += np.sum((below > 0.025) & (below < 0.975))
-        count += low.sum()
-        off.append(np.mean(fit.predict(x[low], known=known).value - true[low]))
-    assert 0.93 <= held / count <= 0.97, held / count
-    assert abs(np.mean(off)) < 4.0 * np.std(off) / 200**0.5

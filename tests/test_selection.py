@@ -410,13 +410,11 @@ def test_covariates_missing_where_nobody_is_selected_come_in_any_table():
     tenure = np.where(seen, rng.normal(size=80), np.nan)
     wage = 1.0 + x + 0.5 * np.nan_to_num(tenure) + u + e
     frame = pandas.DataFrame({"wage": wage, "x": x, "z": z, "ten": tenure, "seen": seen * 1.0})
-    tables = [frame, dict(frame.items()), {name: frame[name].to_numpy() for name in frame}]
+    settings = {"selected": "seen ~ x + z", "num_starts": 1, "num_profiles": 0, "progress": False}
     fits = [
-        tg.fit_selection("wage ~ x + ten", selected="seen ~ x + z", data=table, progress=False)
-        for table in tables
+        tg.fit_selection("wage ~ x + ten", data=table, **settings)
+        for table in (frame, {name: frame[name].to_numpy() for name in frame})
     ]
-    fits.append(
-        tg.fit_selection(wage, "x + ten", selected="seen ~ x + z", data=frame, progress=False)
-    )
+    fits.append(tg.fit_selection(wage, "x + ten", data=frame, **settings))
     for fit in fits:
         np.testing.assert_allclose(fit.estimates, fits[0].estimates, rtol=1e-8)
