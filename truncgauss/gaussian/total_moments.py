@@ -278,18 +278,26 @@ def assembled(
     """
     limited = np.concatenate(coordinates)
     free = np.setdiff1d(np.arange(len(matrix)), limited)
+    response = _regression(matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)])
+    return _followed_by(parts, np.concatenate([limited, free]), loc, matrix, response)
+
+
+@jax.jit
+def _followed_by(
+    parts: Sequence[Moments], order: Array, loc: Array, matrix: Array, response: Array
+) -> Moments:
+    """The moments of the parts and of the coordinates after them in `order`, in their own order."""
     mean = jnp.concatenate([part.mean for part in parts], -1)
     mean_stderr = jnp.concatenate([part.mean_stderr for part in parts], -1)
     inner = _block_diagonal([part.covariance for part in parts])
     stderr = _block_diagonal([part.covariance_stderr for part in parts])
-    inner_matrix, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
-    response = _regression(inner_matrix, cross)
+    limited, free = order[: mean.shape[-1]], order[mean.shape[-1] :]
     # A NaN in one part, whose probability is then 0, makes all moments NaN.
     nan_propagator = jnp.sum(0.0 * mean, axis=-1)[..., None]
     mean, inner = mean + nan_propagator, inner + nan_propagator[..., None]
     follow = loc[..., free] + (mean - loc[..., limited]) @ response.T
-    rest = matrix[np.ix_(free, free)] - response @ cross.T
-    back = np.argsort(np.concatenate([limited, free]))
+    rest = matrix[free[:, None], free] - response @ matrix[limited[:, None], free]
+    back = jnp.argsort(order)
 
     def bordered(inner: Array, response: Array, rest: Array) -> Array:
         across = response @ inner

@@ -30,6 +30,7 @@ from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate
 from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
@@ -208,7 +209,11 @@ def _mean_slope(block: Block, row: Problem, key: Array) -> Array:
 
 def _slopes(block: Block, row: Problem, key: Array) -> tuple[Array, Array]:
     """g and H + g g^T of a block with recognised structure, from the moments by its method."""
-    moments = row_moments(block.methods[0], row, key)
+    return _slopes_of(row_moments(block.methods[0], row, key), row)
+
+
+@jax.jit
+def _slopes_of(moments: Moments, row: Problem) -> tuple[Array, Array]:
     factor = jnp.linalg.cholesky(lax.stop_gradient(row.covariance.covariance_matrix))
     inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(factor), dtype=factor.dtype))
     gap = moments.mean - row.loc
