@@ -44,35 +44,35 @@ TRUTH = log_mass_within(FACES, LIMITS)
 def triangle(delta, dtype=np.float64, limits=LIMITS):
     """A triangle whose faces are independent by residual deviations of about delta."""
     matrix = np.concatenate([FACES, delta * np.array([[0.3], [-0.5], [1.0]])], axis=1)
-    return tg.Polyhedron(matrix.astype(dtype), -INF, jnp.asarray(limits, dtype))
+    return tg.Polyhedron(matrix.astype(dtype), -INF, np.asarray(limits, dtype))
 
 
 def assert_honest(estimate, truth, most):
     """The error is explained by the stderr, which is small, and by a few units of rounding."""
     log_prob, stderr = (float(x) for x in estimate)
-    rounding = 64.0 * float(jnp.finfo(estimate.log_prob.dtype).eps)
+    rounding = 64.0 * float(np.finfo(estimate.log_prob.dtype).eps)
     assert abs(log_prob - truth) < 4.5 * stderr + rounding * (1.0 + abs(truth))
     assert stderr < most
 
 
-@pytest.mark.quick("1e-10", "1e-07")
+@pytest.mark.quick("1e-10")
 @pytest.mark.parametrize("delta", [1e-15, 1e-13, 1e-10, 1e-7])
 def test_a_triangle_of_dependent_faces(delta):
-    estimate = tg.log_probability(jnp.zeros(3), jnp.eye(3), triangle(delta))
+    estimate = tg.log_probability(np.zeros(3), np.eye(3), triangle(delta))
     assert_honest(estimate, TRUTH, 1e-4)
 
 
-@pytest.mark.quick("0.001", "0.0001")
+@pytest.mark.quick("0.0001")
 @pytest.mark.parametrize("delta", [1e-7, 1e-5, 1e-4, 1e-3])
 def test_a_triangle_of_dependent_faces_in_float32(delta):
-    zero, one = jnp.zeros(3, np.float32), jnp.eye(3, dtype=np.float32)
+    zero, one = np.zeros(3, np.float32), np.eye(3, dtype=np.float32)
     assert_honest(tg.log_probability(zero, one, triangle(delta, np.float32)), TRUTH, 1e-3)
 
 
 @pytest.mark.quick("1e-10")
 @pytest.mark.parametrize("delta", [1e-13, 1e-10])
 def test_dependent_faces_in_a_trace_and_with_a_plan_held(delta):
-    problem = jnp.zeros(3), jnp.eye(3), triangle(delta)
+    problem = np.zeros(3), np.eye(3), triangle(delta)
     assert_honest(jax.jit(tg.log_probability)(*problem), TRUTH, 0.01)
     held = tg.Separation().hold(*problem)
     assert_honest(tg.log_probability(*problem, held), TRUTH, 0.01)
@@ -86,9 +86,9 @@ def test_the_gradient_at_dependent_faces(delta):
     def log_prob(high):
         region = triangle(delta)
         region = tg.Polyhedron(region.matrix, region.low, high)
-        return tg.log_probability(jnp.zeros(3), jnp.eye(3), region).log_prob
+        return tg.log_probability(np.zeros(3), np.eye(3), region).log_prob
 
-    slope = jax.grad(log_prob)(jnp.asarray(LIMITS))
+    slope = jax.grad(log_prob)(LIMITS)
     step = 1e-4 * np.eye(3)
     ends = [[log_mass_within(FACES, LIMITS + s * row) for s in (1, -1)] for row in step]
     truth = [(above - below) / 2e-4 for above, below in ends]
@@ -99,11 +99,11 @@ def test_the_gradient_at_dependent_faces(delta):
 @pytest.mark.quick("1e-10")
 @pytest.mark.parametrize("delta", [1e-15, 1e-13, 1e-10])
 def test_weighted_samples_of_dependent_faces(delta):
-    problem = jnp.zeros(3), jnp.eye(3), triangle(delta)
+    problem = np.zeros(3), np.eye(3), triangle(delta)
     draws = tg.weighted_samples(jax.random.key(0), *problem, 2**14)
     weights = np.exp(np.asarray(draws.log_weights))
     stderr = weights.std() / weights.mean() / 2**7
-    assert_honest(tg.Estimate(jnp.log(weights.mean()), stderr), TRUTH, 0.05)
+    assert_honest(tg.Estimate(np.log(weights.mean()), stderr), TRUTH, 0.05)
 
 
 @pytest.mark.full
@@ -111,7 +111,7 @@ def test_a_box_with_a_root_of_dependent_rows():
     root = np.eye(4)
     root[1, :2], root[2, :2], root[2, 2] = FACES[1], FACES[2], 1e-13
     box = tg.Box([-INF, -INF, -INF, 0.0], [*LIMITS, INF])
-    estimate = tg.log_probability(jnp.zeros(4), tg.ScaleTril(root), box)
+    estimate = tg.log_probability(np.zeros(4), tg.ScaleTril(root), box)
     assert_honest(estimate, TRUTH + np.log(0.5), 1e-4)
 
 
@@ -177,7 +177,7 @@ def test_a_constraint_that_cuts_off_a_corner():
     """A face that cuts off 1e-7 of a square, where few points fall, is not taken for granted."""
     faces = np.array([[1.0, 0.0], [0.0, 1.0], [0.5**0.5, 0.5**0.5]])
     high = np.array([1.0, 1.0, 1.4135])
-    problem = jnp.zeros(2), jnp.eye(2), tg.Polyhedron(faces, -INF, high)
+    problem = np.zeros(2), np.eye(2), tg.Polyhedron(faces, -INF, high)
     held = tg.Separation().hold(*problem)
     estimate = tg.log_probability(*problem, held)
     assert_honest(estimate, log_mass_within(faces, high), 1e-4)
@@ -196,14 +196,16 @@ class Certain(tg.Method):
         return tg.Estimate(*(jnp.full((), x, loc.dtype) for x in self.result))
 
 
-@pytest.mark.parametrize("log_prob, fine", [(0.1, False), (-0.5, False), (-0.7, True)])
-def test_no_estimate_lies_above_a_bound(log_prob, fine):
+def test_no_estimate_lies_above_a_bound():
     """No probability exceeds 1, nor that of one of its constraints, here one half."""
-    row = jnp.zeros(2), jnp.eye(2), tg.Box([0.0, -1.0], [INF, 1.0])
-    method = Certain(log_prob, 1e-5)
-    problem = tg.gaussian.problem.as_problem(*row)
-    result = tg.probability.method.average(method, problem, jax.random.key(0))
-    assert result.log_prob == log_prob and bool(np.isfinite(result.stderr)) == fine
+    problem = tg.gaussian.problem.as_problem(
+        np.zeros(2), np.eye(2), tg.Box([0.0, -1.0], [INF, 1.0])
+    )
+    log_prob = np.array([0.1, -0.5, -0.7])
+    average = lambda x: tg.probability.method.average(Certain(x, 1e-5), problem, jax.random.key(0))
+    result = jax.jit(jax.vmap(average))(log_prob)
+    np.testing.assert_array_equal(result.log_prob, log_prob)
+    assert np.isfinite(result.stderr).tolist() == [False, False, True]
 
 
 def test_the_bound_of_single_constraints():
@@ -213,9 +215,9 @@ def test_the_bound_of_single_constraints():
     high = low + 10.0 ** rng.uniform(-12, 2, 4000)
     low = np.where(rng.uniform(size=4000) < 0.2, -INF, low)
     high = np.where(rng.uniform(size=4000) < 0.2, INF, high)
-    bound = jax.vmap(lambda *x: tg.Box(*x).log_bound(jnp.zeros(1), tg.ScaleTril([[1.0]])))
-    found = np.asarray(bound(low[:, None], high[:, None]))
-    truth = np.asarray(tg.special.truncated_log_mass(0.0, 1.0, low, high))
+    bound = lambda *x: tg.Box(*x).log_bound(np.zeros(1), tg.ScaleTril([[1.0]]))
+    found = np.asarray(jax.jit(jax.vmap(bound))(low[:, None], high[:, None]))
+    truth = np.asarray(jax.jit(tg.special.truncated_log_mass)(0.0, 1.0, low, high))
     assert np.all(found >= truth - 1e-12 * (1.0 + np.abs(truth)))
     inside = (low < 0) & (high > 0) & (truth > -2.0)
     assert np.max((found - truth)[inside]) < 1e-12

@@ -32,7 +32,7 @@ def five():
     method = tg.Separation(num_points=64)
     of_key = jax.jit(
         lambda matrix, low, high, key: tg.truncated_moments(
-            jnp.zeros(5), matrix, tg.Box(low, high), method, key
+            np.zeros(5), matrix, tg.Box(low, high), method, key
         )
     )
     keys = jax.random.split(jax.random.key(1), NUM_KEYS)
@@ -45,14 +45,14 @@ def five():
 @pytest.fixture(scope="module")
 def five_truths():
     chains_of = ("chain", "tail")
-    form = tg.Markov(jnp.full(4, 0.7), 0.51**0.5, 1.0)
+    form = tg.Markov(np.full(4, 0.7), 0.51**0.5, 1.0)
     low, high = (jnp.array([FIVE[name][k] for name in chains_of]) for k in (1, 2))
-    of_chain = tg.truncated_moments(jnp.zeros(5), form, tg.Box(low, high))
+    of_chain = tg.truncated_moments(np.zeros(5), form, tg.Box(low, high))
     factors = ("orthant", "far")
-    rho = jnp.array([[0.5], [0.9]]) * jnp.ones(5)
+    rho = np.array([[0.5], [0.9]]) * np.ones(5)
     low, high = (jnp.array([FIVE[name][k] for name in factors]) for k in (1, 2))
     form = tg.LowRank(jnp.sqrt(rho)[..., None], 1.0 - rho)
-    of_factor = tg.truncated_moments(jnp.zeros(5), form, tg.Box(low, high))
+    of_factor = tg.truncated_moments(np.zeros(5), form, tg.Box(low, high))
     row = lambda moments, k: jax.tree.map(lambda x: np.asarray(x[k]), moments)
     names = (*chains_of, *factors)
     return {n: row(m, k) for n, m, k in zip(names, [of_chain] * 2 + [of_factor] * 2, [0, 1] * 2)}
@@ -172,7 +172,7 @@ def test_samples_in_a_ball():
     """|X|^2 is chi-squared with two degrees of freedom, cut off at the squared radius."""
     method = tg.SoftMonteCarlo(num_samples=40_000, edge=tg.Hard())
     ball = tg.Ball([0.0, 0.0], 1.5)
-    moments = tg.truncated_moments(jnp.zeros(2), jnp.eye(2), ball, method)
+    moments = tg.truncated_moments(np.zeros(2), np.eye(2), ball, method)
     density = lambda r: r * np.exp(-0.5 * r * r)
     mass = integrate.quad(density, 0.0, 1.5)[0]
     variance = 0.5 * integrate.quad(lambda r: r * r * density(r), 0.0, 1.5)[0] / mass

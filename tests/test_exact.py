@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import truncgauss as tg
 from tests.exact_rows import (
@@ -85,10 +86,10 @@ def two_by_two(entries):
     return [[first, product], [product, second]]
 
 
-def two_inputs(dtype=jnp.float64):
+def two_inputs(dtype=np.float64):
     locs, entries, lows, highs, _ = zip(*TWO)
     covariances = [two_by_two(e) for e in entries]
-    return tuple(jnp.asarray(part, dtype) for part in (locs, covariances, lows, highs))
+    return tuple(np.asarray(part, dtype) for part in (locs, covariances, lows, highs))
 
 
 @pytest.mark.full
@@ -112,14 +113,14 @@ def test_two_dimensions_slopes():
 
 
 def test_two_dimensions_in_float32():
-    rounded = two_inputs(jnp.float32)
-    ours = jax.jit(jax.vmap(log_prob))(*rounded)
-    assert ours.dtype == jnp.float32
-    truth = np.asarray(rows_of_log_prob(*(part.astype(jnp.float64) for part in rounded)))
+    rounded = two_inputs(np.float32)
+    ours = np.asarray(jax.jit(jax.vmap(log_prob))(*rounded))
+    assert ours.dtype == np.float32
+    truth = np.asarray(rows_of_log_prob(*(part.astype(float) for part in rounded)))
     # 1 + 1e-9 is 1 in float32: an empty box, or coordinates that determine each other.
     keep = np.isfinite(truth)
     np.testing.assert_array_equal(ours[~keep], truth[~keep])
-    error = np.abs(np.asarray(ours)[keep] - truth[keep])
+    error = np.abs(ours[keep] - truth[keep])
     np.testing.assert_array_less(error, 1e-5 + 1e-6 * np.abs(truth[keep]))
 
 
@@ -128,9 +129,9 @@ def test_two_dimensions_mirrored_and_permuted():
     value = rows_of_log_prob(loc, covariance, low, high)
     mirrored = rows_of_log_prob(-loc, covariance, -high, -low)
     permuted = rows_of_log_prob(*(x[..., ::-1] for x in (loc, covariance[:, ::-1], low, high)))
-    sign = jnp.array([1.0, -1.0])
-    half = jnp.stack([low[:, 0], -high[:, 1]], -1), jnp.stack([high[:, 0], -low[:, 1]], -1)
-    flipped = rows_of_log_prob(loc * sign, covariance * jnp.outer(sign, sign), *half)
+    sign = np.array([1.0, -1.0])
+    half = np.stack([low[:, 0], -high[:, 1]], -1), np.stack([high[:, 0], -low[:, 1]], -1)
+    flipped = rows_of_log_prob(loc * sign, covariance * np.outer(sign, sign), *half)
     for other in (mirrored, permuted, flipped):
         np.testing.assert_allclose(other, value, rtol=3e-14, atol=1e-12)
 
@@ -247,7 +248,7 @@ def test_a_factor_has_a_last_digit_of_its_own():
     """By the factor's rounding, not by that of the matrix it stands for, which is singular."""
     gap, noise = 4e-8, 1e-9
     factor, box = np.array([[1.0, 0.0], [-1.0, noise]]), tg.Box([3.0, gap - 3.0], [INF, INF])
-    value, stderr = tg.log_probability(jnp.zeros(2), tg.ScaleTril(factor), box, method=EXACT)
+    value, stderr = tg.log_probability(np.zeros(2), tg.ScaleTril(factor), box, method=EXACT)
     np.testing.assert_allclose(value, -0.5 * ((gap / noise) ** 2 + 9), rtol=0.05)
     # Either limit pushes with gap/noise^2; each time 3 come from the limit and 3 from the factor.
     bound = np.finfo(float).eps * gap / noise**2 * 12
@@ -271,10 +272,16 @@ def test_ordinary_problems_are_exact():
 def test_singular_in_two_dimensions():
     # X2 = X1, X2 = -X1, X2 constant: what remains is one normal variable.
     ones, mirror, flat = ([[1.0, r], [r, abs(r)]] for r in (1.0, -1.0, 0.0))
-    normal = tg.special.log_ndtr
+    normal = stats.norm.logcdf
     cases = [
         ([1.72, 1.72], ones, [-INF, -INF], [1.96, 1.96], normal(1.96 - 1.72)),
-        ([0.0, 0.0], mirror, [-INF, -INF], [1.0, 0.5], tg.special.log_interval_mass(-0.5, 1.0)),
+        (
+            [0.0, 0.0],
+            mirror,
+            [-INF, -INF],
+            [1.0, 0.5],
+            np.log(stats.norm.cdf(1.0) - stats.norm.cdf(-0.5)),
+        ),
         ([0.0, 0.0], mirror, [2.0, 2.0], [3.0, 3.0], -INF),
         ([0.0, 0.0], flat, [1.0, -1.0], [INF, 1.0], normal(-1.0)),
         ([0.0, 0.0], flat, [1.0, 1.0], [INF, 2.0], -INF),
@@ -295,34 +302,34 @@ def test_singular_in_two_dimensions():
 
 @pytest.mark.parametrize("d", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_edges_of_the_domain(d):
-    covariance = 0.5 * jnp.eye(d) + 0.5
-    zero, one, nan = jnp.zeros(d), jnp.ones(d), jnp.full(d, jnp.nan)
-    last = zero.at[-1].set(1.0)
+    covariance = 0.5 * np.eye(d) + 0.5
+    zero, one, nan = np.zeros(d), np.ones(d), np.full(d, np.nan)
+    first, last = np.eye(d)[[0, -1]]
     cases = [
         (zero, covariance, zero, zero, -INF),
-        (zero, covariance, zero, zero.at[0].set(1.0) if d > 1 else zero, -INF),
-        (zero, covariance, one, zero, jnp.nan),
+        (zero, covariance, zero, first if d > 1 else zero, -INF),
+        (zero, covariance, one, zero, np.nan),
         (zero, covariance, one, one + last, -INF if d > 1 else None),
-        (nan, covariance, -one, one, jnp.nan),
-        (zero, covariance * jnp.nan, -one, one, jnp.nan),
-        (zero, covariance, nan, one, jnp.nan),
-        (zero, covariance, -one, nan, jnp.nan),
-        (zero, -covariance, -one, one, jnp.nan),
+        (nan, covariance, -one, one, np.nan),
+        (zero, covariance * np.nan, -one, one, np.nan),
+        (zero, covariance, nan, one, np.nan),
+        (zero, covariance, -one, nan, np.nan),
+        (zero, -covariance, -one, one, np.nan),
         (zero, covariance, -one * INF, one * INF, 0.0),
     ]
     if d > 1:
-        cases += [(zero, covariance + jnp.tril(one[:, None] * one, -1), -one, one, jnp.nan)]
+        cases += [(zero, covariance + np.tril(one[:, None] * one, -1), -one, one, np.nan)]
     cases = [case for case in cases if case[-1] is not None]
-    *inputs, truth = (jnp.stack([jnp.asarray(x, float) for x in part]) for part in zip(*cases))
+    *inputs, truth = (np.array(part, float) for part in zip(*cases))
     np.testing.assert_allclose(rows_of_log_prob(*inputs), truth, atol=1e-15)
 
 
 def test_says_what_it_cannot():
     with pytest.raises(ValueError, match="up to three"):
-        log_prob(jnp.zeros(4), 0.5 * jnp.eye(4) + 0.5, -jnp.ones(4), jnp.ones(4))
+        log_prob(np.zeros(4), 0.5 * np.eye(4) + 0.5, -np.ones(4), np.ones(4))
     half = tg.Selection(lambda x: x[..., 0] > 0, 2)
     with pytest.raises(ValueError, match="got a Selection in 2"):
-        tg.log_probability(jnp.zeros(2), jnp.eye(2), half, method=EXACT)
+        tg.log_probability(np.zeros(2), np.eye(2), half, method=EXACT)
 
 
 def test_products_and_sums_that_cancel():

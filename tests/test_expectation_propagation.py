@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 
 import truncgauss as tg
 
-INF = jnp.inf
+INF = np.inf
 PROPAGATION = tg.ExpectationPropagation()
 
 
@@ -17,7 +17,7 @@ def log_prob(loc, covariance, low, high):
 
 
 def equicorrelated(d, rho):
-    return rho * jnp.ones((d, d)) + (1 - rho) * jnp.eye(d)
+    return rho * np.ones((d, d)) + (1 - rho) * np.eye(d)
 
 
 # Two variables above (h, k): correlation, h, k, log P, and the error that propagation may have.
@@ -81,12 +81,12 @@ def test_known_values_in_fifty_dimensions():
 
 
 CASE = dict(
-    loc=jnp.array([0.2, -0.1, 0.3, 0.0]),
-    covariance=jnp.array(
+    loc=np.array([0.2, -0.1, 0.3, 0.0]),
+    covariance=np.array(
         [[1.5, 0.6, -0.2, 0.3], [0.6, 1.0, 0.4, 0.1], [-0.2, 0.4, 0.8, 0.2], [0.3, 0.1, 0.2, 1.0]]
     ),
-    low=jnp.array([-1.0, -INF, 0.5, -INF]),
-    high=jnp.array([2.0, 0.7, INF, INF]),
+    low=np.array([-1.0, -INF, 0.5, -INF]),
+    high=np.array([2.0, 0.7, INF, INF]),
 )
 
 
@@ -147,22 +147,22 @@ def test_polyhedron_equals_the_box_it_is():
 
 
 def test_what_is_no_number_and_what_is_no_region():
-    inside = jax.jit(lambda loc, matrix, high: log_prob(loc, matrix, jnp.array([0.0, -1.0]), high))
-    covariance, high = equicorrelated(2, 0.5), jnp.array([1.0, 2.0])
-    assert jnp.isfinite(inside(jnp.zeros(2), covariance, high))
-    assert jnp.isnan(inside(jnp.array([jnp.nan, 0.0]), covariance, high))
-    assert jnp.isnan(inside(jnp.zeros(2), covariance * jnp.nan, high))
-    assert inside(jnp.zeros(2), covariance, jnp.array([1.0, -1.0])) == -INF
-    assert jnp.isnan(inside(jnp.zeros(2), covariance, jnp.array([1.0, -2.0])))
+    inside = jax.jit(lambda loc, matrix, high: log_prob(loc, matrix, np.array([0.0, -1.0]), high))
+    covariance, high = equicorrelated(2, 0.5), np.array([1.0, 2.0])
+    assert np.isfinite(inside(np.zeros(2), covariance, high))
+    assert np.isnan(inside(np.array([np.nan, 0.0]), covariance, high))
+    assert np.isnan(inside(np.zeros(2), covariance * np.nan, high))
+    assert inside(np.zeros(2), covariance, np.array([1.0, -1.0])) == -INF
+    assert np.isnan(inside(np.zeros(2), covariance, np.array([1.0, -2.0])))
     # While tracing, an indefinite or asymmetric matrix is NaN and not a number.
-    assert jnp.isnan(inside(jnp.zeros(2), equicorrelated(2, 1.5), high))
-    assert jnp.isnan(inside(jnp.zeros(2), covariance.at[0, 1].set(0.1), high))
+    assert np.isnan(inside(np.zeros(2), equicorrelated(2, 1.5), high))
+    assert np.isnan(inside(np.zeros(2), np.array([[1.0, 0.1], [0.5, 1.0]]), high))
     # A row without variance is met or not; a singular covariance is one.
-    flat = jnp.diag(jnp.array([1.0, 0.0]))
-    half = jnp.array([INF, 0.5])
-    np.testing.assert_allclose(inside(jnp.zeros(2), flat, half), -np.log(2), rtol=1e-12)
-    assert inside(jnp.array([0.0, 1.0]), flat, half) == -INF
-    assert jnp.isfinite(inside(jnp.zeros(2), jnp.ones((2, 2)), high))
+    flat = np.diag([1.0, 0.0])
+    half = np.array([INF, 0.5])
+    np.testing.assert_allclose(inside(np.zeros(2), flat, half), -np.log(2), rtol=1e-12)
+    assert inside(np.array([0.0, 1.0]), flat, half) == -INF
+    assert np.isfinite(inside(np.zeros(2), np.ones((2, 2)), high))
 
 
 @pytest.mark.slow
@@ -177,4 +177,4 @@ def test_batches_agree_with_a_loop():
 
 def test_other_regions_are_refused():
     with pytest.raises(ValueError, match="applies to limits on linear functions.*got Ball"):
-        tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), PROPAGATION)
+        tg.log_probability(np.zeros(2), np.eye(2), tg.Ball([0.0, 0.0], 1.0), PROPAGATION)

@@ -37,7 +37,7 @@ def truth(loc, loading, noise, low, high, own):
     """The sum over blocks of their log probabilities: outside of its block nothing is limited."""
 
     def of_block(mine):
-        there, none = jnp.where(mine, loading, 0.0), jnp.full(D, INF)
+        there, none = jnp.where(mine, loading, 0.0), np.full(D, INF)
         box = tg.Box(jnp.where(mine, low, -none), jnp.where(mine, high, none))
         covariance = tg.LowRank(there[:, None], noise)
         return tg.log_probability(loc, covariance, box, tg.Exact()).log_prob
@@ -231,12 +231,12 @@ def test_a_lattice_with_little_noise_is_honest():
 
 def test_a_plan_that_misses_says_so():
     """Equal weights in an empty corner would look like success."""
-    low, high = jnp.full(D, -1.0), jnp.full(D, INF)
-    covariance = disguised(jnp.asarray(W), jnp.ones(D), 3)
-    plan = FactorPlan(jnp.full(3, 8.0), 0.01 * jnp.eye(3), jnp.zeros(3))
+    low, high = np.full(D, -1.0), np.full(D, INF)
+    covariance = disguised(jnp.asarray(W), np.ones(D), 3)
+    plan = FactorPlan(np.full(3, 8.0), 0.01 * np.eye(3), np.zeros(3))
     keys = jax.random.split(jax.random.key(0), 4)
     compute = jax.jit(replicates, static_argnums=6)
-    found = compute(jnp.zeros(D), covariance, low, high, plan, keys, 64)
+    found = compute(np.zeros(D), covariance, low, high, plan, keys, 64)
     assert np.all(np.isinf(found.stderr))
 
 

@@ -11,17 +11,17 @@ import pytest
 
 import truncgauss as tg
 
-INF = jnp.inf
+INF = np.inf
 
 
 def problem(d, rows=()):
     """The orthant of equal correlations 1/2, of probability 1 / (d + 1)."""
-    covariance = 0.5 * jnp.eye(d) + 0.5
-    return jnp.zeros((*rows, d)), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF))
+    covariance = 0.5 * np.eye(d) + 0.5
+    return np.zeros((*rows, d)), covariance, tg.Box(np.zeros(d), np.full(d, INF))
 
 
 def low_rank(d, rank=1):
-    return jnp.zeros(d), tg.LowRank(jnp.ones((d, rank)), jnp.ones(d)), tg.Box(jnp.zeros(d), INF)
+    return np.zeros(d), tg.LowRank(np.ones((d, rank)), np.ones(d)), tg.Box(np.zeros(d), INF)
 
 
 METHODS = {
@@ -43,7 +43,7 @@ QUESTIONS = {
         np.abs(np.random.default_rng(0).normal(size=(50, loc.shape[-1]))), low=0.0, method=held
     ),
     "counts": lambda loc, covariance, region, held: tg.fit_shift(
-        jnp.array([30]), loc, covariance, region, num_trials=100, method=held
+        np.array([30]), loc, covariance, region, num_trials=100, method=held
     ),
 }
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 import truncgauss as tg
 
-INF = jnp.inf
+INF = np.inf
 
 
 class Row(NamedTuple):
@@ -84,10 +84,10 @@ def test_accurate_and_honest(row, d):
 
 # --- Laws of the probability, on the exact method and on a held plan ------------------------------
 
-LOC = jnp.array([0.3, -0.2, 0.1, 0.4])
-FACTOR = jnp.array([[1.0, 0, 0, 0], [0.5, 0.9, 0, 0], [-0.3, 0.2, 1.1, 0], [0.1, 0.4, -0.6, 0.8]])
+LOC = np.array([0.3, -0.2, 0.1, 0.4])
+FACTOR = np.array([[1.0, 0, 0, 0], [0.5, 0.9, 0, 0], [-0.3, 0.2, 1.1, 0], [0.1, 0.4, -0.6, 0.8]])
 COVARIANCE = FACTOR @ FACTOR.T
-LOW, HIGH = jnp.array([-1.0, -INF, 0.2, -0.5]), jnp.array([1.5, 0.7, INF, 2.0])
+LOW, HIGH = np.array([-1.0, -INF, 0.2, -0.5]), np.array([1.5, 0.7, INF, 2.0])
 
 
 class Setting(NamedTuple):
@@ -127,7 +127,7 @@ def test_reflection(setting):
 
 
 def test_permutation(setting):
-    order = jnp.arange(setting.d)[::-1]
+    order = np.arange(setting.d)[::-1]
     swapped = [x[: setting.d][order] for x in (LOC, LOW, HIGH)]
     covariance = COVARIANCE[: setting.d, : setting.d][order][:, order]
     # The held plan names coordinates, so it is solved again for the new order.
@@ -145,17 +145,17 @@ def test_scale(setting):
 
 
 def test_a_split_box_adds_up_and_a_larger_one_holds_more(setting):
-    middle = LOW.at[0].set(0.4), HIGH.at[0].set(0.4)
+    middle = [np.where(np.arange(LOW.size) == 0, 0.4, x) for x in (LOW, HIGH)]
     parts = [log_prob(setting, high=middle[1]), log_prob(setting, low=middle[0])]
     whole = log_prob(setting)
-    np.testing.assert_allclose(jnp.logaddexp(*parts), whole, atol=10 * setting.tolerance)
+    np.testing.assert_allclose(np.logaddexp(*parts), whole, atol=10 * setting.tolerance)
     assert max(parts) < whole < log_prob(setting, high=HIGH + 0.1)
 
 
 def test_an_infinite_limit_marginalises(setting):
-    free = lambda x, limit: x.at[1].set(limit)
+    free = lambda x, limit: np.where(np.arange(x.size) == 1, limit, x)
     got = log_prob(setting, low=free(LOW, -INF), high=free(HIGH, INF))
-    keep = jnp.array([i for i in range(setting.d) if i != 1])
+    keep = [i for i in range(setting.d) if i != 1]
     rest = tg.Box(LOW[keep], HIGH[keep])
     truth = tg.log_probability(LOC[keep], COVARIANCE[keep][:, keep], rest, tg.Exact()).log_prob
     np.testing.assert_allclose(got, truth, atol=10 * setting.tolerance)
@@ -198,7 +198,7 @@ def test_float32_agrees(setting):
         lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
     )
     got = log_prob(setting, *map(cast, (LOC, COVARIANCE, LOW, HIGH)), method=cast(setting.method))
-    assert got.dtype == jnp.float32
+    assert got.dtype == np.float32
     np.testing.assert_allclose(got, log_prob(setting), atol=1e-4)
 
 
@@ -224,7 +224,7 @@ def test_a_process_without_float64_has_gradients_and_no_warnings(d, method):
 
 
 def test_a_batch_is_a_loop(setting):
-    locs = jnp.stack([LOC, LOC + 0.1, LOC - 3.0])
+    locs = np.stack([LOC, LOC + 0.1, LOC - 3.0])
     got = log_prob(setting, loc=locs)
     for i, loc in enumerate(locs):
         np.testing.assert_allclose(got[i], log_prob(setting, loc=loc), rtol=1e-12)
@@ -241,11 +241,11 @@ def test_nan_empty_and_inverted(method):
             tg.log_probability(loc, COVARIANCE[:2, :2], tg.Box(low, high), method).log_prob
         )
     )
-    zero, one = jnp.zeros(2), jnp.ones(2)
-    assert jnp.isnan(log_prob(zero.at[0].set(jnp.nan), -one, one))
-    assert jnp.isnan(log_prob(zero, -one, one.at[1].set(jnp.nan)))
-    assert log_prob(zero, jnp.array([-1.0, 1.0]), one) == -INF
-    assert jnp.isnan(log_prob(zero, jnp.array([-1.0, 2.0]), one))
-    slopes = jax.jit(jax.grad(log_prob, (0, 1, 2)))(zero, jnp.array([-1.0, 2.0]), one)
+    zero, one = np.zeros(2), np.ones(2)
+    assert np.isnan(log_prob(np.array([np.nan, 0.0]), -one, one))
+    assert np.isnan(log_prob(zero, -one, np.array([1.0, np.nan])))
+    assert log_prob(zero, np.array([-1.0, 1.0]), one) == -INF
+    assert np.isnan(log_prob(zero, np.array([-1.0, 2.0]), one))
+    slopes = jax.jit(jax.grad(log_prob, (0, 1, 2)))(zero, np.array([-1.0, 2.0]), one)
     assert np.all(np.isnan(slopes))
     assert log_prob(zero, -INF * one, INF * one) == 0.0

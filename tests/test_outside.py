@@ -211,14 +211,14 @@ def exceedance(q, weights):
 
 # --- Outside of regions ---------------------------------------------------------------------------
 
-LOC = jnp.array([0.3, -0.2])
-COVARIANCE = jnp.array([[1.0, 0.5], [0.5, 2.0]])
+LOC = np.array([0.3, -0.2])
+COVARIANCE = np.array([[1.0, 0.5], [0.5, 2.0]])
 REGIONS = {
     "ball": tg.Ball([0.0, 0.0], 2.0),
     "ellipse": tg.Ellipsoid([0.0, 1.0], [[1.0, 0.3], [0.3, 2.0]]),
     "box": tg.Box([-1.0, -1.0], [1.0, 2.0]),
-    "half-open box": tg.Box([-1.0, -jnp.inf], [1.0, 2.0]),
-    "polygon": tg.Polyhedron([[1.0, 1.0], [1.0, -1.0], [2.0, 1.0]], -1.0, [1.0, jnp.inf, 2.0]),
+    "half-open box": tg.Box([-1.0, -np.inf], [1.0, 2.0]),
+    "polygon": tg.Polyhedron([[1.0, 1.0], [1.0, -1.0], [2.0, 1.0]], -1.0, [1.0, np.inf, 2.0]),
 }
 
 
@@ -312,7 +312,7 @@ def test_point_masses_batches_and_rows_outside_a_hole():
 
 
 def test_methods_that_cannot_serve_the_outside_refuse():
-    hole, matrix = tg.Outside(tg.Ball([0.0, 0.0], 1.0)), jnp.eye(2)
+    hole, matrix = tg.Outside(tg.Ball([0.0, 0.0], 1.0)), np.eye(2)
     frame = tg.Outside(REGIONS["box"])
     assert "disjoint pieces" in tg.explain(LOC, COVARIANCE, frame)
     assert "path in the complex plane" in tg.explain(LOC, COVARIANCE, hole)

@@ -93,8 +93,8 @@ def orthant_margin(x):
 @pytest.fixture(scope="module")
 def orthant():
     d = 10
-    covariance = tg.LowRank(jnp.full((d, 1), math.sqrt(0.5)), jnp.full(d, 0.5))
-    loc, region = jnp.zeros(d), tg.Box(jnp.zeros(d), INF)
+    covariance = tg.LowRank(jnp.full((d, 1), math.sqrt(0.5)), np.full(d, 0.5))
+    loc, region = np.zeros(d), tg.Box(np.zeros(d), INF)
     tilted = Separation(twisted=False).hold(loc, covariance.covariance_matrix, region)
     return loc, covariance, region, tilted.plan
 
@@ -123,12 +123,12 @@ def test_one_factor_has_the_exact_margins_and_a_wrong_law_is_caught(orthant):
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_one_dimension_and_independent_coordinates(dtype):
     low, high = jnp.array([9.0, -INF, -10.0], dtype), jnp.array([10.0, -1000.0, -9.0], dtype)
-    independent = tg.LowRank(jnp.zeros((3, 0), dtype), jnp.ones(3, dtype))
-    draws = tg.truncated_draws(KEY, jnp.zeros(3, dtype), independent, tg.Box(low, high), 20000)
+    independent = tg.LowRank(np.zeros((3, 0), dtype), np.ones(3, dtype))
+    draws = tg.truncated_draws(KEY, np.zeros(3, dtype), independent, tg.Box(low, high), 20000)
     assert draws.acceptance_rate == 1 and draws.effective_sample_size == 20000
     assert bool(tg.Box(low, high).contains(draws.samples).all())
     one = tg.Box(low[:, None], high[:, None])
-    single = tg.truncated_samples(KEY, jnp.zeros(1, dtype), jnp.eye(1, dtype=dtype), one, 20000)
+    single = tg.truncated_samples(KEY, np.zeros(1, dtype), np.eye(1, dtype=dtype), one, 20000)
     assert single.shape == (20000, 3, 1) and single.dtype == dtype
     for samples in (draws.samples, single[..., 0]):
         for k, a in enumerate((9.0, 1000.0, 9.0)):
@@ -161,20 +161,20 @@ def test_one_dimension_moves_with_its_parameters():
 
 # --- Plans, transforms, chains --------------------------------------------------------------------
 
-PAIR = jnp.zeros(2), jnp.asarray(matrix(0.5)), tg.Box([0.0, 0.0], [INF, INF])
+PAIR = np.zeros(2), jnp.asarray(matrix(0.5)), tg.Box([0.0, 0.0], [INF, INF])
 
 
 def untilted(bound) -> Plan:
     """Paths without a tilt weigh at most 1, so that 0 is a bound of their logs."""
     bound = jnp.asarray(bound)
     shape = bound.shape
-    order, tilt = jnp.broadcast_to(jnp.arange(2), (*shape, 2)), jnp.zeros((*shape, 2))
-    return Plan(order, tilt, bound, jnp.isfinite(bound), jnp.zeros(()))
+    order, tilt = jnp.broadcast_to(np.arange(2), (*shape, 2)), np.zeros((*shape, 2))
+    return Plan(order, tilt, bound, jnp.isfinite(bound), np.zeros(()))
 
 
 def test_one_key_one_result_under_every_transform():
     plan = untilted(0.0)
-    keys, locs = jax.random.split(KEY, 3), jnp.array([[0.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
+    keys, locs = jax.random.split(KEY, 3), np.array([[0.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
 
     def draws(key, loc):
         return tg.truncated_draws(key, loc, *PAIR[1:], 500, plan=plan).samples
@@ -297,7 +297,7 @@ def test_errors_speak():
         return tg.truncated_samples(KEY, loc, *PAIR[1:], 10).mean()
 
     with pytest.raises(ValueError, match="weighted_samples"):
-        jax.grad(mean)(jnp.zeros(2))
+        jax.grad(mean)(np.zeros(2))
 
 
 # --- Larger, slower -------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ MANY = (
 
 def given(num_rows: int, rank: int) -> Plan:
     """Paths without a tilt, in the given order, the first rows of which make the triangle."""
-    zero = jnp.zeros(())
-    return Plan(jnp.arange(num_rows), jnp.zeros(rank), zero, jnp.ones((), bool), zero)
+    zero = np.zeros(())
+    return Plan(np.arange(num_rows), np.zeros(rank), zero, np.ones((), bool), zero)
 
 
 CASES = {
@@ -105,8 +105,8 @@ def test_balls_have_the_exact_margins_in_any_tail(away):
     """Of a unit disc: the first coordinate's density times the mass of its chord."""
     scale = 30.0 if away < 1 else 1.0
     disc = tg.Ball([away, 0.0], 1.0)
-    covariance = scale**2 * jnp.eye(2)
-    draws = tg.truncated_draws(KEY, jnp.zeros(2), covariance, disc, 4000)
+    covariance = scale**2 * np.eye(2)
+    draws = tg.truncated_draws(KEY, np.zeros(2), covariance, disc, 4000)
     assert bool(disc.contains(draws.samples).all()) and draws.effective_sample_size == 4000
     assert draws.acceptance_rate > 0.015
     # From the near end, where the density of a tail falls as exp(-away t).
@@ -122,7 +122,7 @@ def test_balls_have_the_exact_margins_in_any_tail(away):
 def test_a_soft_selection_keeps_draws_with_its_probability():
     """A probit selection of a normal variable is half of a bivariate one: a skew normal law."""
     soft = tg.Selection(lambda x: special_jax.ndtr(3.0 * x[0] - 1.0), 1)
-    draws = tg.truncated_samples(KEY, jnp.zeros(1), jnp.eye(1), soft, 8000)
+    draws = tg.truncated_samples(KEY, np.zeros(1), np.eye(1), soft, 8000)
     grid = np.linspace(-6.0, 6.0, 4001)
     cdf = tabulated(grid, -0.5 * grid**2 + special.log_ndtr(3.0 * grid - 1.0))
     assert distance(draws[:, 0], cdf) < band(8000) < distance(draws[:, 0], special.ndtr)

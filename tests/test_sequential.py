@@ -12,22 +12,22 @@ from truncgauss.gaussian.problem import Problem
 from truncgauss.probability.sequential import particles, surviving
 from truncgauss.separation.twisting import chain_of, log_weights, twist_of
 
-INF = jnp.inf
+INF = np.inf
 
 
 def equicorrelated(d, rho):
-    return rho * jnp.ones((d, d)) + (1 - rho) * jnp.eye(d)
+    return rho * np.ones((d, d)) + (1 - rho) * np.eye(d)
 
 
 def walk(d):
-    steps = jnp.arange(1.0, d + 1)
-    return jnp.minimum(steps[:, None], steps)
+    steps = np.arange(1.0, d + 1)
+    return np.minimum(steps[:, None], steps)
 
 
 def log_probability(covariance, low, high, method, key=None):
     d = len(covariance)
-    box = tg.Box(jnp.broadcast_to(low, (d,)), jnp.broadcast_to(high, (d,)))
-    return tg.log_probability(jnp.zeros(d), covariance, box, method, key)
+    box = tg.Box(np.broadcast_to(low, (d,)), np.broadcast_to(high, (d,)))
+    return tg.log_probability(np.zeros(d), covariance, box, method, key)
 
 
 @pytest.mark.slow
@@ -142,36 +142,37 @@ def test_gradients_through_resampling_are_finite_and_near():
 
 def test_paths_of_survivors_are_traced_back():
     """Without resampling nothing moves; with it, uniforms follow the parents."""
-    problem = Problem(jnp.zeros(3), as_covariance(jnp.eye(3)), tg.Box(jnp.zeros(3), INF)).limits
-    chain = chain_of(problem, None)
-    record = particles(chain, jax.random.key(0), 8)
-    np.testing.assert_array_equal(surviving(record), record.uniforms[:-1])
-    swapped = jnp.stack([jnp.arange(8), jnp.arange(8)[::-1], jnp.arange(8)])
-    expected = jnp.stack([record.uniforms[0, ::-1], record.uniforms[1]])
-    np.testing.assert_array_equal(surviving(record._replace(parents=swapped)), expected)
+    problem = Problem(np.zeros(3), as_covariance(np.eye(3)), tg.Box(np.zeros(3), INF)).limits
+    chain = jax.jit(chain_of, static_argnums=1)(problem, None)
+    record = jax.jit(particles, static_argnums=2)(chain, jax.random.key(0), 8)
+    uniforms = np.asarray(record.uniforms)
+    np.testing.assert_array_equal(jax.jit(surviving)(record), uniforms[:-1])
+    swapped = np.stack([np.arange(8), np.arange(8)[::-1], np.arange(8)])
+    expected = [uniforms[0, ::-1], uniforms[1]]
+    np.testing.assert_array_equal(jax.jit(surviving)(record._replace(parents=swapped)), expected)
 
 
 def test_what_is_no_number_and_what_is_known():
     method = tg.SequentialMonteCarlo(num_particles=32, num_replicates=2)
-    covariance = equicorrelated(3, 0.5).astype(jnp.float32)
+    covariance = equicorrelated(3, 0.5).astype(np.float32)
 
     @jax.jit
     def at(loc, low, high):
         return tg.log_probability(loc, covariance, tg.Box(low, high), method)
 
-    zero, one = jnp.zeros(3, jnp.float32), jnp.ones(3, jnp.float32)
+    zero, one = np.zeros(3, np.float32), np.ones(3, np.float32)
     got = at(zero, zero, one * INF)
-    assert got.log_prob.dtype == jnp.float32 and abs(got.log_prob + np.log(4)) < 0.02
+    assert got.log_prob.dtype == np.float32 and abs(got.log_prob + np.log(4)) < 0.02
     free = at(zero, -one * INF, one * INF)
     assert free.log_prob == 0
-    assert jnp.isnan(at(zero * jnp.nan, zero, one).log_prob)
-    assert at(zero, zero, zero.at[:2].set(1.0)).log_prob == -INF
+    assert np.isnan(at(zero * np.nan, zero, one).log_prob)
+    assert at(zero, zero, np.array([1.0, 1.0, 0.0], np.float32)).log_prob == -INF
 
 
 def test_an_estimate_that_has_failed_says_so():
     """Untwisted particles meet the ordering of 61 values unprepared, and miss log P by far."""
     d = 60
-    covariance = 2 * jnp.eye(d) - jnp.eye(d, k=1) - jnp.eye(d, k=-1)
+    covariance = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
     plain = tg.SequentialMonteCarlo(num_particles=32, num_replicates=8, twisted=False)
     assert log_probability(covariance, 0.0, INF, plain).stderr == INF
 
@@ -183,7 +184,7 @@ def test_an_estimate_that_has_failed_says_so():
         (lambda: tg.SequentialMonteCarlo(8, 2.0), "num_replicates must be a positive int"),
         (
             lambda: tg.log_probability(
-                jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), tg.SequentialMonteCarlo()
+                np.zeros(2), np.eye(2), tg.Ball([0.0, 0.0], 1.0), tg.SequentialMonteCarlo()
             ),
             "a tg.Box or a tg.Polyhedron; got Ball",
         ),

@@ -121,8 +121,8 @@ def test_narrowest_widths_and_deepest_tails_in_their_own_arguments():
     def mass(low, width):
         return special.log_interval_mass(low, low + width, width)
 
-    low = jnp.array([0.0, 1.0, -5e-21, 1000.0, -1000.0, 1e6, 1e200])
-    width = jnp.array([1e-20] * 7)
+    low = np.array([0.0, 1.0, -5e-21, 1000.0, -1000.0, 1e6, 1e200])
+    width = np.full(7, 1e-20)
     value, (by_low, by_width) = jax.jit(jax.vmap(jax.value_and_grad(mass, (0, 1))))(low, width)
     flat = np.log(1e-20) - 0.5 * np.log(2 * np.pi) - 0.5 * np.square(low[:6])
     np.testing.assert_allclose(value[:6], flat, rtol=1e-14)
@@ -166,12 +166,13 @@ def test_logs_of_masses_near_one_keep_their_digits():
 
 
 def test_one_sided_functions_at_infinity():
-    bends = jax.jit(jax.vmap(lambda x: [jax.grad(jax.grad(f))(x) for f in ONE_SIDED]))
-    slopes = jax.jit(jax.vmap(lambda x: [jax.grad(f)(x) for f in ONE_SIDED]))
-    ends = jnp.array([INF, -INF])
-    np.testing.assert_array_equal(np.stack(slopes(ends))[:, 0], [0, 0, 1, 0])
-    np.testing.assert_array_equal(np.stack(slopes(ends))[1:, 1], [0, 0, -1])
-    assert np.isfinite(np.stack(bends(ends))).all()
+    orders = (jax.grad, lambda f: jax.grad(jax.grad(f)))
+    every = jax.jit(jax.vmap(lambda x: [[order(f)(x) for f in ONE_SIDED] for order in orders]))
+    ends = np.array([INF, -INF])
+    slopes, bends = np.array(every(ends))
+    np.testing.assert_array_equal(slopes[:, 0], [0, 0, 1, 0])
+    np.testing.assert_array_equal(slopes[1:, 1], [0, 0, -1])
+    assert np.isfinite(bends).all()
 
 
 STEP_POINTS = np.array([[-1.0, 2.5, 0.3], [3.0, 0.05, 0.3], [0.4, 3.0, 0.6]])
@@ -204,14 +205,14 @@ def test_every_transform_agrees():
 
 
 def test_infinite_limits_stay_where_the_mean_in_standard_deviations_overflows():
-    low, high, width = special.standardize(-INF, 1e300, 1e300, 1e-300)
-    assert (low, high, width) == (-INF, 0.0, INF)
+    standardize = jax.jit(special.standardize)
+    assert tuple(standardize(-INF, 1e300, 1e300, 1e-300)) == (-INF, 0.0, INF)
     for loc, scale in [(math.nan, 1.0), (INF, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, math.nan)]:
-        assert np.isnan(special.standardize(-INF, INF, loc, scale)).all()
+        assert np.isnan(standardize(-INF, INF, loc, scale)).all()
 
 
 def test_infinite_limits_take_part_in_no_derivative():
-    arguments = jnp.array(
+    arguments = np.array(
         [
             [0.3, 2.0, -INF, 1.0],
             [0.3, 2.0, 1.0, INF],
@@ -311,14 +312,11 @@ def test_quantile_and_step_invert_the_distribution(dtype):
 
 
 def test_draws_of_large_scale_keep_the_digits_of_the_nearer_limit():
-    quantile = special.truncated_quantile(0.25, 1e10, 1.0, -1.0, 1.0)
+    quantile = jax.jit(special.truncated_quantile)
     # The density falls from 1 by a factor e over 1e-10.
-    np.testing.assert_allclose(quantile, 1 + 1e-10 * math.log(0.25), rtol=1e-15)
-    narrow = special.truncated_quantile(0.25, 0.0, 1e10, 1e-12, 5e-12)
-    np.testing.assert_allclose(narrow, 2e-12, rtol=1e-13)
-
-
-# --- Sums in logs and the logistic kin ------------------------------------------------------------
+    far = quantile(0.25, 1e10, 1.0, -1.0, 1.0)
+    np.testing.assert_allclose(far, 1 + 1e-10 * math.log(0.25), rtol=1e-15)
+    np.testing.assert_allclose(quantile(0.25, 0.0, 1e10, 1e-12, 5e-12), 2e-12, rtol=1e-13)
 
 
 # --- Fuzzing --------------------------------------------------------------------------------------
@@ -345,10 +343,10 @@ def random_problems(rng, count, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_million_random_problems(dtype):
+def test_two_million_random_problems(dtype):
     rng = np.random.default_rng(11)
     tried = 0
-    while tried < 10_000_000:
+    while tried < 2_000_000:
         columns = random_problems(rng, 500_000, dtype)
         size = len(columns[0])
         rows = np.stack([np.pad(c, (0, 500_000 - size), mode="edge") for c in columns], -1)
@@ -367,53 +365,56 @@ def test_draws_follow_the_distribution():
     alpha, distance = 1e-6, 0.01
     n = math.ceil(2 * math.log(2 / alpha) / distance**2)
     limits = [(-1.0, 2.0), (9.0, 10.0), (-INF, -30.0), (5.0, 5.0 + 1e-6), (-INF, INF), (-0.3, INF)]
+
+    @jax.jit
+    def draws_and_parts(uniform, low, high):
+        draws = special.truncated_quantile(uniform, 0.0, 1.0, low, high)
+        mass = special.log_interval_mass(low, draws, draws - low)
+        return draws, jnp.exp(mass - special.log_interval_mass(low, high))
+
     for k, (low, high) in enumerate(limits):
         uniform = jax.random.uniform(jax.random.key(k), (n,), minval=1e-12)
-        draws = np.sort(special.truncated_quantile(uniform, 0.0, 1.0, low, high))
+        draws, part = map(np.sort, draws_and_parts(uniform, low, high))
         assert low <= draws[0] and draws[-1] <= high
-        part = jnp.exp(
-            special.log_interval_mass(low, draws, draws - low if low > -INF else None)
-            - special.log_interval_mass(low, high)
-        )
         steps = np.arange(n + 1) / n
         gap = max(np.abs(part - steps[1:]).max(), np.abs(part - steps[:-1]).max())
         assert gap < distance / 2, (low, high, gap)
 
 
-@pytest.mark.quick("inf-1e-30", "inf-1e-15")
-@pytest.mark.parametrize("scale", [1e-15, 1e-20, 1e-30])
-@pytest.mark.parametrize("high", [2.0, math.inf])
-def test_derivatives_by_a_small_scale_in_float32(scale, high):
+@pytest.mark.quick("inf")
+@pytest.mark.parametrize("high", [2.0, INF])
+def test_derivatives_by_a_small_scale_in_float32(high):
     """The square of 1e-20 underflows: quotients had the derivative 0 times infinity, NaN."""
-    functions = {  # and how their derivative by the scale grows with the units
-        special.truncated_log_mass: -1,
-        special.truncated_entropy: -1,
-        special.truncated_mean: 0,
-        partial(special.truncated_quantile, 0.3): 0,
-        lambda *truncated: special.truncated_log_density(0.5 * truncated[1], *truncated): -1,
+    functions = (
+        special.truncated_log_mass,
+        special.truncated_entropy,
+        special.truncated_mean,
+        partial(special.truncated_quantile, 0.3),
+        lambda *truncated: special.truncated_log_density(0.5 * truncated[1], *truncated),
         lambda *truncated: (
             special.standardize(truncated[2], truncated[3], truncated[0], truncated[1]).low
-        ): -1,
-    }
-    for function, power in functions.items():
-        slope = jax.grad(function, 1)
-        truncated = (0.1, 1.0, -1.0, high)
-        truth = float(slope(*truncated))
-        got = float(slope(*(jnp.float32(x * scale) for x in truncated))) * scale**-power
-        assert got == pytest.approx(truth, rel=1e-4)
+        ),
+    )
+    powers = np.array([-1, -1, 0, 0, -1, -1])  # how the derivatives grow with the units
+    slopes = jax.jit(lambda row: [jax.grad(function, 1)(*row) for function in functions])
+    truncated = np.array([0.1, 1.0, -1.0, high])
+    truth = np.asarray(slopes(truncated))
+    for scale in (1e-15, 1e-20, 1e-30):
+        got = np.asarray(slopes((truncated * scale).astype(np.float32)), float)
+        np.testing.assert_allclose(got * scale**-powers, truth, rtol=1e-4)
 
 
 def test_quantiles_of_0_and_1_are_the_limits():
-    ends = special.truncated_quantile(jnp.array([0.0, 1.0]), 0.3, 1.7, -0.1, 1 / 3)
-    assert ends.tolist() == [-0.1, 1 / 3]
-    assert special.truncated_quantile(1.0, 0.0, 1.0, 0.0, jnp.inf) == jnp.inf
-    slope = jax.grad(special.truncated_quantile, (3, 4))(0.0, 0.3, 1.7, -0.1, 1 / 3)
+    with_slopes = jax.jit(jax.value_and_grad(special.truncated_quantile, (3, 4)))
+    end, slope = with_slopes(0.0, 0.3, 1.7, -0.1, 1 / 3)
+    assert end == -0.1 and with_slopes(1.0, 0.3, 1.7, -0.1, 1 / 3)[0] == 1 / 3
+    assert with_slopes(1.0, 0.0, 1.0, 0.0, INF)[0] == INF
     np.testing.assert_allclose(slope, [1.0, 0.0], atol=1e-15)
 
 
 def test_a_scale_that_is_none_gives_nan_and_complex_numbers_an_error():
-    for scale in (-1.0, 0.0, jnp.nan):
+    for scale in (-1.0, 0.0, math.nan):
         for function in (special.truncated_log_mass, special.truncated_mean):
-            assert jnp.isnan(function(0.0, scale, 0.0, jnp.inf))
+            assert np.isnan(jax.jit(function)(0.0, scale, 0.0, INF))
     with pytest.raises(ValueError, match="real numbers are expected, got dtype complex"):
         special.ndtr(1j)
