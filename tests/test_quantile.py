@@ -221,6 +221,29 @@ def test_a_known_covariance_beside_a_traced_mean():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("df, share", [(0.01, 0.51), (0.01, 0.999), (0.05, 0.9)])
+def test_derivatives_of_students_quantiles_of_few_degrees_of_freedom(df, share):
+    """Of the logarithm, exp(618) at most, beside differences in forty digits."""
+
+    def true(share, df):
+        tail = lambda y: mpmath.betainc(
+            df / 2, 0.5, 0, df / (df + mpmath.exp(2 * y)), regularized=True
+        )
+        start = -mpmath.log(1 - share) / df
+        return mpmath.findroot(
+            lambda y: mpmath.log(tail(y) / 2 / (1 - share)), (0.9 * start, 1.1 * start), tol=1e-25
+        )
+
+    value = lambda share, df: jnp.log(tg.quantile(share, np.zeros(1), np.eye(1), df=df).value)
+    found = jax.grad(value, (0, 1))(share, df)
+    with mpmath.workdps(40):
+        p, v, h = mpmath.mpf(share), mpmath.mpf(df), mpmath.mpf(10) ** -12
+        slopes = [(true(p + h, v) - true(p - h, v)) / (2 * h)]
+        slopes.append((true(p, v + h * v) - true(p, v - h * v)) / (2 * h * v))
+        np.testing.assert_allclose(found, [float(x) for x in slopes], rtol=1e-11)
+
+
+@pytest.mark.full
 def test_derivatives_in_df_and_in_a_singular_covariance():
     def value(df):
         return tg.quantile(0.95, np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), df=df).value

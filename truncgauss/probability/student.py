@@ -66,7 +66,7 @@ LARGEST_DF = 1e30  # from here on the scale is 1 to rounding
 SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
 # Logs of the relative size of the integrand at the ends, of the relative error of the rule, and the
 # most nodes: where the Gaussian is exact, and where it is sampled.
-EXACT, SAMPLED = (38.0, 34.0, 4096), (14.0, 12.0, 512)
+EXACT, SAMPLED = (38.0, 34.0, 2**15), (14.0, 12.0, 512)
 UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
 FEW = 16, 64  # dimensions and limits up to which nodes follow from the distance
 FARTHEST = 2.0**-20  # of the largest number: a distance that is not exceeded
@@ -154,8 +154,11 @@ def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     is_divided = kind.name == "Kshirsagar"
     if isinstance(region, Box):
         anchor, unit = units_of(problem)
-        # In two steps, since the scale alone may underflow where limits are far.
-        root = jnp.exp(0.5 * log_scale)[..., None]
+        # In two steps, since the scale alone may underflow where limits are far. Where its root
+        # would, as of fewer than .03 degrees of freedom, derivatives would be NaN, and no limit
+        # differs from 0.
+        least = 1.96 * math.log(float(jnp.finfo(log_scale.dtype).tiny))
+        root = jnp.exp(0.5 * jnp.maximum(log_scale, least))[..., None]
         low, high, _ = standardize(region.low, region.high, anchor, unit)
         mean = loc / unit - anchor / unit * root * root
         mean = mean if is_divided else (loc - anchor) / unit * root * root
