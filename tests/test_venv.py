@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 FAKE = """#!/bin/sh
 case "$1 $2" in
     "-m venv")
+        [ -z "$BROKEN" ] || exit 1
         mkdir -p "$3/bin"
         cp "$0.pip" "$3/bin/python" ;;
     "-c "*) [ "$2" != "import ensurepip, venv" ] || [ -z "$NO_VENV" ] ;;
@@ -116,6 +117,8 @@ def test_a_python_that_does_not_run_is_told_in_one_line(ground):
     assert "PYTHON=/nowhere/python does not run, or is older than Python 3.11" in lines[0]
     code, lines = build(ground, NO_VENV="yes")
     assert code == 1 and len(lines) == 1 and "apt install python3-venv" in lines[0]
+    code, lines = build(ground, BROKEN="yes")
+    assert code == 1 and "building" in lines[0] and "apt install python3-venv" in lines[1]
 
 
 def test_launchers_that_fail_are_passed_over(ground):
