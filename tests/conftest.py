@@ -5,6 +5,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import tempfile
 import time
 
 # Before JAX is imported by anyone: subprocesses of the tests inherit it too.
@@ -36,6 +37,11 @@ hypothesis.settings.load_profile("repeatable")
 # small ones too, since to read one takes a tenth of the time in which it is compiled.
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 KEPT, DAYS = CACHE / "truncgauss" / "tests", 3
+try:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=KEPT).close()
+except OSError:  # a home that cannot be written to: nothing is kept
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", "")
 for option, value in {
     "jax_compilation_cache_dir": str(KEPT),
     "jax_persistent_cache_min_compile_time_secs": "0",
@@ -88,9 +94,9 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def bounded_memory(compilations):
-    """The programs of one file are kept for the next, until they have become many."""
+    """The programs of one test are kept for the next, until they have become many."""
     yield
     if len(compilations) > PROGRAMS:
         compilations.clear()
@@ -99,6 +105,12 @@ def bounded_memory(compilations):
         gc.collect()
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps what is freed
             trim(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_objects():
+    """What a file leaves behind is not gone through again by Python's collector."""
+    yield
     gc.collect()
     gc.freeze()
 
