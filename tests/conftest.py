@@ -5,6 +5,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import resource
 import tempfile
 import time
 
@@ -81,7 +82,9 @@ def pytest_ignore_collect(collection_path):
 
 # Tracing makes many objects that stay: Python's collector would go through them again and again.
 gc.set_threshold(500_000, 5, 5)
-PROGRAMS = 300  # that a process keeps: about one GB
+# A process keeps as many programs, fewer where they are large.
+PROGRAMS, FEWEST, BYTES = 300, 50, 10**9
+STATM = pathlib.Path("/proc/self/statm")  # of Linux
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +101,9 @@ def compilations():
 def bounded_memory(compilations):
     """The programs of one test are kept for the next, until they have become many."""
     yield
-    if len(compilations) > PROGRAMS:
+    pages = int(STATM.read_text().split()[1]) if STATM.exists() else 0
+    large = len(compilations) > FEWEST and pages * resource.getpagesize() > BYTES
+    if large or len(compilations) > PROGRAMS:
         compilations.clear()
         gc.unfreeze()
         jax.clear_caches()
