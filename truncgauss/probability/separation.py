@@ -81,12 +81,13 @@ class Separation(Method):
         P = E prod_k mass_k(z_1, ..., z_(k-1)) exp(mu_k^2 / 2 - mu_k z_k),
 
     where z_k is drawn from Normal(mu_k, 1) truncated to its conditional interval, mass_k is the
-    mass of that interval, and mu is the minimax tilt, which makes the largest weight smallest. In
-    the twisted estimate each variable is drawn given Gaussian approximations of the later
-    constraints, their sites (see the module `twisting`): the weights are then nearly equal, and
-    standard errors often smaller by a factor of 3 to 100. A pilot of 256 points chooses between the
-    two. All computations are in logs: probabilities of 1e-2000 are no less accurate. Each replicate
-    has its own random shift of the lattice.
+    mass of that interval, for any tilt mu. In the twisted estimate each variable is drawn given
+    Gaussian approximations of the later constraints, their sites (see the module `twisting`): the
+    weights are then nearly equal, and standard errors often smaller by a factor of 3 to 100. The
+    sites come from expectation propagation, and the variables in the order of their precisions.
+    Where sites may not be trusted, mu has the same forces on the later constraints as they. All
+    computations are in logs: probabilities of 1e-2000 are no less accurate. Each replicate has its
+    own random shift of the lattice.
 
     For a box and a `LowRank` covariance of few factors it is replaced by `FactorLattice`, which
     `hold` then returns: dimension 100,000 at rank 5 is feasible. For a box and a covariance matrix
@@ -102,10 +103,10 @@ class Separation(Method):
             use Student's t with num_replicates - 1 degrees of freedom.
         tilted: whether to use a tilt or sites; without them a call is cheaper and its error larger
             (static).
-        twisted: whether to consider the sites of expectation propagation. The minimax tilt is used
-            where they do not converge, where their weights would have no finite variance, where the
-            tilt has the larger effective sample size, and where the values of the constraints have
-            a singular covariance (static).
+        twisted: whether to use expectation propagation: its sites, or a tilt by their forces where
+            it does not converge or where their weights would have no finite variance. Otherwise,
+            and where the values of the constraints have a singular covariance, the tilt is the
+            minimax one, which makes the largest weight smallest (static).
         rank: of the covariance of the constraints' values, if it is singular: only so many
             variables are drawn, and the other constraints limit earlier variables too. Found
             outside of a trace; None in a trace stands for the largest possible rank (static).
@@ -352,7 +353,7 @@ class Separation(Method):
         found = bool(tilted.converged)
         bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
         sites = plan.twist is not None and bool(jnp.any(plan.twist.precision > 0))
-        steered = "none, the tilt does better" if bool(jnp.any(plan.tilt != 0)) else "none"
+        steered = "none, but a tilt" if bool(jnp.any(plan.tilt != 0)) else "none"
         ahead = "expectation propagation" if sites else steered
         share = f"{float(held.effective_share(problem, key)):.0%} effective"
         lines = [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]

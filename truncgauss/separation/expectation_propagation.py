@@ -95,11 +95,15 @@ class SitePosterior(NamedTuple):
 
 
 class FixedPoint(NamedTuple):
-    """Cavities, their sites, the posterior mean of x, and whether the solver converged."""
+    """Cavities, their sites, the posterior with these, and whether the solver converged.
+
+    Of the posterior there are the mean of x and the force, see `SitePosterior`.
+    """
 
     cavity: Cavity
     sites: Sites
     mean: Array
+    force: Array
     converged: Array
 
 
@@ -158,7 +162,9 @@ def sites_of(
     lost = 1.0 - variance
     active = is_curved(lost)
     lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
-    precision = lost / variance * jnp.exp(-cavity.log_variance)
+    # In float32 the variance in a narrow interval may be 0.
+    most = float(jnp.finfo(mean.dtype).max) ** 0.5
+    precision = jnp.minimum(lost / variance * jnp.exp(-cavity.log_variance), most)
     center = jnp.exp(0.5 * cavity.log_variance) * mean / lost
     # A NaN is not active, and must not turn into a coordinate without limits.
     nan_propagator = 0.0 * jax.lax.stop_gradient(mean)
@@ -264,7 +270,7 @@ class _Search(NamedTuple):
     """The state of the solver.
 
     Attributes:
-        cavity, sites, mean: cavities, their sites, and the posterior mean with these.
+        cavity, sites, mean, force: see `FixedPoint`.
         change: the residual, with means in units of cavity standard deviations, shape (2 m,).
         size: its root mean square.
         factor: the fraction of it that the next round adds.
@@ -275,6 +281,7 @@ class _Search(NamedTuple):
     cavity: Cavity
     sites: Sites
     mean: Array
+    force: Array
     change: Array
     size: Array
     factor: Array
@@ -306,14 +313,14 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     nothing = jnp.zeros_like(constraints.loc)
     one, yes = jnp.ones((), nothing.dtype), jnp.asarray(True)
     # The Gaussian without sites; the first round only computes the residual there.
-    start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, jnp.tile(nothing, 2)
-    search = _Search(*start, jnp.inf * one, one, yes, jnp.asarray(0))
+    start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, nothing
+    search = _Search(*start, jnp.tile(nothing, 2), jnp.inf * one, one, yes, jnp.asarray(0))
     search = varying_like(search, constraints)
     search = repeated(_round, search, NEAR if rtol is None else rtol)
     if rtol is None:
         search = repeated(_newton, search, eps**0.6)
     converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
-    return FixedPoint(search.cavity, search.sites, search.mean, converged)
+    return FixedPoint(*search[:4], converged)
 
 
 def _round(search: _Search, constraints: ScaledLimits) -> _Search:
@@ -358,7 +365,7 @@ def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimit
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
     size = jnp.sqrt(after / len(change))
     state = change, size, factor, search.trusted, search.num_steps + 1
-    return _Search(cavity, sites, post.mean, *state)
+    return _Search(cavity, sites, post.mean, post.force, *state)
 
 
 def differentiable(solution: FixedPoint, constraints: ScaledLimits) -> Cavity:

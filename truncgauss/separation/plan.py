@@ -20,8 +20,8 @@ class Plan(Batched):
         order: indices of the constraints, the one of the first variable in front, shape (d,).
         tilt: mean of the proposal of each standardised variable in that order, shape (d,).
         bound: an upper bound of log P, inf where none was computed.
-        converged: whether the solver of the tilt or of the sites converged; if not, the tilt is 0
-            and so is the precision of the sites.
+        converged: whether the solver of the tilt or of the sites converged; if not, a minimax tilt
+            is 0 and so is the precision of the sites.
         rounding: standard error of log P from the rounding of the inputs.
         twist: Gaussian sites in the units of the constraints, or None. The tilt, or the precision
             of all sites, is 0.

@@ -8,21 +8,14 @@ import numpy as np
 from jax import Array
 
 from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision, numerical_rank, ranks_of_root
 from truncgauss.gaussian.problem import Problem, over_rows
 from truncgauss.gaussian.regions import Box, as_linear
 from truncgauss.gaussian.standardization import standardized
 from truncgauss.separation.plan import Plan
-from truncgauss.separation.planning import (
-    GOOD_SHARE,
-    Trial,
-    looks_ahead,
-    or_tilted,
-    plan_of,
-    with_sites,
-)
+from truncgauss.separation.planning import plan_of
 
 LARGE = (
     65  # constraints from which on unoptimised matrix products cost more than their optimisation
@@ -47,61 +40,18 @@ def _plans(settings: Settings, problem: Problem) -> Plan:
     return over_rows(of_row, problem)
 
 
-@frozen_pytree
-class Shares(Batched):
-    """The effective fraction of the pilot of each row."""
-
-    share: Array
-
-    event_ranks = {"share": 0}
-
-
-def _site_plans(settings: Settings, problem: Problem) -> Trial:
-    """The plan with Gaussian sites of every row, and its effective fraction."""
-
-    def of_row(row: Problem) -> Trial:
-        given = standardized(*row)
-        plan, share = with_sites(given.problem.limits)
-        return Trial(plan.scaled(given.row_unit), share)
-
-    return over_rows(of_row, problem)
-
-
-def _better_plans(settings: Settings, problem: Problem, best: Plan, share: Shares) -> Plan:
-    """The minimax tilt of every row whose effective fraction it raises, else the best plan."""
-
-    def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
-        given = standardized(*row)
-        before = Trial(best.scaled(1.0 / given.row_unit), share.share)
-        return or_tilted(given.problem.limits, before).plan.scaled(given.row_unit)
-
-    return over_rows(of_row, problem, best, share)
-
-
 def _cost(settings: Settings, problem: Problem, *others: Any) -> Cost:
     return Cost(0, loops=as_linear(problem.region).num_constraints >= LARGE)
 
 
 _compiled_plans = Compiled(_plans, _cost)
-_compiled_site_plans = Compiled(_site_plans, _cost)
-_compiled_better_plans = Compiled(_better_plans, _cost)
 
 
 @in_full_precision
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
     """The plan of every row of a problem; see `Separation` for the settings."""
-    m = as_linear(problem.region).num_constraints
     rank = full_rank(problem) if rank is None else rank
-    settings = Settings((tilted, twisted, rank))
-    if not is_concrete(problem):
-        return _compiled_plans(settings, problem)
-    if not (tilted and twisted and looks_ahead(rank, m)):
-        return _compiled_plans(settings, problem)
-    # One plan after the other: most problems need only the first, and compile only its program.
-    plan, share = _compiled_site_plans(settings, problem)
-    if bool(np.all(np.asarray(share) > GOOD_SHARE)):
-        return plan
-    return _compiled_better_plans(settings, problem, plan, Shares(share))
+    return _compiled_plans(Settings((tilted, twisted, rank)), problem)
 
 
 # --- Ranks ----------------------------------------------------------------------------------------

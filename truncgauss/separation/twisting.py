@@ -19,7 +19,6 @@ Reference:
 from dataclasses import replace
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
@@ -33,7 +32,7 @@ from truncgauss.special.normal import fixed_interval, quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375
-REACH = 2.0  # standard deviations of a conditional mean within which curvatures are compared
+REACH = 2.0  # standard deviations of a cavity within which curvatures are compared
 
 
 @frozen_pytree
@@ -72,35 +71,45 @@ class Chain(NamedTuple):
 
 
 class SiteFit(NamedTuple):
-    """Sites by expectation propagation, and whether they may be used.
+    """Sites by expectation propagation.
 
     Attributes:
-        twist: the sites, of precision 0 where they may not be used.
-        converged: whether expectation propagation converged.
-        usable: whether its sites may be used.
-        height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
-            differs from it only by the logs of volumes.
-        force: derivative of log P in the means of the constraints, shape (m,).
-        factor: the lower-triangular factor of the covariance, shape (m, m).
+        precision: shape (m,); 0 if it did not converge.
+        mean: of the Gaussian with all sites, shape (m,).
+        force: the slopes of the logs of the sites there, shape (m,): the derivative of log P in the
+            means of the constraints.
+        strong: whether the precision would have been reduced further, but for `least_share`.
+        order: the constraints by decreasing precision of their full sites, in units of their
+            variances, shape (m,).
+        converged: whether it did.
+        rounding: standard error of log P from the rounding of the sites.
     """
 
-    twist: Twist
-    converged: Array
-    usable: Array
-    height: Array
+    precision: Array
+    mean: Array
     force: Array
-    factor: Array
+    strong: Array
+    order: Array
+    converged: Array
+    rounding: Array
+
+    def twist(self) -> Twist:
+        """The sites by their centers."""
+        # Not from differences of means, in a narrow interval a rounding error.
+        active = self.precision > 0
+        distance = jnp.where(active, self.force / jnp.where(active, self.precision, 1.0), 0.0)
+        return Twist(self.precision, self.mean + distance, self.rounding)
 
 
 def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
     """Sites as of `sites_for` with the rounding of the inputs."""
     limits = lax.stop_gradient(limits)
     sites = sites_for(limits, least_share)
-    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.twist.rounding)
-    return replace(sites.twist, rounding=rounding)
+    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.rounding)
+    return replace(sites.twist(), rounding=rounding)
 
 
-def sites_for(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> SiteFit:
+def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
     """Sites by expectation propagation, their precisions reduced to keep the weights' variance low.
 
     The log of each site keeps its slope at the posterior mean. As a function of the conditional
@@ -108,14 +117,9 @@ def sites_for(limits: GaussianLimits, least_share: float, most_added: float = jn
     limit. There a site of full precision would give the twisted distribution thinner tails than the
     truncated one, and importance weights of large variance, underestimated from few points. The
     precision is therefore multiplied by the ratio of the smallest curvature of log mass, within two
-    standard deviations of the conditional mean, to that at the middle, but by no less than
+    standard deviations of the mean of the cavity, to that at the mean, but by no less than
     `least_share`. For nearly identical coordinates a tenth was small enough to estimate the
     variance of the weights, a fifth was not; with resampling a third is small enough.
-
-    The sites are not used where expectation propagation does not converge, nor where sites at
-    `least_share` add more than `most_added` to the precision of an earlier variable, which is 1 a
-    priori: beyond 1 the weights have infinite variance along a direction without limits, and their
-    sample variance underestimates the error.
 
     The precision of a site is bounded, at 7e5 over the variance in float64 and 400 in float32.
     Beyond that `twisted` loses the digits of the conditional precision from the other sites to
@@ -126,52 +130,30 @@ def sites_for(limits: GaussianLimits, least_share: float, most_added: float = jn
         Minka (2001), Expectation Propagation for Approximate Bayesian Inference. Cunningham, Hennig
         and Lacoste-Julien (2011), Gaussian Probabilities and Expectation Propagation.
     """
-    limits = lax.stop_gradient(limits)
-    scaled, _ = expectation_propagation.scaled_limits(limits)
+    scaled, _ = expectation_propagation.scaled_limits(lax.stop_gradient(limits))
     # A proposal needs few digits. A residual of a tenth was too large: with slow convergence the
     # precisions of nearly identical coordinates were still twice their final values.
-    _, full, _, converged = expectation_propagation.fixed_point(scaled, rtol=0.02)
-    post = expectation_propagation.posterior(full, scaled.correlation)
-    mean, force = post.mean, post.force
-    most = float(jnp.finfo(limits.loc.dtype).eps) ** MOST_PRECISION
+    fit = expectation_propagation.fixed_point(scaled, rtol=0.02)
+    cavity, full, mean, force, converged = fit
+    spread = scaled.scale * jnp.exp(0.5 * cavity.log_variance)
+    middle = scaled.loc + scaled.scale * cavity.mean
+    steps = jnp.array([[-REACH], [REACH]], spread.dtype)
+    moved = fixed_interval(scaled.low, scaled.high, middle + steps * spread, spread)
+    curvatures = 1.0 - quick_moments(moved).variance
+    curved = full.precision > 0
+    ratio = jnp.where(curved, full.precision, 1.0) * jnp.exp(cavity.log_variance)
+    share = jnp.where(curved, jnp.min(curvatures, axis=0) * (1.0 + ratio) / ratio, 0.0)
+    most = float(jnp.finfo(mean.dtype).eps) ** MOST_PRECISION
     bounded = most / jnp.maximum(full.precision, most)
-
-    def weakened(share: Array | float) -> Twist:
-        precision = jnp.minimum(share, bounded) * full.precision
-        # Not from full.center - mean, in a narrow interval a rounding error, divided by the share.
-        distance = jnp.where(precision > 0, force / jnp.where(precision > 0, precision, 1.0), 0.0)
-        center = scaled.loc + scaled.scale * (mean + distance)
-        return Twist(precision / scaled.scale**2, center, jnp.zeros_like(mean[0]))
-
-    factor = limits.scale_tril
-    chain = chain_with(limits, factor, weakened(1.0))
-    low, high, _, triangle = chain.constraints
-    scale = diagonal_of(triangle)
-    reach = REACH * jnp.linalg.norm(jnp.tril(triangle, -1), axis=1)
-    middle = scaled.loc + scaled.scale * mean
-
-    def curvature(means: Array) -> Array:
-        """The negative second derivative of log mass in the conditional mean, times scale^2."""
-        return 1.0 - quick_moments(fixed_interval(low, high, means, scale)).variance
-
-    steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
-    curvatures = curvature(middle[None] + steps * reach[None])
-    # Where log mass is flat in the middle, all curvatures there are rounding.
-    curved = expectation_propagation.is_curved(curvatures[2])
-    share = jnp.min(curvatures, axis=0) / jnp.where(curved, curvatures[2], 1.0)
-    share = jnp.where(curved, share, 0.0)
-    twist = weakened(jnp.clip(share, least_share, 1.0))
-    strong = jnp.where(share < least_share, twist.precision, 0.0)
-    added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ strong)
-    converged = converged & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
-    usable = converged & (added <= most_added)
-    nothing = Twist(jnp.zeros_like(mean), scaled.loc, jnp.zeros_like(mean[0]))
-    twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
+    precision = jnp.minimum(jnp.clip(share, least_share, 1.0), bounded) * full.precision
+    converged = converged & jnp.all(jnp.isfinite(precision) & jnp.isfinite(force + mean))
+    precision, mean = (jnp.where(converged, x, 0.0) for x in (precision, mean))
     # The twisted distribution comes from matrices of condition 1 + precision times variance.
-    condition = jnp.sum(twist.precision * scaled.scale**2)
-    twist = replace(twist, rounding=float(jnp.finfo(mean.dtype).eps) * condition)
-    height = -0.5 * jnp.sum(force * mean)
-    return SiteFit(twist, converged, usable, height, force / scaled.scale, factor)
+    rounding = float(jnp.finfo(mean.dtype).eps) * jnp.sum(precision)
+    order = jnp.argsort(full.precision, descending=True, stable=True)
+    precision, force = precision / scaled.scale**2, force / scaled.scale
+    mean, strong = scaled.loc + scaled.scale * mean, share < least_share
+    return SiteFit(precision, mean, force, strong, order, converged, rounding)
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
