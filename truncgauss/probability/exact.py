@@ -359,9 +359,10 @@ def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
     # A coordinate without limits makes no difference, however close to singular they are together.
-    free = jnp.any(jnp.isinf(low) & jnp.isinf(high))
-    form = bivariate.regression(covariance, apart=free)
+    free = jnp.isinf(low) & jnp.isinf(high)
+    form = bivariate.regression(covariance, apart=jnp.any(free))
     log_prob = bivariate.log_probability(loc, form, low, high)
+    log_prob = jnp.where(jnp.all(free) & ~jnp.isnan(log_prob), 0.0, log_prob)
     inputs = log_prob, loc, form, low, high, isinstance(covariance, ScaleTril)
     return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
 
