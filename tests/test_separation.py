@@ -57,10 +57,12 @@ def test_known_problems(d, num_points, allowed):
 
 
 @pytest.mark.slow
-def test_duplicates_in_a_tail_are_not_looked_ahead_of():
-    """Sites of duplicates would leave weights without a variance, of which the spread says little.
+def test_sites_of_duplicates_in_a_tail_are_weakened():
+    """At full precision they would leave weights without a variance, of which the spread says little.
 
     Twenty coordinates of correlation 0.9999, all above 5, against the integral over their factor.
+    The root mean square of the error is 5.7e-4 (8.4e-4 by a tilt of the same forces); the minimax
+    tilt has 1.2e-4 here, but three times larger errors over random problems.
     """
     d, rho = 20, 0.9999
     box = tg.Box(jnp.full(d, 5.0), jnp.inf)
@@ -72,7 +74,7 @@ def test_duplicates_in_a_tail_are_not_looked_ahead_of():
     found = [call(key) for key in jax.random.split(jax.random.key(5), 48)]
     error = np.array([estimate.log_prob - truth for estimate in found])
     stated = np.array([estimate.stderr for estimate in found])
-    assert np.sqrt(np.mean(error**2)) < 5e-4
+    assert np.sqrt(np.mean(error**2)) < 8e-4
     assert np.all(np.abs(error) < T_QUANTILE * stated)
 
 
