@@ -58,7 +58,7 @@ def test_known_problems(d, num_points, allowed):
 
 @pytest.mark.slow
 def test_sites_of_duplicates_in_a_tail_are_weakened():
-    """At full precision they would leave weights without a variance, of which the spread says little.
+    """At full precision they would leave weights without a variance, and their spread says little.
 
     Twenty coordinates of correlation 0.9999, all above 5, against the integral over their factor.
     The root mean square of the error is 5.7e-4 (8.4e-4 by a tilt of the same forces); the minimax
