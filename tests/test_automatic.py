@@ -288,7 +288,7 @@ def test_explain_says_what_was_chosen_and_why():
 
 
 def test_rtol_buys_points_under_a_trace():
-    """Of which 1e-4, the default, buys 1,024; and a plan that is held has as many."""
+    """Of which 1e-4, the default, buys 1,024; and a plan that is held has at least 256."""
     region, bought = tg.Box(jnp.zeros(5), jnp.full(5, INF)), []
     for rtol in (0.5, 1e-2, 7e-3, 1e-3, 1e-4, 5e-5, 1e-6, 1e-9):
         method = tg.Automatic(rtol)
@@ -301,7 +301,7 @@ def test_rtol_buys_points_under_a_trace():
 
         jax.eval_shape(log_prob, jnp.zeros(5))
         problem = as_problem(jnp.zeros(5), ordering(5), region)
-        assert method.choice(problem).num_points == bought[-1]
+        assert method.choice(problem).num_points == max(256, bought[-1])
     assert bought == [64, 64, 256, 1024, 1024, 8192, 65536, 65536]
     assert [tg.Automatic(rtol).num_points(20) for rtol in (1e-2, 1e-4)] == [128, 1024]
 

@@ -76,8 +76,8 @@ class Automatic(Method):
     In a trace only shapes and rtol are known. Shapes determine the method; the points of each of
     16 replicates are 64 for an rtol of 1e-2 or more, 256 for 5e-3, 512 for 2e-3, 1,024 for 1e-4,
     8,192 for 1e-5 and 65,536 below, of the first three numbers twice as many above 8 dimensions.
-    They are final, as those of `hold` are. A `Ball` or `Ellipsoid` is exact, a `Selection` is
-    estimated by `ImportanceSampling`.
+    They are final, as are those of `hold`, at least 256. A `Ball` or `Ellipsoid` is exact, a
+    `Selection` is estimated by `ImportanceSampling`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -124,7 +124,11 @@ class Automatic(Method):
         full = self.affordable(d, num_rows)
         least = max(LEAST_TO_GROW, 2 ** (d - 1).bit_length())
         wanted = self.num_points(d)
-        wanted = min(MOST_POINTS, max(least, wanted)) if growing else wanted
+        if is_concrete(
+            problem
+        ):  # what `hold` returns is then what the call with numbers begins with
+            wanted = max(least, wanted)
+        wanted = min(MOST_POINTS, wanted) if growing else wanted
         for kind in CANDIDATES:
             # Particles are for problems that are too hard for the points of rtol.
             particles = kind is SequentialMonteCarlo
@@ -277,10 +281,10 @@ class Automatic(Method):
         full = self.affordable(problem.covariance.dimension, num_rows)
         for method in self.candidates(problem, num_rows, growing=True):
             if method.growth is not None:
-                small = isinstance(method, Separation) and method.num_points < full
-                if small and search.goal.differentiates:  # where more points are another program
-                    method, small = dataclasses.replace(method, num_points=full), False
-                search.attempt(method, above, full // method.count if small else 1)
+                factor = full // method.count if isinstance(method, Separation) else 1
+                if search.goal.differentiates:  # more points are another program
+                    method, factor = method.enlarged(max(1, factor)), 1
+                search.attempt(method, above, max(1, factor))
                 above = max(above, FAILURE)
         search.refine()
         return search.answer()
