@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from tests import random_problems
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.probability import row_batches
 from truncgauss.probability.automatic import PROBABILITY
@@ -274,7 +275,7 @@ def test_explain_says_what_was_chosen_and_why():
     region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
     text = tg.explain(jnp.zeros(4), ordering(4), region, tg.Automatic(1e-2))
     assert "Box in 4 dimensions, float64" in text
-    assert "Separation(num_points=1024, num_replicates=16): more than three" in text
+    assert "Separation(num_points=256, num_replicates=16): more than three" in text
     bound = float(text.split("tilt     ")[1].split()[0])
     assert -math.log(120) < bound < 0
     assert 50 < float(text.split("points   ")[1].split("%")[0]) <= 100
@@ -284,6 +285,77 @@ def test_explain_says_what_was_chosen_and_why():
     text = tg.explain(jnp.zeros(4), jnp.diag(jnp.arange(1.0, 5.0)), wide)
     assert "2 without limits, left out" in text and text.count("part     independent") == 2
     assert f"{math.log(0.5) + float(tg.special.log_ndtr(3**-0.5)):.10g}, exact" in text
+
+
+def test_rtol_buys_points_under_a_trace():
+    """Of which 1e-4, the default, buys 1,024; and a plan that is held has at least 256."""
+    region, bought = tg.Box(jnp.zeros(5), jnp.full(5, INF)), []
+    for rtol in (0.5, 1e-2, 7e-3, 1e-3, 1e-4, 5e-5, 1e-6, 1e-9):
+        method = tg.Automatic(rtol)
+
+        def log_prob(loc, method=method):
+            chosen = method.choice(as_problem(loc, ordering(5), region))
+            bought.append(chosen.num_points)
+            assert isinstance(chosen, tg.Separation) and chosen.num_replicates == 16
+            return loc
+
+        jax.eval_shape(log_prob, jnp.zeros(5))
+        problem = as_problem(jnp.zeros(5), ordering(5), region)
+        assert method.choice(problem).num_points == max(256, bought[-1])
+    assert bought == [64, 64, 256, 1024, 1024, 8192, 65536, 65536]
+    assert [tg.Automatic(rtol).num_points(20) for rtol in (1e-2, 1e-4)] == [128, 1024]
+
+
+@pytest.mark.parametrize("differentiates", [False, True])
+def test_rtol_buys_points_of_a_call_with_numbers(differentiates):
+    """Six rows: 256 points, then 1,024 of those above rtol, as many rows as before, and so on."""
+    factor, bought = tg.ScaleTril(jnp.linalg.cholesky(ordering(4))), []
+    size = np.array([1e-3, 8e-3, 1e-3, 3e-2, 0.2, 1e-3])
+
+    def evaluate(method, problem, key):
+        pieces = 1 if method.lattice is None else int(np.max(method.lattice.num_pieces))
+        rows = np.asarray(problem.loc[..., 0], int)
+        bought.append((pieces * method.num_points, rows.tolist()))
+        error = size[rows] * 256 / bought[-1][0]
+        return Estimate(problem.loc[..., 0], jnp.asarray(error))
+
+    rows = jnp.arange(6.0)[:, None] + jnp.zeros(4)
+    problem = as_problem(rows, factor, tg.Box(jnp.zeros(4), jnp.full(4, INF)))
+    goal = Goal(evaluate, errors, differentiates)
+    got = tg.Automatic(rtol=1e-2).sampled(problem, jax.random.key(0), goal)
+    assert got.attempts[0].method.num_points >= 1024 and len(got.attempts) == 1
+    if differentiates:  # where each count of points is a program
+        assert [n for n, _ in bought] == [1024, 16384]
+        return
+    assert bought[0] == (256, [0, 1, 2, 3, 4, 5])
+    assert bought[1] == (1024, [3, 4, 3, 3, 3, 3])
+    assert [(n, set(rows)) for n, rows in bought[2:]] == [(16384, {4})]
+    np.testing.assert_allclose(got.result.stderr, [1e-3, 8e-3, 1e-3, 7.5e-3, 3.125e-3, 1e-3])
+
+
+def test_stated_errors_meet_the_rtol_that_was_asked_for():
+    """Fifty random problems of five dimensions, of every family, in one program."""
+    seeds = range(200, 250)
+    problems = [random_problems.problem(seed) for seed in seeds]
+    names = ("loc", "covariance", "low", "high")
+    arrays = (jnp.asarray([getattr(p, name) for p in problems]) for name in names)
+    loc, covariance, low, high = arrays
+
+    @jax.jit
+    @jax.vmap
+    def ask(loc, covariance, low, high):
+        return tg.log_probability(loc, covariance, tg.Box(low, high), tg.Automatic(rtol=1e-2))
+
+    got = ask(loc, covariance, low, high)
+    assert np.mean(got.stderr <= 1e-2) >= 0.98
+    known = random_problems.known()
+    compared = [k for k, seed in enumerate(seeds) if seed in known]
+    assert len(compared) > 20
+    for k in compared:
+        truth = known[seeds[k]]
+        error = math.hypot(float(got.stderr[k]), truth.error, truth.rounding)
+        # a t law with 15 degrees of freedom: |t| > 7 has probability 4e-6
+        assert abs(got.log_prob[k] - truth.log_prob) < 7 * error + 1e-12 * abs(truth.log_prob)
 
 
 def test_a_method_that_is_none_is_an_error_that_speaks():

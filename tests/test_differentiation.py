@@ -339,3 +339,29 @@ def test_a_gradient_at_more_points_compiles_nothing():
         assert "num_points=4096" in shown
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_rows_of_vmap_are_computed_one_after_the_other():
+    """Two axes of rows, of means and of covariances: the numbers and the memory of single rows."""
+    d = 5
+    covariance = 2 * jnp.eye(d) - jnp.eye(d, k=1) - jnp.eye(d, k=-1)
+    region, keys = tg.Box(jnp.zeros(d), jnp.inf), jax.random.split(jax.random.key(1), 3)
+
+    def log_prob(loc, covariance, key):
+        return tg.log_probability(loc, covariance, region, tg.Separation(), key).log_prob
+
+    one = jax.jit(jax.value_and_grad(log_prob, argnums=(0, 1)))
+    inner = jax.vmap(jax.value_and_grad(log_prob, argnums=(0, 1)), in_axes=(0, None, 0))
+    many = jax.jit(jax.vmap(inner, in_axes=(None, 0, None)))
+    means = jnp.linspace(-1.0, 1.0, 3 * d).reshape(3, d)
+    covariances = covariance * jnp.array([1.0, 0.5])[:, None, None]
+    program = many.lower(means, covariances, keys).compile()
+    value, slopes = program(means, covariances, keys)
+    for i, j in ((0, 0), (1, 0), (1, 2)):
+        alone = one(means[j], covariances[i], keys[j])
+        got = value[i, j], jax.tree.map(lambda slope, at=(i, j): slope[at], slopes)
+        jax.tree.map(
+            lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-12), got, alone
+        )
+    stored = 16 * 1024 * d * 8  # bytes of the draws of a row
+    assert program.memory_analysis().temp_size_in_bytes < 3 * 6 * stored

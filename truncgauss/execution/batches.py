@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from truncgauss.execution import parallel
 
@@ -34,14 +35,64 @@ def mapped(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any,
         axes: of each argument 0 if it has a leading axis of rows, None if all rows share it.
     """
 
-    return parallel.over_rows(lambda *rows: _in_turns(function, rows, axes), rows, axes)
+    def each(*rows: Any) -> Any:
+        return _in_turns(function, rows, axes, at_once(function, rows, axes))
+
+    return parallel.over_rows(each, rows, axes)
 
 
-def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
-    """`function` of every row, as many at a time as keep factorisations on one thread."""
+def vmapped_in_turns(
+    function: Callable[..., Any], width: int, axes: tuple[int | None, ...] | None = None
+) -> Any:
+    """`function`, of whose rows `jax.vmap` computes `width` at a time, in the memory of these.
+
+    It must not be differentiated: it belongs inside of a rule for derivatives.
+
+    Args:
+        function: of arrays, without leading axes.
+        width: the number of rows.
+        axes: of the arrays in a call 0 for one with a leading axis of rows, which is then that of
+            all results; None for a call with a single row.
+    """
+
+    @custom_vmap
+    def every(*rows: jax.Array) -> Any:
+        return function(*rows) if axes is None else _in_turns(function, rows, axes, width)
+
+    @every.def_vmap
+    def more(count: int, batched: Any, *rows: jax.Array) -> tuple[Any, Any]:
+        """The rows of both axes as those of one."""
+        inner = tuple(None for _ in rows) if axes is None else axes
+        size = next(
+            (row.shape[new] for row, new, axis in zip(rows, batched, inner) if axis == 0), 1
+        )
+        both = tuple(0 if new or axis == 0 else None for new, axis in zip(batched, inner))
+
+        def merged(row: jax.Array, new: bool, axis: int | None) -> jax.Array:
+            row = row if new else row[None]
+            row = row if axis == 0 else row[:, None]
+            return jnp.broadcast_to(row, (count, size, *row.shape[2:])).reshape(-1, *row.shape[2:])
+
+        flat = (
+            row if axis is None else merged(row, new, old)
+            for row, new, old, axis in zip(rows, batched, inner, both)
+        )
+        shape = (count,) if axes is None else (count, size)
+        results = jax.tree.map(
+            lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]),
+            vmapped_in_turns(function, width, both)(*flat),
+        )
+        return results, jax.tree.map(lambda _: True, results)
+
+    return every
+
+
+def _in_turns(
+    function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...], width: int
+) -> Any:
+    """`function` of every row, `width` or a few less at a time."""
     size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
     every = jax.vmap(function, in_axes=axes)
-    width = at_once(function, rows, axes)
     if size <= width:
         return every(*rows)
     least, devices = math.ceil(size / width), jax.device_count()

@@ -29,6 +29,7 @@ from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
 from truncgauss.probability.complement import Complement, sum_of_pieces
 from truncgauss.probability.exact import Exact
+from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
     Method,
@@ -49,6 +50,12 @@ CANDIDATES: tuple[type[Method], ...] = (
     Exact, Complement, Separation, SequentialMonteCarlo, ImportanceSampling,
 )  # fmt: skip
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
+# Points of each replicate by rtol: those of the largest that is not above the rtol asked for, or of
+# the last; above 8 dimensions twice as many where they are below 1,024. docs/methods.md has the
+# errors that were measured with them. Standard errors from fewer than 64 were too small.
+POINTS = {1e-2: 64, 5e-3: 256, 2e-3: 512, 1e-4: 1024, 1e-5: 8192, 1e-6: 2**16}
+FEW_DIMENSIONS = 8
+LEAST_TO_GROW = 256  # where points may follow: a growing lattice has so many at a time on a CPU
 LEAST_OF_MANY = 128  # where many rows, not many dimensions, are the reason for fewer points
 
 
@@ -59,14 +66,18 @@ class Automatic(Method):
     Outside of a trace the choice depends on the numbers. Coordinates without limits are left out,
     independent blocks are separated, and a Markov chain or a common factor in a covariance matrix
     is recognised: these are exact in any dimension. Other problems begin with `Separation`, 16
-    replicates of 1,024 points. Rows whose stderr is above 0.05, as of long and weakly truncated
-    chains, are also estimated by `SequentialMonteCarlo`, and the estimate of smaller stderr is
-    kept. Then rows whose stderr is above rtol get more points until it is below, until it falls
-    more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy reached.
+    replicates of 256 points for an rtol of 5e-3 or more, of 512 for 2e-3, else of 1,024, which
+    rows above rtol get in any case. Rows whose stderr is then above 0.05, as of long and weakly
+    truncated chains, are also estimated by `SequentialMonteCarlo`, and the estimate of smaller
+    stderr is kept. Then rows whose stderr is above rtol get more points until it is below, until
+    it falls more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy
+    reached.
 
-    In a trace only shapes are known: they determine the method, and the 16 replicates of 1,024
-    points are final. A `Ball` or `Ellipsoid` is exact, a `Selection` is estimated by
-    `ImportanceSampling`.
+    In a trace only shapes and rtol are known. Shapes determine the method; the points of each of
+    16 replicates are 64 for an rtol of 1e-2 or more, 256 for 5e-3, 512 for 2e-3, 1,024 for 1e-4,
+    8,192 for 1e-5 and 65,536 below, of the first three numbers twice as many above 8 dimensions.
+    They are final, as are those of `hold`, at least 256. A `Ball` or `Ellipsoid` is exact, a
+    `Selection` is estimated by `ImportanceSampling`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -96,17 +107,42 @@ class Automatic(Method):
                 f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."
             )
 
-    def candidates(self, problem: Problem, num_rows: int = 1) -> Iterator[Method]:
-        """The methods that apply to a problem, in order of preference."""
-        num_points = self.affordable(problem.covariance.dimension, num_rows)
-        for kind in CANDIDATES:
-            method = kind.candidate(problem, num_points)
-            if method is not None:
-                yield method.serving(problem)
+    def num_points(self, dimension: int) -> int:
+        """The points of each replicate by rtol where none can follow."""
+        asked = max((rtol for rtol in POINTS if rtol <= self.rtol), default=min(POINTS))
+        few = POINTS[asked] < MOST_POINTS and dimension > FEW_DIMENSIONS
+        return (1 + few) * POINTS[asked]
 
-    def choice(self, problem: Problem) -> Method:
-        """The first method that applies to a problem."""
-        method = next(self.candidates(problem), None)
+    def candidates(
+        self, problem: Problem, num_rows: int = 1, growing: bool = False
+    ) -> Iterator[Method]:
+        """The methods that apply to a problem, in order of preference.
+
+        Their counts are final, or those to begin with where they are `growing`.
+        """
+        d = problem.covariance.dimension
+        full = self.affordable(d, num_rows)
+        least = max(LEAST_TO_GROW, 2 ** (d - 1).bit_length())
+        wanted = self.num_points(d)
+        if is_concrete(
+            problem
+        ):  # what `hold` returns is then what the call with numbers begins with
+            wanted = max(least, wanted)
+        wanted = min(MOST_POINTS, wanted) if growing else wanted
+        for kind in CANDIDATES:
+            # Particles are for problems that are too hard for the points of rtol.
+            particles = kind is SequentialMonteCarlo
+            points = full if particles else self.affordable(d, num_rows, wanted)
+            method = kind.candidate(problem, points)
+            if method is not None:
+                method = method.serving(problem)
+                if growing and isinstance(method, FactorLattice) and points < full:
+                    method = method.enlarged(full // points)  # more are another program
+                yield method
+
+    def choice(self, problem: Problem, growing: bool = False) -> Method:
+        """The first method that applies to a problem, see `candidates`."""
+        method = next(self.candidates(problem, growing=growing), None)
         if method is None:
             raise ValueError(
                 f"no method applies to {type(problem.region).__name__} in "
@@ -115,10 +151,10 @@ class Automatic(Method):
             )
         return method
 
-    def affordable(self, dimension: int, num_rows: int = 1) -> int:
-        """The number of points of the first lattice."""
+    def affordable(self, dimension: int, num_rows: int = 1, wanted: int = MOST_POINTS) -> int:
+        """The number of points of the first lattice, of those that are wanted."""
         most = max(1, self.max_draws // (Separation.num_replicates * dimension))
-        alone = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(most))))
+        alone = min(wanted, max(LEAST_POINTS, 2 ** int(math.log2(most))))
         of_many = 2 ** int(math.log2(max(1, most // num_rows)))
         return min(alone, max(LEAST_OF_MANY, of_many))
 
@@ -224,7 +260,9 @@ class Automatic(Method):
             return None
         goal = Goal(estimate_with_gradient, lambda result: errors(result[0]))
         search = Search(part.problem, key, goal, self.rtol, self.max_draws)
-        search.attempt(chosen, above=-1.0)
+        first = self.choice(part.problem, growing=True)
+        factor = max(1, self.affordable(part.problem.covariance.dimension) // first.count)
+        search.attempt(first, above=-1.0, factor=factor)
         if np.any(search.error > FAILURE):
             return None  # for other methods
         search.refine()
@@ -239,9 +277,14 @@ class Automatic(Method):
 
     def _searched(self, search: Search, above: float) -> Answer:
         """The result after trying methods on rows of large error and adding points."""
-        for method in self.candidates(search.problem, len(search.error)):
+        num_rows, problem = len(search.error), search.problem
+        full = self.affordable(problem.covariance.dimension, num_rows)
+        for method in self.candidates(problem, num_rows, growing=True):
             if method.growth is not None:
-                search.attempt(method, above)
+                factor = full // method.count if isinstance(method, Separation) else 1
+                if search.goal.differentiates:  # more points are another program
+                    method, factor = method.enlarged(max(1, factor)), 1
+                search.attempt(method, above, max(1, factor))
                 above = max(above, FAILURE)
         search.refine()
         return search.answer()

@@ -8,13 +8,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
+from truncgauss.execution.batches import vmapped_in_turns
 from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
@@ -227,6 +229,13 @@ class Method:
         """The approximate size of the arrays of one row, which bounds the rows of a batch."""
         return 8 * self.count * dimension
 
+    def rows_in_turn(self, dimension: int) -> int | None:
+        """The number of rows that are computed at a time under `jax.vmap`; None for all.
+
+        Their derivatives are then those in the inputs: a plan is held fixed.
+        """
+        return None
+
     def cost(self, problem: Problem) -> Cost:
         """The work of a call, by which its compilation is chosen, see `compiling`."""
         rows = math.prod(problem.batch_shape)
@@ -347,8 +356,56 @@ def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
 @functools.partial(Compiled, cost=cost_of)
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     count = math.prod(problem.batch_shape)
-    function = lambda row, method: average(method.for_rows(count), row, key)
+    function = lambda row, method: _average_in_turns(method.for_rows(count), row, key)
     return over_rows(function, problem, method)
+
+
+def _average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
+    """As `average`, of which `jax.vmap` computes as many rows at a time as the method says."""
+    width = method.rows_in_turn(row.covariance.dimension)
+    if width is None:
+        return average(method, row, key)
+    leaves, structure = jax.tree.flatten((method, row, key))
+
+    def plain(*leaves: Array) -> Estimate:
+        return average(*jax.tree.unflatten(structure, leaves))
+
+    @jax.custom_jvp
+    def value(*leaves: Array) -> Estimate:
+        return cast(Estimate, vmapped_in_turns(plain, width)(*leaves))
+
+    def value_jvp(primals: Any, tangents: Any) -> tuple[Estimate, Estimate]:
+        # Slopes are computed in those numbers alone of which derivatives are asked for.
+        moved = [k for k, change in enumerate(tangents) if not isinstance(change, SymbolicZero)]
+        result, slopes = _with_slopes(plain, moved, width)(*primals)
+        parts = [jnp.sum(slope * tangents[k]) for k, slope in zip(moved, slopes)]
+        change = sum(parts, start=jnp.zeros_like(result.log_prob))
+        return result, Estimate(change, jnp.zeros_like(result.stderr))
+
+    value.defjvp(value_jvp, symbolic_zeros=True)
+    return value(*leaves)
+
+
+def _with_slopes(
+    function: Callable[..., Estimate], moved: list[int], width: int
+) -> Callable[..., tuple[Estimate, list[Array]]]:
+    """An estimate and its slopes in some of its arguments, `width` rows of a batch at a time."""
+
+    def both(*leaves: Array) -> tuple[Estimate, list[Array]]:
+        def log_prob(some: list[Array]) -> tuple[Array, Estimate]:
+            given = dict(zip(moved, some))
+            result = function(*(given.get(k, leaf) for k, leaf in enumerate(leaves)))
+            return result.log_prob, result
+
+        (_, result), slopes = jax.value_and_grad(log_prob, has_aux=True)([leaves[k] for k in moved])
+        return result, slopes
+
+    @jax.custom_jvp
+    def computed(*leaves: Array) -> tuple[Estimate, list[Array]]:
+        return cast(Any, vmapped_in_turns(both, width)(*leaves))
+
+    computed.defjvp(lambda primals, tangents: jax.jvp(both, primals, tangents))
+    return computed
 
 
 @functools.partial(Compiled, cost=cost_of)

@@ -10,7 +10,14 @@ import numpy as np
 
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.probability.method import Method
-from truncgauss.probability.row_batches import flattened, in_batches, padded, some, taken
+from truncgauss.probability.row_batches import (
+    at_once,
+    flattened,
+    in_batches,
+    padded,
+    some,
+    taken,
+)
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this
@@ -92,7 +99,8 @@ class Search:
         self.error = np.full(math.prod(self.shape), math.inf)
         self.owner = np.full(len(self.error), -1)  # index of the attempt of each row's result
         self.attempts: list[Attempt] = []
-        self.plans: list[tuple[Method, np.ndarray]] = []  # held methods and their rows
+        # Held methods, their rows, and by what their points have been multiplied.
+        self.plans: list[tuple[Method, np.ndarray, int]] = []
         self.result: Any = None
         self.evaluations: list[tuple[Method, np.ndarray]] = []
         self.evaluation = np.full(len(self.error), -1)  # index of that of each row's result
@@ -101,7 +109,7 @@ class Search:
         """Record the result of a method without a count as the best so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
-        self.plans.append((method, np.arange(len(self.error))))
+        self.plans.append((method, np.arange(len(self.error)), 1))
         self.evaluations.append((method, np.arange(len(self.error))))
         self.evaluation[:] = 0
         flat = lambda leaf: np.asarray(leaf).reshape((-1, *self._event(leaf)))
@@ -110,8 +118,11 @@ class Search:
     def _event(self, leaf: jax.Array) -> tuple[int, ...]:
         return leaf.shape[len(self.shape) :]
 
-    def attempt(self, method: Method, above: float) -> None:
-        """Evaluate a method on rows with an error above `above`, and keep the better results."""
+    def attempt(self, method: Method, above: float, factor: int = 1) -> None:
+        """Evaluate a method on rows with an error above `above`, and keep the better results.
+
+        Those of them that stay above rtol get `factor` times the points at once.
+        """
         rows = np.flatnonzero(self.error > above)
         if not len(rows):
             return
@@ -122,26 +133,55 @@ class Search:
         better = (error < self.error[rows]) | (self.owner[rows] < 0)
         self._keep(result, error, rows, better)
         self.owner[rows[better]] = len(self.attempts)
-        self.attempts.append(Attempt(held, float(error.max()), MET))
-        self.plans.append((held, rows))
+        factor = self._raised(held, rows, factor)
+        mine = self.error[self.owner == len(self.attempts)]
+        worst = float(mine.max()) if factor > 1 else float(error.max())
+        self.attempts.append(Attempt(held.enlarged(factor), worst, MET))
+        self.plans.append((held, rows, factor))
+
+    def _raised(self, held: Method, rows: np.ndarray, factor: int) -> int:
+        """The factor of the points that rows of the latest attempt above rtol got, else 1.
+
+        The rows are filled up to a number for which the program is compiled: at the few points of a
+        beginning they are computed sooner than another program is compiled.
+        """
+        needy = np.flatnonzero((self.owner == len(self.attempts)) & (self.error > self.rtol))
+        if factor == 1 or not len(needy):
+            return 1
+        compiled = min(len(rows), at_once(held.in_pieces(1), self.problem))
+        if len(needy) > compiled:
+            needy = padded(needy)
+        else:
+            needy = np.concatenate([needy, np.full(compiled - len(needy), needy[0])])
+        price = cost(held.enlarged(factor), self._dimension) * len(needy)
+        if price > self.left:
+            return 1
+        position = np.zeros(len(self.error), int)
+        position[rows] = np.arange(len(rows))
+        result, error = self._evaluated(some(held, position[needy]), factor, needy)
+        self.left -= price
+        self._keep(result, error, needy, np.ones(len(needy), bool))
+        return factor
 
     def refine(self) -> None:
         """Add points for rows above rtol, where it helps and within the budget."""
-        for index, (held, rows) in enumerate(self.plans):
+        for index, (held, rows, factor) in enumerate(self.plans):
             if held.growth is not None:
-                method, ending = self._refined(held, rows, rows_of=self.owner == index)
+                method, ending = self._refined(held, rows, factor, rows_of=self.owner == index)
                 mine = self.error[self.owner == index]
                 if len(mine):
                     worst = float(mine.max())
                     self.attempts[index] = Attempt(method, worst, ending)
 
-    def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
+    def _refined(
+        self, held: Method, rows: np.ndarray, factor: int, rows_of: np.ndarray
+    ) -> tuple[Method, str]:
         """The method with its last number of points, and the reason to stop."""
         position = np.zeros(len(self.error), int)
         position[rows] = np.arange(len(rows))
         # An infinite error, from too few effective points, gets one step to become finite.
         unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
-        hopeful, ending, method = rows_of & ~np.any(unknown, axis=1), MET, held
+        hopeful, ending, method = rows_of & ~np.any(unknown, axis=1), MET, held.enlarged(factor)
         while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
             factor, needy = self._affordable(method, needy)
             if factor == 1:

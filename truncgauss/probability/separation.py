@@ -61,6 +61,8 @@ PASS_SIZE = 2**21
 # Hessian in mixed mode, see `_nan_slope` of `special.intervals`: other lattices, through which JAX
 # takes derivatives, have as few passes as possible.
 CPU_POINTS = 256
+# Numbers in an array of all rows that are computed at a time under `jax.vmap`, on a CPU.
+TURN_SIZE = 2**17
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
 LARGE_DIMENSION = 3000
@@ -335,6 +337,13 @@ class Separation(Method):
 
     def numbers_held(self, dimension: int) -> int:
         return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)
+
+    def rows_in_turn(self, dimension: int) -> int | None:
+        # Arrays of all points of all rows at once would not fit a processor's cache.
+        spread = parallel.plan().replicates is not None
+        if self.lattice is not None or spread or jax.default_backend() != "cpu":
+            return None
+        return max(1, TURN_SIZE // (self.num_points * self.num_replicates * dimension))
 
     def effective_share(self, problem: Problem, key: Array) -> Array:
         """The effective sample size of one replicate over its number of points."""
