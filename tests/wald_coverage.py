@@ -43,7 +43,7 @@ def tobit(n, constant):
         y = constant + x + rng.normal(size=n)
         return tg.fit_regression(np.maximum(y, 0.0), {"one": np.ones(n), "x": x}, censored_low=0.0)
 
-    return fitted, np.array([constant, 1.0, 0.0])
+    return fitted, np.array([constant, 1.0, 1.0])
 
 
 def noisy(n):
