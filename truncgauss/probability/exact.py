@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
-from truncgauss.gaussian.covariances import Covariance, LowRank, Markov, ScaleTril
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov, ScaleTril
 from truncgauss.gaussian.linalg import numerical_rank
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
@@ -174,10 +174,34 @@ class ExactForManyRows(Exact):
 
 @frozen_pytree
 class ExactPolygon(Exact):
-    """`Exact` for two coordinates, one of which determines the other: a box as a polygon."""
+    """`Exact` for two coordinates where, in some rows, one determines the other: there the box is a
+    polygon, elsewhere a box as ever."""
 
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
-        return polygon_route(jnp.eye(2, dtype=region.low.dtype))
+        identity = jnp.eye(2, dtype=region.low.dtype)
+        singular = jnp.isnan(bivariate.regression(covariance).residual_scale)
+        ways = polygon_route(identity), route_of(covariance, region)
+
+        def by_either(name: str) -> Callable[..., Any]:
+            def algorithm(loc: Array, matrix: Covariance, low: Array, high: Array) -> Any:
+                # What is not taken has derivatives that are no numbers, but for other covariances.
+                results = [
+                    getattr(way, name)(loc, where_or_identity(taken, matrix), low, high)
+                    for way, taken in zip(ways, (singular, ~singular))
+                ]
+                return tuple(jnp.where(singular, x, y) for x, y in zip(*results))
+
+            return algorithm
+
+        return Route(by_either("log_probability"), by_either("moments"), ways[0].reason)
+
+
+def where_or_identity(taken: Array, covariance: Covariance) -> Covariance:
+    """The covariance of two coordinates where it is taken, else the identity."""
+    is_factor = isinstance(covariance, ScaleTril)
+    matrix = covariance.scale_tril if is_factor else covariance.covariance_matrix
+    matrix = jnp.where(taken, matrix, jnp.eye(2, dtype=matrix.dtype))
+    return ScaleTril(matrix) if is_factor else CovarianceMatrix(matrix)
 
 
 class Route(NamedTuple):
