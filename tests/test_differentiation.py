@@ -336,7 +336,7 @@ def test_a_gradient_at_more_points_compiles_nothing():
             counts.append(len(compiled))
         assert 0 < counts[0] == counts[1]
         shown = str(tg.explain(*given[:2], tg.Box(*given[2:]), method=method))
-        assert "num_points=4096" in shown
+        assert "num_points=16384" in shown  # and not the 1024 that it begins with
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
 
