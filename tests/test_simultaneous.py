@@ -224,9 +224,9 @@ def test_adjusted_p_values_of_random_families():
 
 @pytest.mark.slow
 def test_adjusted_p_values_of_many_random_families():
-    """Six of each kind and df. Of 200, range(100, 300), which took 370 processor seconds, none of
+    """Four of each kind and df. Of 200, range(100, 300), which took 370 processor seconds, none of
     1,000 values was off by more than 4.2 errors, and the median difference was 5e-4."""
-    assert families_within_their_errors(range(100, 154), 200_000) < 1e-3
+    assert families_within_their_errors(range(100, 136), 200_000) < 1e-3
 
 
 @pytest.mark.full
