@@ -374,6 +374,7 @@ def _average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
     def value(*leaves: Array) -> Estimate:
         return cast(Estimate, vmapped_in_turns(plain, width)(*leaves))
 
+    @in_full_precision
     def value_jvp(primals: Any, tangents: Any) -> tuple[Estimate, Estimate]:
         # Slopes are computed in those numbers alone of which derivatives are asked for.
         moved = [k for k, change in enumerate(tangents) if not isinstance(change, SymbolicZero)]
@@ -404,7 +405,7 @@ def _with_slopes(
     def computed(*leaves: Array) -> tuple[Estimate, list[Array]]:
         return cast(Any, vmapped_in_turns(both, width)(*leaves))
 
-    computed.defjvp(lambda primals, tangents: jax.jvp(both, primals, tangents))
+    computed.defjvp(in_full_precision(functools.partial(jax.jvp, both)))
     return computed
 
 
