@@ -71,7 +71,8 @@ def vmapped_in_turns(
         def merged(row: jax.Array, new: bool, axis: int | None) -> jax.Array:
             row = row if new else row[None]
             row = row if axis == 0 else row[:, None]
-            return jnp.broadcast_to(row, (count, size, *row.shape[2:])).reshape(-1, *row.shape[2:])
+            every = jnp.broadcast_to(row, (count, size, *row.shape[2:]))
+            return every.reshape(count * size, *row.shape[2:])
 
         flat = (
             row if axis is None else merged(row, new, old)
@@ -91,9 +92,10 @@ def _in_turns(
     function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...], width: int
 ) -> Any:
     """`function` of every row, `width` or a few less at a time."""
-    size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
+    size = next(jax.tree.leaves(row)[0].shape[0] for row, axis in zip(rows, axes) if axis == 0)
     every = jax.vmap(function, in_axes=axes)
-    if size <= width:
+    # A program that is exported for any number of rows computes all at once.
+    if not isinstance(size, int) or size <= width:
         return every(*rows)
     least, devices = math.ceil(size / width), jax.device_count()
     even = (n for n in range(least, min(2 * least, size) + 1) if size % (n * devices) == 0)

@@ -138,7 +138,8 @@ def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
     spread = scaled.scale * jnp.exp(0.5 * cavity.log_variance)
     middle = scaled.loc + scaled.scale * cavity.mean
     steps = jnp.array([[-REACH], [REACH]], spread.dtype)
-    moved = fixed_interval(scaled.low, scaled.high, middle + steps * spread, spread)
+    means = middle[None] + steps * spread[None]
+    moved = fixed_interval(scaled.low, scaled.high, means, spread)
     curvatures = 1.0 - quick_moments(moved).variance
     curved = full.precision > 0
     ratio = jnp.where(curved, full.precision, 1.0) * jnp.exp(cavity.log_variance)
