@@ -119,7 +119,7 @@ def local_rows(config):
     if distributed.first():
         scanned = ", scanning the text before them" if str(config.data).endswith(".csv") else ""
         print(f"truncgauss: each process reads its own rows{scanned}", file=sys.stderr)
-    with row_sums.raised_on_all(True):
+    with row_sums.raised_on_all():
         data = config.read_data((jax.process_index(), count))
     sums, before = (row_sums.of_local(length) for length in (len(data.known["lower"]), data.length))
     dropped = {

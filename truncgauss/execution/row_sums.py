@@ -200,18 +200,8 @@ class RowSums:
     def checked(self) -> Iterator[None]:
         """A context whose ValueError on one process is raised on all; nothing within may
         exchange."""
-        if self.share is None:
+        with contextlib.nullcontext() if self.share is None else raised_on_all():
             yield
-            return
-        message = ""
-        try:
-            yield
-        except ValueError as error:
-            message = str(error)
-        every = [content.decode() for content in parallel.all_bytes(message.encode())]
-        for index, text in enumerate(every):
-            if text:
-                raise ValueError(f"process {index}, of its own rows: {text}")
 
 
 # ---------------------------------------------------------------- whose rows these are
@@ -345,6 +335,20 @@ def of_local(num_rows: int) -> RowSums:
 
 
 _INPUTS: contextvars.ContextVar[RowSums | None] = contextvars.ContextVar("inputs", default=None)
+
+
+@contextlib.contextmanager
+def raised_on_all() -> Iterator[None]:
+    """A context whose ValueError on one process is raised on all; nothing within may exchange."""
+    message = ""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+    every = [content.decode() for content in parallel.all_bytes(message.encode())]
+    for index, text in enumerate(every):
+        if text:
+            raise ValueError(f"process {index}, of its own rows: {text}")
 
 
 @contextlib.contextmanager
