@@ -151,7 +151,8 @@ def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
     precision, mean = (jnp.where(converged, x, 0.0) for x in (precision, mean))
     # The twisted distribution comes from matrices of condition 1 + precision times variance.
     rounding = float(jnp.finfo(mean.dtype).eps) * jnp.sum(precision)
-    order = jnp.argsort(full.precision, descending=True, stable=True)
+    # In seven digits: which of two equal precisions is larger by rounding must not move estimates.
+    order = jnp.argsort(full.precision.astype(jnp.float32), descending=True, stable=True)
     precision, force = precision / scaled.scale**2, force / scaled.scale
     mean, strong = scaled.loc + scaled.scale * mean, share < least_share
     return SiteFit(precision, mean, force, strong, order, converged, rounding)
