@@ -124,9 +124,8 @@ class Automatic(Method):
         full = self.affordable(d, num_rows)
         least = max(LEAST_TO_GROW, 2 ** (d - 1).bit_length())
         wanted = self.num_points(d)
-        if is_concrete(
-            problem
-        ):  # what `hold` returns is then what the call with numbers begins with
+        # What `hold` returns is then what the call with numbers begins with.
+        if is_concrete(problem):
             wanted = max(least, wanted)
         wanted = min(MOST_POINTS, wanted) if growing else wanted
         for kind in CANDIDATES:

@@ -21,8 +21,8 @@ from truncgauss.special import log_mean_exp, log_ndtr, standardize
 from truncgauss.special.normal import fixed_interval
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
-MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `sites_for`
-LEAST_WEAKER = 1e-3  # the smallest fraction of those that is used
+MOST_ADDED = 1.0  # the largest precision that such sites may add, see `plan_with_sites`
+LEAST_WEAKER = 1e-3  # the smallest fraction of them that is used
 NUM_PILOT = 256  # points of the pilot run
 
 
@@ -112,10 +112,11 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
 def plan_with_sites(limits: GaussianLimits) -> Plan:
     """The plan with the sites of expectation propagation, those of high precision first.
 
-    Where it does not converge, or where sites at `LEAST_SHARE` add more than `MOST_ADDED` to the
-    precision of an earlier variable, which is 1 a priori, the sites have precision 0 and the same
-    forces, which is an exponential tilt. Beyond 1 the weights have infinite variance along a
-    direction without limits, and their sample variance underestimates the error.
+    Where sites at `LEAST_SHARE` would add more than `MOST_ADDED` to the precision of an earlier
+    variable, which is 1 a priori, they are scaled down to add that: beyond 1 the weights have
+    infinite variance along a direction without limits, and their sample variance underestimates
+    the error. Where that leaves less than `LEAST_WEAKER` of them, or expectation propagation does
+    not converge, all sites have precision 0 and the same forces, which is an exponential tilt.
     """
     limits = lax.stop_gradient(limits)
     sites = sites_for(limits, LEAST_SHARE)
