@@ -156,6 +156,16 @@ def test_rows_in_float32_that_hide_their_differences_are_told():
     assert not any("float32" in note for note in near.notes)
 
 
+def test_limits_given_as_arrays_of_numpy_are_taken_in_either_precision():
+    y, limits = np.random.default_rng(3).normal(2.0, 1.0, 200), ([0.0], np.array([INF]))
+    y = y[y > 0]
+    exact = tg.fit_observations(tg.Observations.exact(y, region=tg.Box(*limits)))
+    with jax.enable_x64(False):
+        rows = tg.Observations.exact(y, region=tg.Box(*limits))
+        fit = tg.fit_observations(rows)
+    np.testing.assert_allclose(fit.estimates, exact.estimates, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("turned", "word", "option"),
     [(1.0, "smallest", "censored_low"), (-1.0, "largest", "censored_high")],

@@ -176,9 +176,11 @@ def _as_host_array(value: Any) -> np.ndarray | None:
 def floats_as_float64(tree: T) -> T:
     """The tree with its arrays of floating numbers in float64, which must be enabled."""
 
-    def wide(leaf: jax.Array) -> jax.Array:
+    def wide(leaf: Any) -> Any:
         if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == jnp.float64:
             return leaf
+        if isinstance(leaf, np.ndarray):  # as of a region that was given as one
+            return leaf.astype(np.float64)
         if not is_concrete(leaf) or not leaf.sharding.is_fully_addressable:
             return leaf.astype(jnp.float64)
         return jax.device_put(np.asarray(leaf, np.float64), leaf.sharding)
