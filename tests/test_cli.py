@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,12 @@ def run(settings):
             raise KeyError("a bug")
         case "object":
             return {"a": object()}
+        case "number":
+            return 3.0
+        case "zero":
+            return {"a": 1 / 0}
+        case "picture":
+            return {"picture": "none"}
         case "wait":
             fitting.computed("half", lambda: fresh.append(1))
             if fresh:
@@ -72,6 +79,9 @@ def run(settings):
 
 def plot(results):
     from truncgauss import plotting
+
+    if "picture" in results:
+        return None
 
     picture, ax = plotting.figure()
     if "a" in results:
@@ -131,9 +141,15 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert (first / "config.yaml").read_text() == (second / "config.yaml").read_text()
 
 
+STEP = TINY[: TINY.index('"step 3')].count("\n") + 1
+
+
 @pytest.mark.parametrize(
     ("mode", "code", "reason"),
-    [("failed", 1, "the sum is off"), ("nan", 1, "step 3: the loss is nan")],
+    [
+        ("failed", 1, "the sum is off"),
+        ("nan", 1, f"step 3: the loss is nan (tiny.py, line {STEP})"),
+    ],
 )
 def test_a_failed_run_says_so(mode, code, reason, capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", mode, "--figures", "figs"]) == code
@@ -147,18 +163,43 @@ def test_a_failed_run_says_so(mode, code, reason, capsys):
 def test_refused_data_are_one_line_and_leave_no_folder(capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", "value"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error == "truncgauss: error: rows 3 and 5 lie outside of the limits"
+    line = TINY[: TINY.index("raise ValueError")].count("\n") + 1
+    place = f"(tiny.py, line {line})"
+    assert error == f"truncgauss: error: rows 3 and 5 lie outside of the limits {place}"
     assert not folders()
     with pytest.raises(ValueError, match="rows 3 and 5"):
         cli.main(["run", "tiny.yaml", "--mode", "value", "--traceback"])
     assert not folders()
 
 
-@pytest.mark.parametrize(("mode", "error"), [("bug", KeyError), ("object", TypeError)])
-def test_a_bug_shows_its_traceback_and_leaves_no_folder(mode, error):
-    with pytest.raises(error):
-        cli.main(["run", "tiny.yaml", "--mode", mode])
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("bug", r"KeyError: a bug \(tiny.py, line \d+\); --traceback shows more"),
+        ("object", "TypeError: result 'a' must be numbers or text, got object"),
+        ("number", r"tiny.py: run must return a dictionary of results by name \(got float\)"),
+    ],
+)
+def test_a_mistake_in_ones_own_code_has_its_line_and_leaves_no_folder(mode, message, capsys):
+    assert cli.main(["run", "tiny.yaml", "--mode", mode]) == 1
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
     assert not folders()
+    with pytest.raises(work.MistakeInCode):
+        cli.main(["run", "tiny.yaml", "--mode", mode, "--traceback"])
+
+
+def test_a_division_by_zero_has_its_line(capsys):
+    assert cli.main(["run", "tiny.yaml", "--mode", "zero"]) == 1
+    line = TINY[: TINY.index("1 / 0")].count("\n") + 1
+    assert f"failed: division by zero (tiny.py, line {line})" in capsys.readouterr().out
+
+
+def test_a_plot_that_returns_no_figure_keeps_the_numbers(capsys):
+    assert cli.main(["run", "tiny.yaml", "--mode", "picture"]) == 1
+    (folder,) = folders()
+    kept, error = capsys.readouterr().err.splitlines()[-2:]
+    assert f"the numbers are in {folder}" in kept
+    assert "tiny.py: plot must return a matplotlib Figure" in error and "(got NoneType)" in error
 
 
 def test_an_interrupted_run_goes_on_where_it_was(capsys):
@@ -180,7 +221,9 @@ def test_an_interrupted_run_goes_on_where_it_was(capsys):
     assert not (pathlib.Path(name) / "checkpoint").exists()
     assert "and wait" in capsys.readouterr().out
     assert cli.main(["run", "--resume", name]) == 2
-    assert "that run is complete, its results are in" in capsys.readouterr().err
+    assert f"that run is complete, its results are in {name}\n" in capsys.readouterr().err
+    assert cli.main(["run", "--resume", f"{name}.partial"]) == 2
+    assert f"that run is complete, its results are in {name}\n" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
@@ -261,6 +304,15 @@ def test_help_lists_the_settings_of_ones_own_file(capsys):
     assert caught.value.code == 0 and "--mode" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["run"], ["new"], ["check"], ["gather"], ["run", "fit_table"]])
+def test_help_names_no_default_that_is_nothing(words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    said = capsys.readouterr().out
+    assert "{None}" not in said and "(default: )" not in said
+    assert words[1:] or f"truncgauss {words[0]} " in said.split("Example:")[1]
+
+
 def test_a_path_of_an_experiment_starts_at_the_config(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -321,8 +373,8 @@ def test_a_signal_that_python_drops_comes_again():
 def test_a_figure_that_fails_leaves_the_numbers(capsys):
     text = pathlib.Path("tiny.py").read_text()
     pathlib.Path("tiny.py").write_text(text.replace("plotting.figure()", "plotting.nothing()"))
-    with pytest.raises(AttributeError):
-        cli.main(["run", "tiny.yaml"])
+    with pytest.raises(work.MistakeInCode, match="no attribute 'nothing'"):
+        cli.main(["run", "--traceback", "tiny.yaml"])
     (folder,) = folders()
     assert f"the numbers are in {folder}, but plot failed" in capsys.readouterr().err
     assert (folder / "result.npz").exists()

@@ -63,6 +63,16 @@ def test_runs_are_listed(folder, capsys, tmp_path):
         (damaged / name).write_text("")
     (damaged / "summary.json").write_text("{}")
     (tmp_path / "mine-20200103T000000Z").symlink_to(folder)
+    sweep = tmp_path / "mine-sweep-1"
+    (sweep / "000.partial").mkdir(parents=True)
+    (sweep / "config.yaml").write_text("sweep: {}")
+    with run_folder.claimed(sweep / "000.partial"):
+        assert cli.main(["list", str(tmp_path)]) == 0
+        assert "0 complete runs, 1 running" in capsys.readouterr().out.splitlines()[-1]
+    with run_folder.claimed(tmp_path / "mine-20200101T000000Z.partial"):
+        assert cli.main(["list", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.splitlines()[0].endswith("running")
+    shutil.rmtree(sweep)
     assert cli.main(["list", str(tmp_path)]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert "unfinished" in first and "truncgauss run --resume" in first

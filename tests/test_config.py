@@ -116,7 +116,6 @@ MISTAKES = [
     ("seed: 1", 'seed: 1\n" a\\nb": 1', r"3:1: ' a\nb'", "unknown key"),
     ("seed: 1", "seed: 1\nseed: 1", "3:1: seed", "duplicate key, already given in line 2"),
     ("num: 500", "num: 500, num: 4", "9:41: shift.num", "duplicate"),
-    ("seed: 1\n", "", "1:1: seed", "is required (got nothing)"),
     (", num: 500", "", "9:1: shift.num", "is required"),
     ("seed: 1", "seed: one", "2:7: seed", "must be a valid integer (got 'one')"),
     ("seed: 1", "seed: true", "2:7: seed", "(got True)"),
@@ -207,8 +206,13 @@ def test_files_that_are_not_there():
 
 
 def test_each_mistake_has_its_own_line():
-    lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 0")).splitlines()
+    lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 2")).splitlines()
     assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
+
+
+def test_the_seed_has_a_default():
+    pathlib.Path("x.yaml").write_text(GOOD.replace("seed: 1\n", ""))
+    assert config.load("x.yaml").seed == 0
 
 
 def test_data_are_found_beside_the_file_first_and_the_run_remembers_where(tmp_path):

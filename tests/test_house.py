@@ -40,7 +40,7 @@ DOORS = {
     },
     "narwhals": {"tables.columns"},
     "ruamel": {"runs.config.yaml"},
-    "pydantic": {"runs.config.loading", "runs.config.sections"},
+    "pydantic": {"runs.config.experiment", "runs.config.loading", "runs.config.sections"},
     "tyro": {"cli"},
     "sklearn": {"sklearn"},
     "torch": {"torch"},

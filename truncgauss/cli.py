@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
 import tyro
 
@@ -29,6 +29,7 @@ from truncgauss.runs.folder import publish, read, unfinished, writable
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
+QUIET = (tyro.conf.DisallowNone,)  # None is what an option is without a word for it
 MEANT = {
     "resume": "to continue a run: truncgauss run --resume FOLDER",
     "sweep": "a config with a section `sweep:` is a sweep: truncgauss run CONFIG",
@@ -37,51 +38,62 @@ MEANT = {
 
 # ---------------------------------------------------------------- what may be typed
 
+T = TypeVar("T")
+Silent = Annotated[T, tyro.conf.arg(help_behavior_hint="")]
+"""An option whose help names no default, since that is nothing."""
+Flag = Silent[tyro.conf.FlagCreatePairsOff[bool]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """Run an experiment; further options are its settings: --section.field value ...
 
-    `truncgauss run config.yaml --help` lists them.
+    `truncgauss run config.yaml --help` lists them. Example: truncgauss run tobin --level 0.9
     """
 
-    config: tyro.conf.Positional[Path | None] = None
+    config: tyro.conf.Positional[Silent[Path | None]] = None
     """A YAML file, or the name of an experiment, for the settings that it comes with."""
     runs: Path = Path("runs")
     """The folder that the run folder goes into."""
-    figures: Path | None = None
+    figures: Silent[Path | None] = None
     """Also put the figure, with its values, here under the experiment's name."""
-    resume: Path | None = None
+    resume: Silent[Path | None] = None
     """Continue the interrupted run in this folder instead."""
-    distributed: bool = False
+    distributed: Flag = False
     """Share the run with other processes, as started by Slurm, Open MPI or Kubernetes, or given:"""
-    coordinator: str | None = None
+    coordinator: Silent[str | None] = None
     """HOST:PORT of the first process,"""
-    num_processes: int | None = None
+    num_processes: Silent[int | None] = None
     """how many there are,"""
-    process_index: int | None = None
+    process_index: Silent[int | None] = None
     """and which of them this is, from 0."""
     save_every: float = 10.0
     """Seconds between two checkpoints."""
-    index: int | None = None
+    index: Silent[int | None] = None
     """Make only this run of a sweep, 0 for the first; `truncgauss gather` makes the table."""
-    traceback: bool = False
+    traceback: Flag = False
     """Show where in the code an error came from."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Check files without running them; a Python file that one names is imported, though."""
+    """Check files without running them; a Python file that one names is imported, though.
 
-    configs: tyro.conf.Positional[tuple[Path, ...]] = ()
+    Example: truncgauss check mine.yaml
+    """
+
+    configs: tyro.conf.Positional[Silent[tuple[Path, ...]]] = ()
     """YAML files, or names of experiments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Print the JSON schema of the settings."""
+    """Print the JSON schema of the settings.
 
-    experiment: tyro.conf.Positional[str | None] = None
+    Example: truncgauss schema tobin
+    """
+
+    experiment: tyro.conf.Positional[Silent[str | None]] = None
     """The name of an experiment, or a Python file; all built-in experiments if left out."""
 
 
@@ -92,31 +104,36 @@ class New:
     `new data.csv` writes data.yaml, which fits a column of that table: --outcome and the options
     after it say which and what is known of it; without them it asks. `new NAME` copies the config
     of a built-in experiment with its data; another NAME becomes an experiment of your own, NAME.py.
+
+    Example: truncgauss new lab.csv --outcome zinc lead --log
     """
 
     name: tyro.conf.Positional[str]
     """A CSV, NPZ or Parquet table, the name of a built-in experiment, or what to call your own."""
-    outcome: tuple[str, ...] = ()
+    outcome: Silent[tuple[str, ...]] = ()
     """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are limits."""
-    covariates: tuple[str, ...] = ()
+    covariates: Silent[tuple[str, ...]] = ()
     """The columns that they depend on."""
-    censored_low: str | None = None
+    censored_low: Silent[str | None] = None
     """At or below this value an outcome is only known to be so; a number or a column."""
-    censored_high: str | None = None
+    censored_high: Silent[str | None] = None
     """At or above this value, likewise."""
-    truncated_low: str | None = None
+    truncated_low: Silent[str | None] = None
     """Below this value no row could be seen at all; a number or a column."""
-    truncated_high: str | None = None
+    truncated_high: Silent[str | None] = None
     """Above this value, likewise."""
-    log: bool = False
+    log: Flag = False
     """Fit the logarithm, as of concentrations; limits are those of the outcome itself."""
-    overwrite: bool = False
+    overwrite: Flag = False
     """Replace files of these names that are there already."""
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """Show the runs in a folder, a line each."""
+    """Show the runs in a folder, a line each.
+
+    Example: truncgauss list
+    """
 
     runs: tyro.conf.Positional[Path] = Path("runs")
     """The folder of the run folders."""
@@ -124,7 +141,10 @@ class List:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the figure of a complete run again, from its stored results."""
+    """Draw the figure of a complete run again, from its stored results.
+
+    Example: truncgauss plot runs/tobin-20261124T190000Z
+    """
 
     run: tyro.conf.Positional[Path]
     """The folder of the run."""
@@ -132,11 +152,14 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Gather:
-    """Write the table of a sweep: summary.csv and summary.json."""
+    """Write the table of a sweep: summary.csv and summary.json.
+
+    Example: truncgauss gather runs/tobin-sweep-0123abcd --columns 'by_name/*'
+    """
 
     folder: tyro.conf.Positional[Path]
     """The folder of the sweep."""
-    columns: tuple[str, ...] = ()
+    columns: Silent[tuple[str, ...]] = ()
     """Names of the results to print, such as loss 'fit/*'; by default a few that differ."""
 
 
@@ -179,6 +202,11 @@ def _answered(words: list[str]) -> int:
         said = files.said(error) if isinstance(error, OSError) else str(error)
         print(error if located else f"{ERROR}: {' '.join(said.split())}", file=sys.stderr)
         return FAILED if machine else USAGE
+    except work.MistakeInCode as error:
+        if "--traceback" in words or _joined():
+            raise
+        print(f"{ERROR}: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt as stop:
         print("truncgauss: interrupted", *stop.args, file=sys.stderr)
         return TERMINATED if "SIGTERM" in stop.args else INTERRUPTED
@@ -242,12 +270,10 @@ def _act(words: list[str]) -> int:
         return FINE
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
         config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
-        # A section of several kinds shows the one that the file chose.
         with terminal.paragraphs():
-            tyro.cli(
-                type(config), default=config, args=["--help"], prog=name,
-                config=(tyro.conf.AvoidSubcommands,),
-            )  # fmt: skip
+            kind, default = described(config)
+            settled = (*QUIET, tyro.conf.AvoidSubcommands)  # nothing is left to choose
+            tyro.cli(kind, default=default, args=["--help"], prog=name, config=settled)
     asked, changes = _asked(words)
     match asked:
         case Check():
@@ -267,6 +293,23 @@ def _act(words: list[str]) -> int:
     return FINE
 
 
+def described(section: settings.Model) -> tuple[type[Any], Any]:
+    """The settings of a section as a dataclass and its instance, for their help: a default that is
+    nothing is not named, and a section of several kinds is shown as the one that was chosen."""
+    fields, values = [], {}
+    for name, field in type(section).model_fields.items():
+        kind, value = field.annotation, getattr(section, name)
+        if isinstance(value, settings.Model):
+            kind, value = described(value)
+        silent = value is None or value in ((), {}, "")
+        hint = tyro.conf.arg(help=field.description, help_behavior_hint="" if silent else None)
+        fields.append((name, Annotated[kind, hint]))
+        values[name] = value
+    shown = dataclasses.make_dataclass(type(section).__name__, fields)
+    shown.__doc__ = type(section).__doc__
+    return shown, shown(**values)
+
+
 def _asked(words: list[str]) -> tuple[Command, list[str]]:
     """The command that was typed, and the words that change settings.
 
@@ -275,7 +318,9 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
     """
     own, changes = _divided(words)
     with terminal.paragraphs():
-        asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
+        asked, stray = tyro.cli(
+            Command, args=own, prog="truncgauss", return_unknown_args=True, config=QUIET
+        )
     if stray:
         raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
     if changes and getattr(asked, "resume", None):

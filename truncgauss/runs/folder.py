@@ -22,6 +22,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -113,8 +114,9 @@ def unfinished(folder: Path) -> Path:
     """
     partial = folder if folder.suffix == PARTIAL else folder.with_name(f"{folder.name}{PARTIAL}")
     if not (partial / "config.yaml").is_file():
-        if (folder / "summary.json").is_file():
-            raise ValueError(f"that run is complete, its results are in {folder}")
+        complete = folder.with_name(folder.name.removesuffix(PARTIAL))
+        if (complete / "summary.json").is_file():
+            raise ValueError(f"that run is complete, its results are in {complete}")
         raise ValueError(f"no such run (got {folder})")
     return partial
 
@@ -167,14 +169,33 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
         return
     with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"another process is running {folder}: wait for its end") from error
+        for attempt in (1, 2):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if attempt == 2:
+                    what = f"another process is running {folder}: wait for its end"
+                    raise ValueError(what) from error
+                time.sleep(0.1)  # `is_running` holds the lock for a moment
         try:
             yield
         finally:
             (folder / LOCK).unlink(missing_ok=True)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process is running the run in a folder; no where the system has no locks."""
+    try:
+        import fcntl
+
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
 
 
 def abandon(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs.folder import PARTIAL, read
+from truncgauss.runs.folder import PARTIAL, is_running, read
 
 FEW = 5  # results that are printed next to what is swept
 
@@ -26,11 +26,16 @@ def listed(runs: Path) -> list[str]:
     rows = []
     for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
         if folder.suffix == PARTIAL:
-            rows.append((folder.name, "unfinished", "", f"truncgauss run --resume {folder}"))
+            if is_running(folder):
+                rows.append((folder.name, "running", "", ""))
+            else:
+                rows.append((folder.name, "unfinished", "", f"truncgauss run --resume {folder}"))
             continue
         if is_sweep(folder):
             done = len(list(folder.glob("[0-9]*/summary.json")))
-            rows.append((folder.name, "sweep", "", f"{done} complete runs"))
+            running = sum(map(is_running, folder.glob(f"[0-9]*{PARTIAL}")))
+            more = f", {running} running" if running else ""
+            rows.append((folder.name, "sweep", "", f"{done} complete runs{more}"))
             continue
         try:
             run = read(folder)
@@ -92,8 +97,9 @@ def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
     for name, value in changes.items():  # as JSON and CSV take it
         about[name] = value if isinstance(value, str | int | float) else str(value)
     if not (folder / "summary.json").is_file():
-        begun = folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
-        return about | {"status": "unfinished" if begun else "missing"}, {}
+        partial = folder.with_name(f"{folder.name}{PARTIAL}")
+        begun = "running" if is_running(partial) else "unfinished"
+        return about | {"status": begun if partial.is_dir() else "missing"}, {}
     done = read(folder)
     seconds = {"seconds": done.provenance.get("seconds", "")}
     return about | {"status": done.summary["status"]}, done.summary["values"] | seconds

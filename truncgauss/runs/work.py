@@ -40,6 +40,10 @@ from truncgauss.runs.results import as_stored, outcome
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class MistakeInCode(Exception):
+    """A mistake in the file of an experiment of the user's own, with its line."""
+
+
 def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     """Set precision, devices and cache, which JAX takes before its first computation only.
 
@@ -105,7 +109,7 @@ def compute(
     name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     with _noted_warnings() as said, bar(None, "", True):
-        results = as_stored(_results(config, folder / CHECKPOINT, save_every))
+        results = _results(config, folder / CHECKPOINT, save_every)
     provenance = {
         **circumstances(ROOT, command, jax.local_devices()),
         "dtype": config.dtype,
@@ -261,7 +265,14 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
     from truncgauss import plotting
 
     stem = folder / settings.stem(config.experiment)
-    drawn = settings.function(config.experiment, "plot")(results)
+    with _placed(config.experiment):
+        drawn = settings.function(config.experiment, "plot")(results)
+    picture = drawn[0] if isinstance(drawn, tuple) and len(drawn) == 2 else drawn
+    if not hasattr(picture, "savefig"):
+        raise MistakeInCode(
+            f"{config.experiment}: plot must return a matplotlib Figure, or a pair of it and the "
+            f"bytes of a GIF (got {type(drawn).__name__})"
+        )
     if not isinstance(drawn, tuple):
         return plotting.save(drawn, stem)
     picture, moving = drawn
@@ -286,9 +297,44 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
     mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
     try:
         with parallel.rows(mesh), fitting.resumable(checkpoint, save_every, settings=repr(config)):
-            return dict(run(config))
+            with _placed(config.experiment):
+                results = run(config)
+                if not isinstance(results, Mapping):
+                    raise MistakeInCode(
+                        f"{config.experiment}: run must return a dictionary of results by name "
+                        f"(got {type(results).__name__})"
+                    )
+                return as_stored(results)
     except ArithmeticError as error:
-        return {"failed": str(error) or type(error).__name__}
+        return {"failed": _located(error, config.experiment) or type(error).__name__}
+
+
+@contextlib.contextmanager
+def _placed(experiment: str) -> Iterator[None]:
+    """Say of errors in a user's own file where they are; a failed computation stays one.
+
+    Raises:
+        ValueError: the code refuses its data or settings.
+        MistakeInCode: any other error.
+    """
+    try:
+        yield
+    except (ArithmeticError, OSError, ConfigError, MistakeInCode):
+        raise
+    except ValueError as error:
+        raise ValueError(_located(error, experiment)) from error
+    except Exception as error:
+        if not settings.is_file(experiment):
+            raise
+        what = f"{type(error).__name__}: {_located(error, experiment)}"
+        raise MistakeInCode(f"{what}; --traceback shows more") from error
+
+
+def _located(error: Exception, experiment: str) -> str:
+    """The text of an error, and the line of a user's own file that it came from."""
+    said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    line = settings.line_of(error, Path(experiment)) if settings.is_file(experiment) else None
+    return f"{said} ({Path(experiment).name}, line {line})" if line else said
 
 
 def _agree(config: Experiment, checkpoint: Path) -> None:

@@ -5,7 +5,15 @@ listed here. A validator that looks at several keys raises `problem(message, *ke
 error is then reported at the line of the key that it names.
 """
 
-from truncgauss.runs.config.experiment import Experiment, folder, function, is_file, names, stem
+from truncgauss.runs.config.experiment import (
+    Experiment,
+    folder,
+    function,
+    is_file,
+    line_of,
+    names,
+    stem,
+)
 from truncgauss.runs.config.loading import dump, files, load, members, override, schema
 from truncgauss.runs.config.schema_line import lost_schema, with_schema
 from truncgauss.runs.config.sections import (
@@ -59,6 +67,7 @@ __all__ = [
     "folder",
     "function",
     "is_file",
+    "line_of",
     "load",
     "lost_schema",
     "members",

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from pydantic import field_validator
+
 from truncgauss.runs.config.sections import Count, Dtype, Model, Seed, Swept, problem, suggestion
 from truncgauss.runs.config.yaml import ConfigError
 
@@ -43,7 +45,7 @@ class Experiment(Model):
 
     experiment: str
     """The name of a built-in experiment, or the path of a Python file of your own."""
-    seed: Seed
+    seed: Seed = 0
     """The only source of randomness."""
     devices: Count = 1
     """Devices to split the host into; more than 1 only where an experiment can share its work."""
@@ -61,11 +63,13 @@ class Experiment(Model):
         """
         return None
 
-    def model_post_init(self, context: Any) -> None:
+    @field_validator("devices")
+    @classmethod
+    def _are_used(cls, devices: int) -> int:
         """Refuse devices that would stand idle."""
-        if self.devices > 1 and not self.spreads:
-            message = "must be 1: this experiment does not spread its work"
-            raise problem(message, "devices", got=self.devices)
+        if devices > 1 and not cls.spreads:
+            raise problem("must be 1: this experiment does not spread its work", got=devices)
+        return devices
 
 
 def folder(name: str) -> Path:
@@ -151,21 +155,22 @@ def _executed(path: Path) -> ModuleType:
         vars(module)["__stamp__"] = stamp
         return module
     except (Exception, SystemExit) as error:
-        line = _last_line(error, path)
         what = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise ConfigError(f"cannot be loaded: {what}{line}") from error
+        line = line_of(error, path)
+        own = isinstance(error, SyntaxError)  # its own text has the line
+        raise ConfigError(
+            f"cannot be loaded: {what}{'' if own or line is None else f' (line {line})'}"
+        ) from error
 
 
-def _last_line(error: BaseException, path: Path) -> str:
+def line_of(error: BaseException, path: Path) -> int | None:
     """The innermost line of a file through which an error came, if it did."""
-    if isinstance(error, SyntaxError):
-        return ""  # its own text has the line
     line, trace = None, error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return f" (line {line})" if line else ""
+    return line
 
 
 def _module_name(path: Path) -> str:
