@@ -62,20 +62,6 @@ def test_a_trace_shows_shapes_alone():
 
 
 @pytest.mark.slow
-def test_three_coordinates_that_determine_each_other():
-    """x_3 = x_1: two dimensions, and the narrower of two intervals."""
-    root = jnp.array([[1.0, 0.0], [0.5, 0.8], [1.0, 0.0]])
-    box = tg.Box(jnp.array([-1.0, -1.0, -0.5]), jnp.array([1.5, 1.0, 2.0]))
-    got = tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Automatic(1e-3))
-    both = tg.Box(jnp.array([-0.5, -1.0]), jnp.array([1.5, 1.0]))
-    truth = tg.log_probability(jnp.zeros(2), (root @ root.T)[:2, :2], both).log_prob
-    assert abs(got.log_prob - truth) < 7 * got.stderr + 1e-12
-    assert got.stderr < 1e-3
-    with pytest.raises(ValueError, match="Automatic"):
-        tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Exact())
-
-
-@pytest.mark.slow
 def test_a_trace_around_a_singular_covariance_has_its_gradient():
     """Three equal coordinates: log P = log Phi(-max low), and the largest limit takes the slope."""
     box = tg.Box(jnp.array([0.0, 0.0, 0.5]), jnp.full(3, INF))
@@ -95,17 +81,6 @@ def test_equal_parts_do_not_err_alike():
         key = jax.random.key(seed)
         got = tg.log_probability(jnp.zeros(d * copies), covariance, region, key=key)
         assert abs(got.log_prob + copies * math.log(120)) < 5 * got.stderr < 1e-3
-
-
-@pytest.mark.slow
-def test_a_coordinate_without_variance_is_inside_or_not():
-    covariance = jnp.diag(jnp.array([1.0, 1.0, 1.0, 0.0]))
-    for low, expected in ((-1.0, -3 * math.log(2.0)), (1.0, -INF)):
-        box = tg.Box(jnp.array([0.0, 0.0, 0.0, low]), jnp.full(4, INF))
-        assert jnp.isclose(tg.log_probability(jnp.zeros(4), covariance, box).log_prob, expected)
-    hidden = jnp.array([0.0, 0.0, 0.0, jnp.nan])
-    open_end = tg.Box(jnp.array([0.0, 0.0, 0.0, -INF]), jnp.full(4, INF))
-    assert jnp.isnan(tg.log_probability(hidden, equicorrelated(4), open_end).log_prob)
 
 
 @pytest.mark.slow
@@ -247,27 +222,6 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     got = tg.log_probability(shifts, ordering(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)
-
-
-@pytest.mark.slow
-def test_batches_are_refined_by_their_worst_row():
-    shifts = jnp.stack([jnp.zeros(4), jnp.full(4, 2.0)])
-    region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
-    got = tg.log_probability(shifts, ordering(4), region, tg.Automatic(1e-5))
-    assert isinstance(got, Estimate) and got.log_prob.shape == (2,)
-    assert jnp.all(got.stderr <= 1e-5)
-    assert abs(got.log_prob[0] + math.log(120)) < 7e-5
-
-
-@pytest.mark.full
-def test_transforms_pass_through():
-    region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
-    log_prob = lambda loc: tg.log_probability(loc, equicorrelated(4), region).log_prob
-    rows = jnp.stack([jnp.zeros(4), jnp.array([0.1, -0.2, 0.3, 0.0])])
-    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(rows)
-    assert abs(value[0] + np.log(5.0)) < 1e-2
-    # by symmetry the four slopes at the centre agree, up to the error of the estimate
-    assert jnp.ptp(gradient[0]) < 2e-2 and jnp.isfinite(gradient).all()
 
 
 @pytest.mark.full

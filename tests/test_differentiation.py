@@ -263,48 +263,6 @@ def test_a_held_structure_answers_for_its_own_matrix_alone():
     np.testing.assert_allclose(of(rows, covariance, low, high, held)[1], shifted, rtol=1e-11)
 
 
-@pytest.mark.slow
-def test_a_held_structure_of_many_rows():
-    loc, covariance, low, high = inputs("blocks")
-    rows = loc + jnp.array([0.0, 0.3, -0.4])[:, None]
-    held = tg.Automatic(rtol=1.0).hold(rows, covariance, tg.Box(low, high))
-    plain = of(rows, covariance, low, high, tg.Automatic(rtol=1.0))
-    np.testing.assert_allclose(of(rows, covariance, low, high, held), plain, rtol=1e-10)
-
-
-@pytest.mark.slow
-def test_a_chain_of_a_thousand():
-    d = 1000
-    covariance = autoregression(d, 0.9)
-    structure = tg.Markov(jnp.full(d - 1, 0.9), jnp.sqrt(1 - 0.81), 1.0)
-    given = jnp.zeros(d), jnp.full(d, -1.0), jnp.full(d, INF)
-    ours, slope = jax.value_and_grad(of)(given[0], covariance, *given[1:])
-    theirs, other = jax.value_and_grad(of)(given[0], structure, *given[1:])
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
-    np.testing.assert_allclose(slope, other, rtol=1e-8, atol=1e-10)
-    gradient = jax.grad(of, argnums=1)(given[0], covariance, *given[1:])
-    own = jax.grad(of, argnums=1)(given[0], structure, *given[1:])
-    _, back = jax.vjp(lambda structure: structure.covariance_matrix, structure)
-    np.testing.assert_allclose(back(gradient)[0].transition, own.transition, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_equal_correlations_in_fifty_dimensions():
-    d = 50
-    covariance = 0.5 * jnp.eye(d) + 0.5
-    structure = tg.LowRank(jnp.full((d, 1), jnp.sqrt(0.5)), jnp.full(d, 0.5))
-    given = jnp.zeros(d), jnp.zeros(d), jnp.full(d, INF)
-    for order in (jax.grad, jax.hessian):
-        ours = order(of)(given[0], covariance, *given[1:])
-        np.testing.assert_allclose(
-            ours, order(of)(given[0], structure, *given[1:]), rtol=1e-8, atol=1e-10
-        )
-    probability = lambda loc: jnp.exp(of(loc, structure, *given[1:]))
-    general = 0.5 * jax.hessian(probability)(given[0]) / probability(given[0])
-    gradient = jax.grad(of, argnums=1)(given[0], covariance, *given[1:])
-    np.testing.assert_allclose(gradient, general, rtol=1e-6)
-
-
 @pytest.mark.full
 def test_a_gradient_is_accumulated_over_the_pieces_of_a_growing_lattice(monkeypatch):
     """In a pass for each key over sixteen pieces of the lattice, as in reverse mode over all."""

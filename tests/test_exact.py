@@ -11,7 +11,6 @@ from scipy import stats
 import truncgauss as tg
 from tests.exact_rows import (
     EXACT,
-    check_curvature,
     log_prob,
     rows_of_log_prob,
     rows_of_slopes,
@@ -134,14 +133,6 @@ def test_two_dimensions_mirrored_and_permuted():
     flipped = rows_of_log_prob(loc * sign, covariance * np.outer(sign, sign), *half)
     for other in (mirrored, permuted, flipped):
         np.testing.assert_allclose(other, value, rtol=3e-14, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_two_dimensions_curvature():
-    covariance = jnp.array([[1.3, -0.9], [-0.9, 0.8]])
-    check_curvature(
-        jnp.array([0.2, -0.1]), covariance, jnp.array([-1.0, 2.5]), jnp.array([0.7, 6.0]), 1e-6
-    )
 
 
 @pytest.mark.slow
@@ -298,30 +289,6 @@ def test_singular_in_two_dimensions():
     by_loc = jax.grad(lambda loc: tg.log_probability(loc, covariance[0], box).log_prob)(loc[0])
     # One of the two equal limits takes the slope.
     np.testing.assert_allclose(by_loc, [-tg.special.hazard(1.72 - 1.96), 0.0], rtol=1e-13)
-
-
-@pytest.mark.parametrize("d", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_edges_of_the_domain(d):
-    covariance = 0.5 * np.eye(d) + 0.5
-    zero, one, nan = np.zeros(d), np.ones(d), np.full(d, np.nan)
-    first, last = np.eye(d)[[0, -1]]
-    cases = [
-        (zero, covariance, zero, zero, -INF),
-        (zero, covariance, zero, first if d > 1 else zero, -INF),
-        (zero, covariance, one, zero, np.nan),
-        (zero, covariance, one, one + last, -INF if d > 1 else None),
-        (nan, covariance, -one, one, np.nan),
-        (zero, covariance * np.nan, -one, one, np.nan),
-        (zero, covariance, nan, one, np.nan),
-        (zero, covariance, -one, nan, np.nan),
-        (zero, -covariance, -one, one, np.nan),
-        (zero, covariance, -one * INF, one * INF, 0.0),
-    ]
-    if d > 1:
-        cases += [(zero, covariance + np.tril(one[:, None] * one, -1), -one, one, np.nan)]
-    cases = [case for case in cases if case[-1] is not None]
-    *inputs, truth = (np.array(part, float) for part in zip(*cases))
-    np.testing.assert_allclose(rows_of_log_prob(*inputs), truth, atol=1e-15)
 
 
 def test_says_what_it_cannot():

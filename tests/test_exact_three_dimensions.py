@@ -11,7 +11,6 @@ import truncgauss as tg
 from tests.exact_rows import (
     EXACT,
     ROWS,
-    check_curvature,
     log_prob,
     rows_of_log_prob,
     rows_of_slopes,
@@ -161,21 +160,3 @@ def test_second_derivatives_of_a_batch_of_rectangles_that_share_limits():
     curvature = jax.jit(jax.jacfwd(jax.grad(total)))(x)
     slopes = jax.jit(jax.vmap(jax.grad(total)))(x + jnp.concatenate([moved, -moved]))
     np.testing.assert_allclose(curvature, (slopes[:2] - slopes[2:]) / 2e-5, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_second_derivatives_of_rows_with_up_to_four_limits_are_lowered():
-    generator = np.random.default_rng(0)
-    covariance = 0.4 + 0.6 * np.eye(4)
-    x = generator.multivariate_normal([0.5, 0.2, 0.4, 0.3], covariance, 12)
-    rows = tg.Observations(np.where(x < 0, -INF, x), np.where(x < 0, 0.0, x))
-    method = tg.Automatic()
-    total = lambda loc: tg.log_likelihood(rows, loc, covariance, method=method).log_prob.sum()
-    jax.jit(jax.jacfwd(jax.grad(total))).lower(jnp.zeros(4))
-
-
-@pytest.mark.slow
-def test_three_dimensions_curvature():
-    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
-    low, high = jnp.array([-1.0, 1.5, -0.3]), jnp.array([0.7, 4.0, 5.0])
-    check_curvature(jnp.array([0.2, -0.1, 0.3]), covariance, low, high, 1e-6)

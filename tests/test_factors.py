@@ -123,63 +123,6 @@ def test_two_factors_with_little_noise_are_honest():
     np.testing.assert_array_less(error, 1e-11 + np.asarray(stderr))
 
 
-@pytest.mark.slow
-def test_edges_of_the_domain():
-    one, nan = np.ones(D), np.full(D, np.nan)
-    cases = [
-        (0.0, W, 1.0, one, one, -INF),
-        (0.0, W, 1.0, -one, np.r_[one[1:], -1.0], -INF),
-        (0.0, W, 1.0, one, -one, np.nan),
-        (nan, W, 1.0, -one, one, np.nan),
-        (0.0, nan, 1.0, -one, one, np.nan),
-        (0.0, W, nan, -one, one, np.nan),
-        (0.0, W, 1.0, nan, one, np.nan),
-        (0.0, W, 1.0, -one, nan, np.nan),
-        (nan, W, 1.0, -INF, INF, np.nan),
-    ]
-    rows = rows_of([case[:-1] for case in cases])
-    expected = [case[-1] for case in cases]
-    (values, _), _ = planes(*rows)
-    np.testing.assert_array_equal(values[: len(cases)], expected)
-    (values, _), _ = lattices(*rows)
-    np.testing.assert_array_equal(values[: len(cases)], expected)
-
-
-@pytest.mark.slow
-def test_two_factors_curvature():
-    """Hessian-vector products against differences of the gradient."""
-    rows = rows_of(SMOOTH[1:2])
-    point = tuple(part[0] for part in rows[:3])
-    limits = tuple(part[0] for part in rows[3:])
-    generator = np.random.default_rng(2)
-    move = tuple(jnp.asarray(generator.normal(size=D) * 0.3) for _ in point)
-    slope = jax.grad(lambda *point: in_plane(*point, *limits)[0], (0, 1, 2))
-    _, ours = jax.jit(lambda: jax.jvp(slope, point, move))()
-    back = jax.jit(jax.grad(lambda *p: sum(jnp.vdot(s, m) for s, m in zip(slope(*p), move)), 0))
-    h = 1e-4
-    stencil = [tuple(p + s * h * m for p, m in zip(point, move)) for s in (-2, -1, 1, 2)]
-    stacked = (jnp.stack(parts) for parts in zip(*stencil))
-    rows = tuple(jnp.concatenate([part, part, part, part]) for part in stacked)
-    _, slopes = planes(*rows, *(jnp.broadcast_to(part, (16, D)) for part in limits))
-    for mine, s in zip(ours, slopes):
-        differences = (s[0] - 8 * s[1] + 8 * s[2] - s[3]) / (12 * h)
-        np.testing.assert_allclose(mine, differences, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(back(*point), ours[0], rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_beside_the_dense_matrix():
-    generator = np.random.default_rng(4)
-    d = 12
-    covariance = tg.LowRank(generator.normal(size=(d, 2)), generator.uniform(0.3, 2.0, d))
-    loc, low = jnp.asarray(generator.normal(size=d)), jnp.full(d, -1.5)
-    box = tg.Box(low, jnp.full(d, INF).at[3].set(1.0))
-    ours = tg.log_probability(loc, covariance, box, tg.Exact())
-    other = tg.log_probability(loc, covariance.covariance_matrix, box, tg.Separation())
-    assert ours.stderr == 0
-    assert abs(ours.log_prob - other.log_prob) < 5 * other.stderr < 1e-3
-
-
 # --- On a lattice ---------------------------------------------------------------------------------
 
 
@@ -248,6 +191,8 @@ def test_a_held_plan_is_one_function():
         plan, loc, loading, noise, *case[3:], num_points=32, num_keys=2
     )[0]
     check_grads(jax.jit(fun), case[:3], order=2, rtol=1e-5, atol=1e-6)
+    exact = lambda *point: in_plane(*point, *case[3:])[0]
+    check_grads(jax.jit(exact), case[:3], order=2, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from problems import problem
 from scipy.stats import norm, truncnorm
 
 import truncgauss as tg
+from truncgauss.probability import separation
 from truncgauss.separation import kernel
 from truncgauss.separation.lattice import lattice_uniforms
 from truncgauss.separation.plan import Proposal
@@ -15,38 +16,25 @@ from truncgauss.separation.weights import log_weights
 
 
 @pytest.mark.slow
-def test_turns_change_nothing(monkeypatch):
-    from truncgauss.probability import separation
-
-    p = problem("equi-5-box")
-    method = tg.Separation(num_points=64, tilted=False)
-    method = method.hold(p.loc, p.covariance(), tg.Box(p.low, p.high))
-
-    def value(loc):
-        return tg.log_probability(loc, p.covariance(), tg.Box(p.low, p.high), method).log_prob
-
-    once = jax.value_and_grad(value)(p.loc)
-    monkeypatch.setattr(separation, "PASS_SIZE", 64 * 5 * 3)
-    jax.clear_caches()
-    turns = jax.value_and_grad(value)(p.loc)
-    for one, other in zip(once, turns):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_lanes_in_batches_change_nothing(monkeypatch):
-    """Value, gradient and both kinds of Hessian, the lanes at once and sixteen turns of them."""
+@pytest.mark.parametrize("turns", ["lanes", "replicates"])
+def test_turns_change_nothing(turns, monkeypatch):
+    """Value, gradient and, for lanes, both kinds of Hessian, all at once and some at a time."""
     p = problem("equi-5-box")
     box = tg.Box(p.low, p.high)
     method = tg.Separation(num_points=64).hold(p.loc, p.covariance(), box)
     value = lambda loc: tg.log_probability(loc, p.covariance(), box, method).log_prob
-    every = lambda loc: (
-        *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
-    )  # fmt: skip
-    once = jax.jit(every)(p.loc)
-    monkeypatch.setattr(kernel, "LANES", 64)
+
+    def results(loc):
+        second = jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
+        return *jax.value_and_grad(value)(loc), *(second if turns == "lanes" else ())
+
+    once = jax.jit(results)(p.loc)
+    if turns == "lanes":
+        monkeypatch.setattr(kernel, "LANES", 64)
+    else:
+        monkeypatch.setattr(separation, "PASS_SIZE", 3 * 5 * 64)
     jax.clear_caches()
-    for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
+    for one, other in zip(once, jax.jit(lambda loc: results(loc))(p.loc)):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
@@ -110,15 +98,6 @@ def test_rule_equals_automatic_differentiation():
     slope = jax.jit(lambda *x: jax.jvp(by_rule, x, direction())[1])(*INPUTS)
     along = sum(jnp.vdot(g, t) for g, t in zip(gradient, direction()))
     np.testing.assert_allclose(slope, along, rtol=1e-10)
-
-
-@pytest.mark.slow
-def test_hessian_is_the_derivative_of_the_gradient():
-    gradient = jax.jit(jax.grad(by_rule, EVERY))
-    curvature = jax.jit(lambda *x: jax.jvp(jax.grad(by_rule, EVERY), x, direction())[1])(*INPUTS)
-    at = lambda t: gradient(*(x + t * move for x, move in zip(INPUTS, direction())))
-    differences = jax.tree.map(lambda one, two: (one - two) / 2e-5, at(1e-5), at(-1e-5))
-    assert_trees_close(curvature, differences, 1e-6)
 
 
 @pytest.mark.slow

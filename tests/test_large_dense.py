@@ -108,17 +108,6 @@ def test_products_with_vectors():
     np.testing.assert_allclose(transposed, factor.T @ x, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.slow
-def test_the_value_is_that_of_separation(monkeypatch):
-    monkeypatch.setattr(separation, "LARGE_DIMENSION", D + 1)
-    loc, covariance, low, high = random_problem(1)
-    region = tg.Box(low, high)
-    own = tg.log_probability(loc, covariance, region, DenseBlocks(64, 64))
-    other = tg.log_probability(loc, covariance, region, tg.Separation(512, 64, twisted=False))
-    assert 0 < own.stderr < 0.01
-    assert abs(own.log_prob - other.log_prob) < 4.0 * np.hypot(own.stderr, other.stderr)
-
-
 @pytest.mark.full
 def test_an_equicorrelated_orthant():
     """P(all positive) = 1 / (d + 1) at correlation 1/2; its derivative in it by one factor."""
@@ -283,35 +272,6 @@ def test_errors_of_values_and_slopes_are_as_large_as_stated(low):
         assert jnp.mean(jnp.abs(each) > 2.13) < 0.15 and abs(jnp.mean(each)) < 0.5
     few = found(keys, replace(held, num_points=16))[1]
     assert np.all(np.isinf(few) == (low == 0.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["orthant", "random"])
-def test_errors_are_as_large_as_stated_in_thousands_of_dimensions(case, monkeypatch):
-    """60 estimates of 1,024 points at d = 3,000, as above, from one factorisation."""
-    monkeypatch.undo()  # blocks as they are
-    d, num_groups, rng = 3000, 60, np.random.default_rng(0)
-    loadings = jnp.asarray(np.full(d, 0.5**0.5) if case == "orthant" else rng.uniform(0.0, 0.8, d))
-    region = tg.Box(jnp.full(d, 0.0 if case == "orthant" else -1.0), jnp.inf)
-    truth = tg.log_probability(
-        jnp.zeros(d), tg.LowRank(loadings[:, None], 1.0 - loadings**2), region
-    )
-    matrix = jnp.outer(loadings, loadings) + jnp.diag(1.0 - loadings**2)
-    method, keys = DenseBlocks(64, 16), jax.random.split(jax.random.key(7), num_groups * 16)
-
-    @jax.jit
-    def found(matrix, keys):
-        covariance = tg.gaussian.covariances.CovarianceMatrix(matrix)
-        log_probs, alone = method.replicates(jnp.zeros(d), covariance, region, keys)
-        groups = log_probs.reshape(num_groups, 16)
-        of_group = lambda group: method.combined_stderr(group, alone[:16])
-        return log_mean_exp(groups, axis=1), jax.vmap(of_group)(groups)
-
-    log_prob, stderr = found(matrix, keys)
-    z = (log_prob - truth.log_prob) / stderr
-    assert truth.stderr == 0 and np.all(stderr < 0.1)
-    assert 0.75 < jnp.sqrt(jnp.mean(z**2)) < 1.4
-    assert jnp.mean(jnp.abs(z) > 2.13) < 0.15 and abs(jnp.mean(z)) < 0.5
 
 
 @pytest.mark.full

@@ -91,27 +91,32 @@ LOW, HIGH = np.array([-1.0, -INF, 0.2, -0.5]), np.array([1.5, 0.7, INF, 2.0])
 
 
 class Setting(NamedTuple):
-    """A problem of dimension d, a method for it, and the error that its laws allow."""
+    """A problem of dimension d, a method for it, fresh and held, and the error its laws allow."""
 
     d: int
-    method: object
+    fresh: object
     tolerance: float
+    method: object
 
 
-def settings():
-    held = tg.Separation(4096).hold(LOC, COVARIANCE, tg.Box(LOW, HIGH))
-    return {
-        "exact-2": Setting(2, tg.Exact(), 1e-11),
-        "separation-4": Setting(4, held, 1e-4),
-    }
+SETTINGS = {
+    "exact-2": (2, tg.Exact(), 1e-11),
+    "separation-4": (4, tg.Separation(4096), 1e-4),
+    "propagation-4": (4, tg.ExpectationPropagation(), 2e-3),
+}
 
 
-EXACT = pytest.param("exact-2", marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", params=[EXACT, "separation-4"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[] if name == "separation-4" else [pytest.mark.slow])
+        for name in SETTINGS
+    ],
+)
 def setting(request):
-    return settings()[request.param]
+    d, method, tolerance = SETTINGS[request.param]
+    box = tg.Box(LOW[:d], HIGH[:d])
+    return Setting(d, method, tolerance, method.hold(LOC[:d], COVARIANCE[:d, :d], box))
 
 
 def log_prob(setting, loc=LOC, covariance=COVARIANCE, low=LOW, high=HIGH, method=None):
@@ -131,17 +136,16 @@ def test_permutation(setting):
     swapped = [x[: setting.d][order] for x in (LOC, LOW, HIGH)]
     covariance = COVARIANCE[: setting.d, : setting.d][order][:, order]
     # The held plan names coordinates, so it is solved again for the new order.
-    method = tg.Separation(4096) if setting.d == 4 else setting.method
-    got = log_prob(setting, swapped[0], covariance, *swapped[1:], method=method)
+    got = log_prob(setting, swapped[0], covariance, *swapped[1:], method=setting.fresh)
     np.testing.assert_allclose(got, log_prob(setting), atol=10 * setting.tolerance)
 
 
 def test_scale(setting):
     """Units are the user's: a thousandfold change moves nothing."""
     # A held plan has sites in the units of the limits, so it is solved again.
-    method = tg.Separation(4096) if setting.d == 4 else setting.method
-    got = log_prob(setting, 1e3 * LOC, 1e6 * COVARIANCE, 1e3 * LOW, 1e3 * HIGH, method=method)
-    np.testing.assert_allclose(got, log_prob(setting, method=method), atol=1e-9)
+    units = 1e3 * LOC, 1e6 * COVARIANCE, 1e3 * LOW, 1e3 * HIGH
+    got = log_prob(setting, *units, method=setting.fresh)
+    np.testing.assert_allclose(got, log_prob(setting, method=setting.fresh), atol=1e-9)
 
 
 def test_a_split_box_adds_up_and_a_larger_one_holds_more(setting):
@@ -230,22 +234,69 @@ def test_a_batch_is_a_loop(setting):
         np.testing.assert_allclose(got[i], log_prob(setting, loc=loc), rtol=1e-12)
 
 
-@pytest.mark.quick("Exact()")
+# --- Edges of what has a probability --------------------------------------------------------------
+
+
+def edges(covariance, d):
+    """Mean, covariance, limits and log P: NaN stays NaN, an empty box has -inf, an inverted NaN."""
+    zero, one, nan = np.zeros(d), np.ones(d), np.full(d, np.nan)
+    last = np.eye(d)[-1]
+    scaled = lambda factor: jax.tree.map(lambda x: factor * x, covariance)
+    yield zero, covariance, -INF * one, INF * one, 0.0
+    yield zero, covariance, -one, one - 2 * last, -INF
+    yield zero, covariance, zero, zero, -INF
+    yield zero, covariance, one, zero, np.nan
+    yield zero, covariance, -one, one - 3 * last, np.nan
+    yield np.where(last > 0, np.nan, 0.0), covariance, -one, one, np.nan
+    yield zero, scaled(np.nan), -one, one, np.nan
+    yield zero, covariance, np.where(last > 0, np.nan, -1.0), one, np.nan
+    yield zero, covariance, -one, np.where(last > 0, np.nan, 1.0), np.nan
+    if isinstance(covariance, np.ndarray):
+        yield zero, -covariance, -one, one, np.nan
+        asymmetric = covariance + np.tril(np.ones((d, d)), -1)
+        yield zero, asymmetric, -one, one, np.nan if d > 1 else -0.3817151
+    else:
+        yield nan, covariance, -INF * one, INF * one, np.nan
+
+
+def loadings(rank):
+    return tg.LowRank(np.random.default_rng(1).normal(size=(8, rank)), np.ones(8))
+
+
+AT_EDGES = {
+    "exact-1": (tg.Exact(), np.eye(1), float),
+    "exact-2": (tg.Exact(), COVARIANCE[:2, :2], float),
+    "exact-3": (tg.Exact(), COVARIANCE[:3, :3], float),
+    "two factors": (tg.Exact(), loadings(2), float),
+    "lattice": (tg.probability.FactorLattice(64, 2), loadings(3), float),
+    "separation": (tg.Separation(64, 2), COVARIANCE, float),
+    "propagation": (tg.ExpectationPropagation(), COVARIANCE[:2, :2], float),
+    "sequential": (tg.SequentialMonteCarlo(32, 2), COVARIANCE[:3, :3], np.float32),
+}
+EDGES_SLOW = ("exact-3", "two factors", "lattice")
+
+
 @pytest.mark.parametrize(
-    "method", [tg.Exact(), tg.Separation(64, 2), tg.ExpectationPropagation()], ids=repr
+    "case",
+    [pytest.param(x, marks=[pytest.mark.slow] if x in EDGES_SLOW else []) for x in AT_EDGES],
 )
-def test_nan_empty_and_inverted(method):
-    """NaN stays NaN, an empty box has log probability -inf, an inverted one NaN (traced)."""
-    log_prob = jax.jit(
-        lambda loc, low, high: (
-            tg.log_probability(loc, COVARIANCE[:2, :2], tg.Box(low, high), method).log_prob
+def test_edges_of_the_domain(case):
+    """While tracing; where limits are inverted the gradient is NaN too."""
+    method, covariance, dtype = AT_EDGES[case]
+    d = covariance.dimension if isinstance(covariance, tg.LowRank) else len(covariance)
+    *problems, truth = zip(*edges(covariance, d))
+
+    @jax.jit
+    @jax.vmap
+    def ask(loc, covariance, low, high):
+        of = lambda loc, low: (
+            tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
         )
-    )
-    zero, one = np.zeros(2), np.ones(2)
-    assert np.isnan(log_prob(np.array([np.nan, 0.0]), -one, one))
-    assert np.isnan(log_prob(zero, -one, np.array([1.0, np.nan])))
-    assert log_prob(zero, np.array([-1.0, 1.0]), one) == -INF
-    assert np.isnan(log_prob(zero, np.array([-1.0, 2.0]), one))
-    slopes = jax.jit(jax.grad(log_prob, (0, 1, 2)))(zero, np.array([-1.0, 2.0]), one)
-    assert np.all(np.isnan(slopes))
-    assert log_prob(zero, -INF * one, INF * one) == 0.0
+        return jax.value_and_grad(of, (0, 1))(loc, low)
+
+    stack = lambda *leaves: np.stack([np.asarray(x, dtype) for x in leaves])
+    value, slopes = ask(*(jax.tree.map(stack, *part) for part in problems))
+    assert value.dtype == dtype
+    # Points of the lattice do not see that there are no limits.
+    np.testing.assert_allclose(value, truth, atol=1e-2 if case == "lattice" else 1e-7)
+    assert np.isnan(slopes[0][3:5]).all() and np.isnan(slopes[1][3:5]).all()

@@ -185,31 +185,7 @@ def test_score_identities():
         np.testing.assert_allclose(slope @ matrix, moments.covariance, atol=1e-11)
 
 
-@pytest.mark.slow
-def test_long_chain():
-    d = 100
-    chain, box = tg.Markov(jnp.full(d - 1, 0.9), 0.19**0.5, 1.0), tg.Box(jnp.zeros(d), INF)
-    moments = tg.truncated_moments(jnp.zeros(d), chain, box)
-    score = jax.grad(lambda loc: tg.log_probability(loc, chain, box).log_prob)(jnp.zeros(d))
-    np.testing.assert_allclose(moments.mean, chain.covariance_matrix @ score, rtol=1e-12)
-    assert_sound(moments, box.low, box.high)
-
-
 # --- Separation -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_gradient_in_two_dimensions():
-    """By finite difference; and the slope of the mean is the covariance over that before."""
-    matrix, box = jnp.array([[1.0, 0.6], [0.6, 2.0]]), tg.Box([0.0, -INF], [INF, 1.0])
-    of = lambda loc: tg.truncated_moments(loc, matrix, box)[:2]
-    slope = jax.jit(lambda loc, way: jax.jvp(of, (loc,), (way,)))
-    loc, way, h = jnp.array([0.2, -0.3]), jnp.array([1.0, 0.5]), 1e-5
-    after, before = slope(loc + h * way, way)[0], slope(loc - h * way, way)[0]
-    (_, covariance), (of_mean, of_covariance) = slope(loc, way)
-    np.testing.assert_allclose((after[0] - before[0]) / (2 * h), of_mean, atol=1e-9)
-    np.testing.assert_allclose((after[1] - before[1]) / (2 * h), of_covariance, atol=1e-9)
-    np.testing.assert_allclose(covariance @ np.linalg.solve(matrix, way), of_mean, atol=1e-13)
 
 
 @pytest.mark.slow

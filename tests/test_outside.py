@@ -73,7 +73,11 @@ def random_forms(count, seed):
         yield weights, df, away, q
 
 
-def check_random(count, seed):
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "count, seed", [(12, 1), pytest.param(200, 2, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_random_forms_agree_with_another_path_in_25_digits(count, seed):
     forms = list(random_forms(count, seed))
     truth = [by_ray(*form) for form in forms]
     pad = lambda part, fill: np.append(part, np.full(4 - len(part), fill))
@@ -85,16 +89,6 @@ def check_random(count, seed):
     error = np.abs(log_prob - truth)
     assert np.all(error <= 1e-10 * np.maximum(1.0, np.abs(truth)) + stderr), error.max()
     assert np.mean(stderr == 0) > 0.95
-
-
-@pytest.mark.full
-def test_random_forms_agree_with_another_path_in_25_digits():
-    check_random(12, 1)
-
-
-@pytest.mark.slow
-def test_two_hundred_random_forms():
-    check_random(200, 2)
 
 
 @pytest.mark.full

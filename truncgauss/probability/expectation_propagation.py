@@ -62,6 +62,8 @@ class ExpectationPropagation(Method):
         scaled, known = ep.scaled_limits(as_linear(region).limits_in(loc, covariance))
         solution = ep.fixed_point(lax.stop_gradient(scaled))
         cavity = ep.differentiable(solution, scaled)
+        # A variance below 0, which only a trace lets through, is none of a fixed coordinate.
+        known = jnp.where(jnp.any(covariance.variances < 0), jnp.nan, known)
         decided = ~(known == 0)
         log_prob = ep.free_energy(cavity, scaled)
         log_prob = jnp.where(solution.converged, log_prob, jnp.nan)
@@ -88,7 +90,7 @@ class ExpectationPropagation(Method):
         # The factor of 1 + image^T T image without forming it, which would lose half of the digits.
         precision = jnp.linalg.qr(stacked, mode="r")
         half = solve_triangular(precision.T, root.T, lower=True)
-        usable = solution.converged & (known == 0)
+        usable = solution.converged & (known == 0) & jnp.all(covariance.variances >= 0)
         mean, matrix = (jnp.where(usable, x, jnp.nan) for x in (mean, half.T @ half))
         error = jnp.where(usable, jnp.nan, jnp.inf)
         return Moments(mean, matrix, error + 0.0 * loc, error + 0.0 * matrix)
