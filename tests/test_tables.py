@@ -409,3 +409,23 @@ def test_a_row_of_units_is_no_data(tmp_path):
             match=f"t.csv:2: column '{name}' must be a number, got {got}. If this row holds units",
         ):
             tables.from_file(path, [name])
+
+
+def test_logarithms_are_of_values_and_limits_and_keep_the_names():
+    table = {"a": ["<0.5", "2", "", ">8"], "b": [1.0, 4.0, 2.0, 3.0], "w": 1.0}
+    rows = tg.Observations.from_table(
+        table, ["a", "b"], censoring="text", missing=True, log="a", truncated_high={"a": 16.0}
+    )
+    assert rows.labels == ("log(a)", "b")
+    ends = -np.inf, np.log(2.0), -np.inf, np.log(8.0)
+    np.testing.assert_allclose(rows.lower[:, 0], ends)
+    np.testing.assert_allclose(rows.upper[:, 0], [np.log(0.5), np.log(2.0), np.inf, np.inf])
+    np.testing.assert_array_equal(rows.lower[:, 1], table["b"])
+    np.testing.assert_allclose(rows.region.high, [np.log(16.0), np.inf])
+    assert np.isneginf(rows.region.low).all()
+    with pytest.raises(ValueError, match="outcome 'b' is 0 in row 0 and has no logarithm"):
+        tg.Observations.from_table({"b": [0.0, 1.0]}, "b", log=True)
+    with pytest.raises(ValueError, match="log names 'c', but the entries are 'b'"):
+        tg.Observations.from_table(table, "b", log=["c"])
+    with pytest.raises(ValueError, match="errors of the outcome are no errors of its log"):
+        tg.Observations.from_table(table, "b", log=True, noise_scale=0.1)

@@ -192,8 +192,11 @@ def plane(results, _, ax):
     data = results["data"]
     ends = [(data["lower"][:, j], data["upper"][:, j]) for j in (0, 1)]
     exact, at_most, at_least, between = zip(*(kinds(*side) for side in ends))
-    middles = [np.where(np.isfinite(a), a, b) for a, b in ends]
-    middles = [np.where(k, (a + b) / 2, m) for k, (a, b), m in zip(between, ends, middles)]
+    middles = []
+    for inside, (low, high) in zip(between, ends):
+        middle = np.where(np.isfinite(low), low, high)
+        middle[inside] = (low[inside] + high[inside]) / 2
+        middles.append(middle)
     known = np.isfinite(middles[0]) & np.isfinite(middles[1])
     measured = known & exact[0] & exact[1]
     small = {"s": 9 if measured.sum() > 300 else 16, "alpha": 0.7}

@@ -45,6 +45,7 @@ def run(config):
         **of_fit(fit, profiles),
         "naive": simple,
         "num_components": config.components,
+        "correlations": correlations_of(config, fit),
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
@@ -77,6 +78,19 @@ def of_fit(fit, profiles):
         "metrics": metrics(fit),
         "failed": "" if fit.converged else fit.reason,
     }
+
+
+def correlations_of(config, fit):
+    """The correlation of each pair of outcomes with its standard error and Wald interval, by name,
+    where the fit has some."""
+    if len(config.outcomes) < 2 or config.covariance == "diagonal" or config.components > 1:
+        return {}
+    if not fit.converged:
+        return {}
+    found = fit.derived("correlation")
+    ends = found.wald().reshape(-1, 2)
+    numbers = np.column_stack([found.value.ravel(), found.standard_error.ravel(), ends])
+    return {found.names[k]: numbers[k] for k in found.shown}
 
 
 def outliers_of(fit, config, data):
@@ -232,7 +246,8 @@ def by_name(fit, ends):
 
 def summary(results, said, fit):
     """The table of estimates, the certificate, and what was dropped."""
-    width, wide = (max(map(len, results[key])) for key in ("names", "intervals"))
+    width = max(map(len, [*results["names"], *results["correlations"]]))
+    wide = max(map(len, results["intervals"]))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>{max(wide, 18)}}} {{:>12}}".format
     lines = [
         f"{', '.join(results['outcomes'])}: {said}",
@@ -241,6 +256,9 @@ def summary(results, said, fit):
     keys = ("names", "estimates", "stderr", "intervals", "naive")
     for name, estimate, error, ends, simple in zip(*(results[key] for key in keys)):
         lines.append(row(name, f"{estimate:.6g}", f"{error:.6g}", ends, f"{simple:.6g}"))
+    for name, (value, error, *ends) in results["correlations"].items():
+        interval = "[{:.6g}, {:.6g}]".format(*ends)
+        lines.append(row(name, f"{value:.6g}", f"{error:.6g}", interval, "").rstrip())
     lines.append(
         f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows:g} rows, {fit.num_parameters} "
         f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors from the "

@@ -109,42 +109,11 @@ def known_of(
             name: np.where(np.isin(columns[name], config.missing), "", columns[name])
             for name in config.by_text
         }
-    known = tables.arrays_of(
+    return tables.arrays_of(
         columns, names, given, missing=bool(config.missing),
         censoring=config.censoring, weights=config.weights or None, location=place,
+        log=[name for name, entry in config.outcomes.items() if entry.log],
     )  # fmt: skip
-    for j, (name, entry) in enumerate(config.outcomes.items()):
-        if entry.log:
-            take_logs(known, j, name, place)
-    return known
-
-
-def take_logs(known: dict[str, np.ndarray], j: int, name: str, place: Callable[[int], str]) -> None:
-    """Put the logarithms of outcome j, and of its limits, in their place.
-
-    Raises:
-        ValueError: for an outcome that is 0 or less, or can be seen only there.
-    """
-    lower, upper = known["lower"][:, j], known["upper"][:, j]
-    wrong = np.flatnonzero(upper <= 0)
-    if len(wrong):
-        got = f"{'' if lower[wrong[0]] == upper[wrong[0]] else 'at most '}{upper[wrong[0]]:g}"
-        raise ValueError(
-            f"outcome {name!r} is {got} in {place(int(wrong[0]))} and has no logarithm, as `log: "
-            "true` asks for. A concentration below the limit of detection is censored: write it "
-            "as such, not as 0."
-        )
-    if "high" in known and np.any(known["high"][..., j] <= 0):
-        raise ValueError(f"truncated_high of {name!r} must be positive, as `log: true` asks for.")
-    for side in ("lower", "upper", "low", "high"):
-        if side in known:
-            known[side][..., j] = log(known[side][..., j])
-
-
-def log(values: Any) -> np.ndarray:
-    """The natural logarithm, -inf of what is 0 or less, as of an open lower end."""
-    values = np.asarray(values, float)
-    return np.where(values > 0, np.log(np.where(values > 0, values, 1.0)), -np.inf)
 
 
 def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str]) -> np.ndarray:

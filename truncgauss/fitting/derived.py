@@ -1,6 +1,7 @@
 """Quantities derived from a fit: differentiable functions of its parameters, and their errors."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrus
 
 ROUNDING = 1e-14  # of a value, which no error is below
 NOT_COMPARED = "The Wald interval of {} was not compared with the likelihood; profile() does that."
+LAST_AXES = {"loc": 1, "scales": 1, "covariance": 2, "covariance_matrix": 2, "correlation": 2}
+LAST_AXES |= {"slopes": 2, "locs": 1, "covariances": 2}  # arrays of fits that go by the entries
+SYMMETRIC = {"covariance": 0, "covariance_matrix": 0, "covariances": 0, "correlation": -1}
 NO_MAXIMUM = "{}: the fit has found no maximum, so that no error is known. {}"
 AT_AN_EDGE = (
     "The standard error of {} is infinite: the rows do not identify it, or it has no finite slope, "
@@ -141,6 +145,8 @@ class Derived:
         fit: where it comes from.
         function: of the vector of all estimates, (p,) -> (k,).
         notes: sentences that a reader of the numbers must know.
+        labels: of the entries of the rows that its last axes go by, (d,), such as the columns of a
+            table; empty where they go by numbers alone.
     """
 
     name: str
@@ -151,6 +157,7 @@ class Derived:
     fit: Any = dataclasses.field(repr=False)
     function: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.value, self.standard_error))
@@ -161,8 +168,21 @@ class Derived:
     @property
     def names(self) -> list[str]:
         """Names of the entries."""
-        indices = [", ".join(map(str, index)) for index in np.ndindex(self.value.shape)]
+        axes: list[Any] = [range(size) for size in self.value.shape]
+        if self.labels:
+            last = LAST_AXES[self.name]
+            axes[len(axes) - last :] = [self.labels] * last
+        indices = [", ".join(map(str, index)) for index in itertools.product(*axes)]
         return [f"{self.name}[{index}]" if index else self.name for index in indices]
+
+    @property
+    def shown(self) -> list[int]:
+        """Numbers of the entries that `print` shows: of a symmetric matrix those below the
+        diagonal, and the diagonal too unless it is 1."""
+        kept = np.ones(self.value.shape, bool)
+        if self.name in SYMMETRIC and self.labels:
+            kept &= np.tri(self.value.shape[-1], k=SYMMETRIC[self.name], dtype=bool)
+        return [int(k) for k in np.flatnonzero(kept)]
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald interval, symmetric, from the standard error: the shape of the value and 2.
@@ -199,7 +219,9 @@ class Derived:
         return np.reshape(np.array(ends, float), (*self.value.shape, 2))
 
     def __str__(self) -> str:
-        lines = table_of(self.names, np.ravel(self.value), np.ravel(self.standard_error))
+        names, value, error = self.names, self.value.ravel(), self.standard_error.ravel()
+        shown = self.shown or list(range(len(names)))
+        lines = table_of([names[k] for k in shown], value[shown], error[shown])
         lines.append(f"standard errors by the delta method from {self.fit.errors_from}")
         return "\n".join([*lines, *self.notes])
 
@@ -216,7 +238,10 @@ def presume_the_model(what: str, fit: Any) -> None:
 
 def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | None) -> Derived:
     """A function of a fit's parameters with its errors, see `LikelihoodFit.derived`."""
+    labels: tuple[str, ...] = ()
     if isinstance(function, str):
+        if function in LAST_AXES and name in (None, function):
+            labels = getattr(getattr(fit, "observations", None), "labels", ())
         name, function = name or function, ByName(function)
     name = name or "quantity"
     flat = Flat.of(function, fit)
@@ -237,8 +262,11 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         ratios = np.zeros((0, 2))
         if fit.converged and len(fit.wald_ratios) and np.all(np.isfinite(errors)):
             ratios = fit.ratios_along(DerivedCoordinates(fit.coordinates, flat), jacobian)
+    if labels and value.shape[value.ndim - LAST_AXES[name] :] != (len(labels),) * LAST_AXES[name]:
+        labels = ()
     return Derived(
         name=name,
+        labels=labels,
         value=value,
         standard_error=np.reshape(errors, value.shape),
         covariance=covariance,

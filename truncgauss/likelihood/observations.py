@@ -149,6 +149,7 @@ class Observations:
         weights: Hashable | None = None,
         missing: bool = False,
         censoring: str = "columns",
+        log: bool | str | Sequence[Hashable] = False,
         limits_on: str = "observed",
     ) -> "Observations":
         """Rows of a table with named columns: a DataFrame, an astropy table, a dictionary, ...
@@ -174,6 +175,9 @@ class Observations:
             missing: whether entries may be missing; otherwise a gap is refused.
             censoring: "text" reads cells such as "<0.5" and ">100" as limits, and "nd", not
                 detected, as at most `censored_low`; by default the other arguments say it all.
+            log: take the natural logarithm of these entries, as of concentrations, or of all if
+                True. What is said of them, such as `censored_low`, is of the values themselves, and
+                they are called log(name) in what is fitted to them.
             limits_on: "observed" or "latent".
 
         Raises:
@@ -184,6 +188,9 @@ class Observations:
             >>> rows = tg.Observations.from_table(table, ["durable"], censored_low=0.0)
             >>> rows.lower.T
             Array([[-inf,  1.2, -inf,  2.3]], dtype=float64)
+            >>> table = {"zinc": ["<1", "2.5", "7"]}
+            >>> tg.Observations.from_table(table, "zinc", censoring="text", log=True).labels
+            ('log(zinc)',)
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         known = dict(
@@ -192,9 +199,11 @@ class Observations:
             truncated_low=truncated_low, truncated_high=truncated_high, noise_scale=noise_scale,
         )  # fmt: skip
         arrays = tables.arrays_of(
-            table, names, known, missing=missing, censoring=censoring, weights=weights
+            table, names, known, missing=missing, censoring=censoring, weights=weights, log=log
         )
-        settings: dict[str, Any] = arrays | {"names": tuple(map(str, names))}
+        logged = tables.names_of_logs(names, log)
+        labels = tuple(f"log({name})" if name in logged else str(name) for name in names)
+        settings: dict[str, Any] = arrays | {"names": labels}
         if "low" in arrays:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
         return cls(limits_on=limits_on, index=tables.labels_of(table), **settings)

@@ -32,7 +32,7 @@ from truncgauss.tables.formulas import (
     names_in,
     ordered_outcome,
 )
-from truncgauss.tables.known import arrays_of
+from truncgauss.tables.known import arrays_of, names_of_logs
 
 __all__ = [
     "Design",
@@ -60,6 +60,7 @@ __all__ = [
     "mismatch",
     "named_columns",
     "names_in",
+    "names_of_logs",
     "num_rows",
     "numbers",
     "location",

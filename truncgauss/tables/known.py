@@ -167,13 +167,14 @@ def arrays_of(
     missing: bool = False,
     censoring: str = "columns",
     weights: Hashable | None = None,
+    log: bool | Sequence[Hashable] = (),
     location: Callable[[int], str] = "row {}".format,
 ) -> dict[str, np.ndarray]:
     """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d), and
     weights (n,), as far as they are said.
 
     Args:
-        table, names, missing, censoring, weights: as in `Observations.from_table`.
+        table, names, missing, censoring, weights, log: as in `Observations.from_table`.
         known: lower, upper, censored_low and so on, as there.
         location: of the i-th row in messages.
     """
@@ -185,7 +186,16 @@ def arrays_of(
     if reader.known["truncated_low"] or reader.known["truncated_high"]:
         arrays["low"] = reader.stacked("truncated_low", names, -np.inf)
         arrays["high"] = reader.stacked("truncated_high", names, np.inf)
+    logged = names_of_logs(names, log)
+    for j, name in enumerate(names):
+        if name in logged:
+            take_logs(arrays, j, name, location)
     if reader.known["noise_scale"]:
+        if wrong := [name for name in logged if name in reader.known["noise_scale"]]:
+            raise ValueError(
+                f"from_table: noise_scale of {wrong[0]!r} is of the outcome, and errors of the "
+                "outcome are no errors of its log: leave one of them out."
+            )
         scale = reader.stacked("noise_scale", names, 0.0)
         if np.any(scale < 0):
             raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
@@ -195,3 +205,46 @@ def arrays_of(
     if weights is not None:
         arrays["weights"] = reader.column_of(weights, "weights")
     return arrays
+
+
+def names_of_logs(
+    names: Sequence[Hashable], log: bool | str | Sequence[Hashable]
+) -> tuple[Hashable, ...]:
+    """The entries whose logarithms are taken.
+
+    Raises:
+        ValueError: for a name that no entry has.
+    """
+    if isinstance(log, bool):
+        return tuple(names) if log else ()
+    logged = (log,) if isinstance(log, str) else tuple(log)
+    for name in logged:
+        if name not in names:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"from_table: log names {name!r}, but the entries are {known}.")
+    return logged
+
+
+def take_logs(
+    arrays: Mapping[str, np.ndarray], j: int, name: Hashable, location: Callable[[int], str]
+) -> None:
+    """Put the logarithms of entry j, and of its limits, in their place.
+
+    Raises:
+        ValueError: for an entry that is 0 or less, or can be seen only there.
+    """
+    lower, upper = arrays["lower"][:, j], arrays["upper"][:, j]
+    wrong = np.flatnonzero(upper <= 0)
+    if len(wrong):
+        got = f"{'' if lower[wrong[0]] == upper[wrong[0]] else 'at most '}{upper[wrong[0]]:g}"
+        raise ValueError(
+            f"outcome {name!r} is {got} in {location(int(wrong[0]))} and has no logarithm, as "
+            "`log` asks for. A concentration below the limit of detection is censored: write it "
+            "as such, not as 0."
+        )
+    if "high" in arrays and np.any(arrays["high"][..., j] <= 0):
+        raise ValueError(f"truncated_high of {name!r} must be positive, as `log` asks for.")
+    for side in arrays:
+        own = arrays[side][..., j]
+        # -inf of what is 0 or less, as of an open lower end.
+        arrays[side][..., j] = np.where(own > 0, np.log(np.where(own > 0, own, 1.0)), -np.inf)
