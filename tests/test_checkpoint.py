@@ -306,6 +306,22 @@ def test_an_interrupted_fit_of_rows_goes_on_to_the_bit(kind, tmp_path, monkeypat
     assert len(record.entries) > 3 and entries.items() <= record.entries.items()
 
 
+def test_a_fit_of_rows_with_other_shared_limits_is_refused(tmp_path):
+    """Such limits stand in no row, and the rows are the same."""
+    rows, path = np.array([[0.2], [0.9], [1.7], [0.4], [1.1], [2.3]]), tmp_path / "fit.npz"
+
+    def fit(high):
+        region = tg.Box(np.array([0.0]), np.array([high]))
+        return tg.fit_observations(tg.Observations.exact(rows, region=region), progress=False)
+
+    with fitting.resumable(path):
+        kept = fit(3.0)
+    with fitting.resumable(path):
+        np.testing.assert_array_equal(fit(3.0).estimates, kept.estimates)
+    with pytest.raises(ValueError, match="belongs to other work"), fitting.resumable(path):
+        fit(4.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_killed_process_leaves_a_checkpoint_that_goes_on_to_the_bit(number, tmp_path):

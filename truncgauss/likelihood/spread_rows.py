@@ -62,7 +62,8 @@ def rows_of_fit(
 
 def fingerprint_of_work(rows: Observations, begin: int, settings: Any, *columns: Any) -> jax.Array:
     """Words that tell all rows, of which these are local, and settings from others, (4,)."""
-    of_settings = np.frombuffer(bytes.fromhex(source_digest(settings)), np.uint32)
+    shared = rows.region if rows.region is not None and not rows.region.batch_shape else None
+    of_settings = np.frombuffer(bytes.fromhex(source_digest((settings, shared))), np.uint32)
     words = fingerprint_of_rows(rows, begin, *columns)
     return jnp.concatenate([words, jnp.asarray(of_settings)])
 
