@@ -278,5 +278,3 @@ def test_many_rows_are_known_by_their_products(limits, monkeypatch):
         np.testing.assert_allclose(part, wanted, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(many.total(x).log_prob, loss.total(x).log_prob, rtol=1e-13)
     np.testing.assert_allclose(many.scores(x), loss.scores(x), rtol=1e-14)
-    hessian = np.asarray(loss.derivatives(x)[2])
-    np.testing.assert_allclose(many.bent(x, hessian), loss.bent(x, hessian), rtol=1e-12)

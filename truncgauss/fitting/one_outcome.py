@@ -7,6 +7,7 @@ Reference:
     McCullagh and Nelder (1989), Generalized Linear Models, section 2.5, for one predictor.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -42,13 +43,6 @@ LARGE = 2**17  # rows, each of which may move a maximum by next to nothing
 # Kinds of terms of the likelihood: the log density of exact rows, the log mass of the intervals of
 # others, or that of the regions in which rows are seen.
 DENSITY, INTERVAL, REGION = range(3)
-
-
-class Predictors(NamedTuple):
-    """Of each row: u and v, or what belongs to them."""
-
-    mean: jax.Array
-    scale: jax.Array
 
 
 class Derivatives(NamedTuple):
@@ -137,32 +131,12 @@ class Term:
 
     def condensed(self, design: np.ndarray) -> "Term":
         """The same term with its own covariates, of those of all rows, or with its products."""
-        if self.kind == DENSITY:
-            weight, side = np.asarray(self.weight), np.asarray(self.lower)
-            return replace(
-                self, products=jax.device_put(self.products_beside(design, side, weight))
-            )
-        if self.rows is None:
-            return self
-        return replace(self, design=jax.device_put(design[np.asarray(self.rows)]))
-
-    def products_beside(
-        self, design: np.ndarray, side: np.ndarray, weight: np.ndarray
-    ) -> np.ndarray:
-        """The sum of w c c^T over the rows, c being their covariates and minus a limit, (p + 1,
-        p + 1), from the covariates of all rows."""
-        if self.products is not None:
-            return np.asarray(self.products)
         rows = None if self.rows is None else np.asarray(self.rows)
-        return row_sums.products_of(design, -side, weight, rows)
-
-    def of_products(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
-        """The sum of log densities, by the coefficients u (p,) of all rows' predictors."""
-        assert self.products is not None
-        loc, scale = gaussian_of(u, v, link)
-        residual = jnp.append(loc, 1.0) / scale  # of c, whose products these are
-        constant = jnp.sum(self.weight) * (jnp.log(scale) + LOG_SQRT_2PI)
-        return -0.5 * residual @ self.products @ residual - constant
+        if self.kind == DENSITY:
+            weight, outcome = np.asarray(self.weight), np.asarray(self.lower)
+            products = row_sums.products_of(design, -outcome, weight, rows)
+            return replace(self, products=jax.device_put(products))
+        return self if rows is None else replace(self, design=jax.device_put(design[rows]))
 
 
 def derivatives_of(
@@ -211,14 +185,15 @@ class RegressionLoss:
     link: int = static_field()
     sums: RowSums = RowSums()
 
-    def predictors(self, x: jax.Array, term: Term | None = None) -> Predictors:
-        """The predictors of all rows, or of those of a term; one number of scale stays one."""
+    def predictors(self, x: jax.Array, term: Term | None = None) -> tuple[jax.Array, jax.Array]:
+        """The predictors u and v of all rows, or of those of a term; one number of scale stays
+        one."""
         p = self.design.shape[1]
         own = None if term is None else term.design
         u, v = (self.design if own is None else own) @ x[:p], self._scales(x[p:])
         if own is not None or term is None or term.rows is None:
-            return Predictors(u, v)
-        return Predictors(u[term.rows], v[term.rows] if v.ndim else v)
+            return u, v
+        return u[term.rows], v[term.rows] if v.ndim else v
 
     def _scales(self, rest: jax.Array) -> jax.Array:
         if self.fixed_scale is not None:
@@ -254,33 +229,21 @@ class RegressionLoss:
         if term.products is None:
             return jnp.sum(term(*self.predictors(x, term), self.link))
         p = self.design.shape[1]
-        return term.of_products(x[:p], self._scales(x[p:]), self.link)
-
-    def fractions(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The mean probabilities that a row could not be seen, and that it could, of rows in
-        regions; sums over rows, of which those of several processes add up."""
-        unseen = seen = jnp.zeros((), x.dtype)
-        for term in self.terms:
-            if term.kind == REGION:
-                log_mass = replace(term, weight=jnp.ones_like(term.weight))
-                masses = jnp.exp(log_mass(*self.predictors(x, term), self.link))
-                unseen -= jnp.sum(term.weight * (1.0 - masses))
-                seen -= jnp.sum(term.weight * masses)
-        return unseen / self.size, seen / self.size
+        loc, scale = gaussian_of(x[:p], self._scales(x[p:]), self.link)
+        residual = jnp.append(loc, 1.0) / scale  # of c, whose products these are
+        constant = jnp.sum(term.weight) * (jnp.log(scale) + LOG_SQRT_2PI)
+        return -0.5 * residual @ term.products @ residual - constant
 
     def of_rows(self, x: jax.Array) -> Derivatives:
         """The log-likelihood of each row (m,), times its weight, and its derivatives."""
         total = Derivatives(*(jnp.zeros(len(self.design), x.dtype) for _ in Derivatives._fields))
         for term in self.terms:
-            parts = self._derivatives_of(term, x)
+            parts = term.derivatives(*self.predictors(x, term), self.link)
             if term.rows is None:
                 total = Derivatives(*(a + b for a, b in zip(total, parts)))
             else:
                 total = Derivatives(*(a.at[term.rows].add(b) for a, b in zip(total, parts)))
         return total
-
-    def _derivatives_of(self, term: Term, x: jax.Array) -> Derivatives:
-        return term.derivatives(*self.predictors(x, term), self.link)
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The gradient of each row's log-likelihood, times its weight, (m, q)."""
@@ -294,51 +257,22 @@ class RegressionLoss:
         column = slopes[:, None]
         return column if self.scale_design is None else column * self.scale_design
 
-    def bent(self, x: np.ndarray, hessian: np.ndarray) -> float:
-        """A bound of the relative change of the curvature within 1.96 standard errors of a maximum,
-        in every direction; inf where it is not known, or takes as long as to look.
-
-        In Olsen's coordinates the predictors z = v y - u of rows and limits y are linear. Along a
-        direction the third derivatives of log masses are at most |dz|^3 and those of log v are 2
-        (dv / v)^3, while no |dz| exceeds 1.96 |(x, -y)| times the root of the largest variance.
-        """
-        if self.link != OLSEN or self.fixed_scale is not None or self.scale_design is not None:
-            return np.inf
-        design = np.asarray(self.design)
-        if len(design) < LARGE or any(term.noise is not None for term in self.terms):
-            return np.inf
-        products, largest = np.zeros((len(x), len(x))), 0.0
-        lengths = np.einsum("ij,ij->i", design, design)
-        for term in self.terms:
-            rows = slice(None) if term.rows is None else np.asarray(term.rows)
-            sides = (term.lower,) if term.kind == DENSITY else (term.lower, term.upper)
-            for side in map(np.asarray, sides):
-                weight = np.where(np.isfinite(side), np.abs(np.asarray(term.weight)), 0.0)
-                if weight.any():
-                    side = np.where(weight > 0, side, 0.0)
-                    largest = max(largest, float((lengths[rows] + side**2)[weight > 0].max()))
-                    products += term.products_beside(design, side, weight)
-        covariance = np.linalg.inv(float(self.size) * hessian)
-        values = np.linalg.eigvals(covariance @ products).real.max()
-        moved = 1.96 * np.sqrt(largest * np.linalg.eigvalsh(covariance)[-1])
-        return float(moved * values + 2.0 * 1.96 * np.sqrt(covariance[-1, -1]) / x[-1])
-
     def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The loss, its gradient (q,) and its Hessian (q, q)."""
         if any(term.products is not None or term.design is not None for term in self.terms):
-            parts = [self._sums_of(term, x) for term in self.terms]
+            parts = []
+            for term in self.terms:
+                if term.products is None:
+                    rows = term.derivatives(*self.predictors(x, term), self.link)
+                    design = self.design if term.design is None else term.design
+                    parts.append(self._sums_over(rows, design))
+                else:
+                    sum_of = functools.partial(self._sum_of, term)
+                    parts.append((sum_of(x), jax.grad(sum_of)(x), jax.hessian(sum_of)(x)))
             value, gradient, hessian = (sum(part[1:], part[0]) for part in zip(*parts))
         else:
             value, gradient, hessian = self._sums_over(self.of_rows(x), self.design)
         return -value / self.size, -gradient / self.size, -hessian / self.size
-
-    def _sums_of(self, term: Term, x: jax.Array) -> tuple[jax.Array, ...]:
-        """The log-likelihood of the rows of a term, its gradient and its Hessian."""
-        if term.products is None:
-            design = self.design if term.design is None else term.design
-            return self._sums_over(self._derivatives_of(term, x), design)
-        value: Callable[[jax.Array], jax.Array] = lambda x: self._sum_of(term, x)
-        return value(x), jax.grad(value)(x), jax.hessian(value)(x)
 
     def _sums_over(self, rows: Derivatives, design: jax.Array) -> tuple[jax.Array, ...]:
         """The sum of log-likelihoods, its gradient and its Hessian, from those of rows with such
@@ -357,7 +291,16 @@ class RegressionLoss:
 
 @Compiled
 def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return loss.fractions(x)
+    """The mean probabilities that a row could not be seen, and that it could, of rows in regions;
+    sums over rows, of which those of several processes add up."""
+    unseen = seen = jnp.zeros((), x.dtype)
+    for term in loss.terms:
+        if term.kind == REGION:
+            log_mass = replace(term, weight=jnp.ones_like(term.weight))
+            masses = jnp.exp(log_mass(*loss.predictors(x, term), loss.link))
+            unseen -= jnp.sum(term.weight * (1.0 - masses))
+            seen -= jnp.sum(term.weight * masses)
+    return unseen / loss.size, seen / loss.size
 
 
 def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
@@ -411,19 +354,13 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
     terms = []
     for chosen, (a, b), factor, kind in kinds:
         counted = chosen & (weight != 0)
-        for rows in parted(counted, np.isinf(a) | np.isinf(b)):
+        groups, half_open = [counted], np.isinf(a) | np.isinf(b)
+        if counted.sum() >= LARGE:  # the derivatives of half-open ones take a fifth of the time
+            groups = [counted & half_open, counted & ~half_open]
+        for rows in (np.flatnonzero(group) for group in groups if group.any()):
             part = None if noise is None else noise[rows]
             terms.append(term_of(rows, a[rows], b[rows], factor[rows], part, kind, each, n))
     return tuple(terms)
-
-
-def parted(counted: np.ndarray, half_open: np.ndarray) -> list[np.ndarray]:
-    """The numbers of the rows that count: of many, those of half-open intervals, whose derivatives
-    take a fifth of the time, apart from others; in no array that is empty."""
-    parts = [counted]
-    if counted.sum() >= LARGE:
-        parts = [counted & half_open, counted & ~half_open]
-    return [np.flatnonzero(part) for part in parts if part.any()]
 
 
 def term_of(

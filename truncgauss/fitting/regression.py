@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
+from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
 from truncgauss.fitting.gaussian_starts import as_designs
@@ -159,9 +160,10 @@ def fit_regression(
         Messner, Mayr and Zeileis, "Heteroscedastic censored and truncated regression with crch",
             The R Journal (2016).
     """
+    what = "fit_regression"
     check_settings(information, num_profiles, cluster)
     data, outcome, design, scale_design, noise, weights, cluster, *limits = tables.in_one_order(
-        "fit_regression", data=data, outcome=outcome, design=design, scale_design=scale_design,
+        what, data=data, outcome=outcome, design=design, scale_design=scale_design,
         noise=noise, weights=weights, cluster=cluster, censored_low=censored_low,
         censored_high=censored_high, truncated_low=truncated_low, truncated_high=truncated_high,
     )  # fmt: skip
@@ -177,59 +179,40 @@ def fit_regression(
         name, outcome, design = ordered
         outcome = Ordinal(outcome, name=name)
     if isinstance(outcome, Ordinal):
-        others = *limits, region, scale_design, noise, start
-        return ordered_probit(outcome, design, data, weights, others, settings)
-    outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
-    sides = *limits[:2], *ends_of(region, tuple(limits[2:]))
-    columns = Columns(outcome, sides, noise, weights, design, scale_design)
-    with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        read = lambda sums: Columns(*sums.local(tuple(columns))).checked()
-        inputs = tuple(columns)
-        rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
-        with rows as (sums, local):
-            model = regression_of(*local, sums)
-            begin = None if start is None else model.as_start(start)
-            fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
-    return fit.with_labels(index)
-
-
-def ordered_probit(
-    outcome: Ordinal, design: Any, data: Any, weights: Any, others: Any, settings: dict[str, Any]
-) -> Any:
-    """The fit of one ordered outcome; the other arguments of `fit_regression` must be absent."""
-    what = "fit_regression"
-    if any(value is not None for value in others):
-        raise ValueError(
-            f"{what}: a tg.Ordinal takes no other limits, scale_design, noise or start."
-        )
-    design = tables.by_formula(None, design, data, what)[1]
-    return fit_ordinal(Observations.of([outcome], weights), design, "diagonal", what, **settings)
-
-
-def parts_of_formulas(
-    outcome: Any, design: Any, scale_design: Any, data: Any
-) -> tuple[Any, Any, Any]:
-    """The outcome and both designs, where they are formulas or names of columns of the data."""
+        if any(each is not None for each in (*limits, region, scale_design, noise, start)):
+            raise ValueError(
+                f"{what}: a tg.Ordinal takes no other limits, scale_design, noise or start."
+            )
+        rows = Observations.of([outcome], weights)
+        design = tables.by_formula(None, design, data, what)[1]
+        return fit_ordinal(rows, design, "diagonal", what, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
-            "fit_regression: the outcome is tg.Observations, which hold their limits themselves. "
+            f"{what}: the outcome is tg.Observations, which hold their limits themselves. "
             "Give them to tg.fit_observations, with the design."
         )
-    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
+    outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
-        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
-    return outcome, design, tables.by_formula(None, scale_design, data, "fit_regression")[1]
-
-
-def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The limits of truncation, each a number or (n,), by themselves or of a box."""
+        raise ValueError(f"{what}: needs a design, or a formula as the outcome, and data.")
+    scale_design = tables.by_formula(None, scale_design, data, what)[1]
     names = "truncated_low and truncated_high"
-    low, high = limits_of_box("fit_regression", region, limits, names)
-    if region is None:
-        return low, high
-    if region.dimension != 1:
-        raise ValueError(f"fit_regression: region must have one dimension, got {region.dimension}.")
-    return low[..., 0], high[..., 0]
+    ends = limits_of_box(what, region, (limits[2], limits[3]), names)
+    if region is not None:
+        if region.dimension != 1:
+            raise ValueError(f"{what}: region must have one dimension, got {region.dimension}.")
+        ends = ends[0][..., 0], ends[1][..., 0]
+    inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
+    with (
+        jax.enable_x64(True),
+        bar(None, what, progress),
+        rows_of_fit(
+            what, inputs, start, information, lambda sums: read(*sums.local(inputs)), arrays_of
+        ) as (sums, local),
+    ):
+        model = regression_of(*local, sums)
+        begin = None if start is None else model.as_start(start)
+        fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
+    return fit.with_labels(index)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,6 +263,19 @@ class Regression(GaussianRows):
         """Free coordinates of the user's coefficients and log scale."""
         return self.coordinates.free(coefficients, np.exp(2.0 * log_scale)[:, None])
 
+    def with_scales(self, scales: Whitened) -> "HeteroscedasticRegression":
+        """The model with such covariates in the place of one scale."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        p, log_scale = self.num_coefficients, np.full(len(scales.design), np.log(self.scale[0]))
+        first = self.centred.sums.least_squares(scales.design, log_scale)
+        names = (f"log_scale[{name}]" for name in scales.names or range(len(scales.transform)))
+        fields |= {
+            "names": (*self.names[:p], *names),
+            "unique": False,
+            "first": np.append(self.first[:p] / self.first[p], first),
+        }
+        return HeteroscedasticRegression(**fields, scales=scales)
+
     def result(self, fields: dict[str, Any], path: Path) -> RegressionFit:
         p = self.num_coefficients
         scale, error = (fields[key][p:] for key in ("estimates", "errors"))
@@ -299,17 +295,6 @@ class Regression(GaussianRows):
         )
 
 
-@frozen_pytree
-class Coefficients:
-    """Free coordinates that are the estimates themselves."""
-
-    def estimates(self, x: jax.Array) -> jax.Array:
-        return x
-
-    def free(self, coefficients: np.ndarray) -> np.ndarray:
-        return coefficients
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeteroscedasticRegression(Regression):
     """Rows of one outcome whose log scale is linear in covariates of its own.
@@ -321,29 +306,12 @@ class HeteroscedasticRegression(Regression):
     scales: Whitened
     precision = None
 
-    @classmethod
-    def of_regression(
-        cls, plain: Regression, scales: Whitened, names: tuple[str, ...]
-    ) -> "HeteroscedasticRegression":
-        """The model with such covariates, and names of their coefficients, in the place of one
-        scale."""
-        fields = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
-        p, n = plain.num_coefficients, len(scales.design)
-        log_scale = np.full(n, np.log(plain.scale[0]))
-        first = plain.centred.sums.least_squares(scales.design, log_scale)
-        fields |= {
-            "names": (*plain.names[:p], *names),
-            "unique": False,
-            "first": np.append(plain.first[:p] / plain.first[p], first),
-        }
-        return cls(**fields, scales=scales)
-
     @property
     def coordinates(self) -> UserUnits:
-        return self.centred.coordinates(Coefficients(), self.scales.transform)
+        return self.centred.coordinates(Estimates(), self.scales.transform)
 
     def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
-        return self.coordinates.free(np.append(coefficients, log_scale))
+        return self.coordinates.inwards(np.append(coefficients, log_scale))
 
     def scattered(self, count: int) -> list[np.ndarray]:
         random, p, k = np.random.default_rng(0), self.num_coefficients, len(self.scales.transform)
@@ -396,84 +364,33 @@ class HeteroscedasticRegression(Regression):
 
 
 def regression_of(
-    known: "RegressionRows", design: tables.Table, scales: tables.Table | None, sums: RowSums
+    rows: Observations,
+    censoring: np.ndarray,
+    design: tables.Table,
+    scales: tables.Table | None,
+    sums: RowSums,
 ) -> Regression:
     """The model of rows with covariates, and those of the log scale, checked."""
-    rows = known.observations
-    columns = whitened_columns(design, rows, sums)
-    plain = Regression.of(
-        rows, (columns,), "full", what="fit_regression", censoring=known.censoring, sums=sums
+    weights, what = None if rows.weights is None else np.asarray(rows.weights), "fit_regression"
+
+    def columns(table: tables.Table, name: str) -> Whitened:
+        checked = as_designs(table, rows.num_rows, 1, weights, what, sums, name)
+        assert checked is not None
+        return checked[0]
+
+    model = Regression.of(
+        rows, (columns(design, "design"),), "full", what=what, censoring=censoring, sums=sums
     )
-    model = plain
     if scales is not None:
-        white = whitened_columns(scales, rows, sums, "scale_design")
-        names = (f"log_scale[{name}]" for name in white.names or range(len(white.transform)))
-        model = HeteroscedasticRegression.of_regression(plain, white, tuple(names))
+        model = model.with_scales(columns(scales, "scale_design"))
     model.check()
     return model
 
 
-def whitened_columns(
-    table: tables.Table, rows: Observations, sums: RowSums, name: str = "design"
-) -> Whitened:
-    """Covariates as they are fitted, with their names."""
-    weights = None if rows.weights is None else np.asarray(rows.weights)
-    checked = as_designs(table, rows.num_rows, 1, weights, "fit_regression", sums, name)
-    assert checked is not None
-    return checked[0]
-
-
-class RegressionRows(NamedTuple):
-    """The rows of a regression, checked.
-
-    Attributes:
-        observations: the rows.
-        censoring: limits (2, n) at or below which, and at or above which, no value is seen.
-    """
-
-    observations: Observations
-    censoring: np.ndarray
-
-
-Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
-
-
-class Columns(NamedTuple):
-    """Arguments of `fit_regression` that describe the rows."""
-
-    outcome: Any
-    limits: tuple[Any, ...]
-    noise: Any
-    weights: Any
-    design: Any
-    scale_design: Any
-
-    def checked(self) -> Checked:
-        """The rows, the covariates, and those of the log scale."""
-        known = as_rows(
-            columns_of(self.outcome, "outcome").values, self.limits, self.noise, self.weights
-        )
-        scales = self.scale_design
-        return (
-            known,
-            columns_of(self.design, "design"),
-            None if scales is None else columns_of(scales, "scale_design"),
-        )
-
-
-def arrays_of(checked: Checked) -> tuple[Any, ...]:
-    """Arrays that distinguish these rows from others."""
-    known, *designs = checked
-    values = (part.values for part in designs if part is not None)
-    return known.observations, known.censoring.T, *values
-
-
-def columns_of(columns: Any, word: str) -> tables.Table:
-    """A table of numbers (n, k)."""
-    table = tables.read(columns, what=f"fit_regression: {word}")
-    if table.values.ndim == 1:
-        table = table._replace(values=table.values[:, None])
-    return table
+def arrays_of(local: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The observations, and arrays beside them that distinguish these rows from others."""
+    rows, censoring, *designs = local
+    return rows, censoring.T, *(part.values for part in designs if part is not None)
 
 
 def censored_ends(
@@ -495,24 +412,32 @@ def censored_ends(
     return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
 
 
-def as_rows(ends: np.ndarray, limits: tuple[Any, ...], noise: Any, weights: Any) -> RegressionRows:
-    """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
+def read(
+    outcome: Any, limits: tuple[Any, ...], noise: Any, weights: Any, design: Any, scale_design: Any
+) -> tuple[Observations, np.ndarray, tables.Table, tables.Table | None]:
+    """The observations, the limits (2, n) at or beyond which no value is seen, the covariates, and
+    those of the log scale, checked."""
+
+    def columns(part: Any, word: str) -> tables.Table:
+        table = tables.read(part, what=f"fit_regression: {word}")
+        one = table.values.ndim == 1
+        return table._replace(values=table.values[:, None]) if one else table
+
+    def each_row(column: Any, word: str, default: float) -> np.ndarray:
+        return tables.each_row(column, len(ends), f"fit_regression: {word}", default)
+
+    ends = columns(outcome, "outcome").values
     if ends.shape[1] > 2:
         raise ValueError(
             "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
             f"got {ends.shape}."
         )
-    lower, upper = ends[:, 0].copy(), ends[:, -1].copy()
-
-    def each_row(column: Any, word: str, default: float) -> np.ndarray:
-        return tables.each_row(column, len(ends), f"fit_regression: {word}", default)
-
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [
         each_row(limit, word, np.inf if word.endswith("high") else -np.inf)
         for word, limit in zip(words, limits)
     ]
-    lower, upper = censored_ends(lower, upper, sides[0], sides[1], "fit_regression")
+    censored = censored_ends(ends[:, 0], ends[:, -1], sides[0], sides[1], "fit_regression")
     truncated = limits[2] is not None or limits[3] is not None
     region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
     settings: dict[str, Any] = {}
@@ -520,6 +445,10 @@ def as_rows(ends: np.ndarray, limits: tuple[Any, ...], noise: Any, weights: Any)
         settings["noise"] = each_row(noise, "noise", 0.0)[:, None, None]
     if weights is not None:
         settings["weights"] = each_row(weights, "weights", 1.0)
-    below, above = as_float_array(lower[:, None]), as_float_array(upper[:, None])
-    observations = Observations(below, above, region, **settings)
-    return RegressionRows(observations, np.stack(sides[:2]))
+    lower, upper = (as_float_array(side[:, None]) for side in censored)
+    return (
+        Observations(lower, upper, region, **settings),
+        np.stack(sides[:2]),
+        columns(design, "design"),
+        None if scale_design is None else columns(scale_design, "scale_design"),
+    )

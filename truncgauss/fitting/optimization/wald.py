@@ -27,7 +27,6 @@ from truncgauss.fitting.optimization.newton import Point, derivatives_along
 # below .90 half of them.
 LEAST_COVERED = 0.92
 QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
-STRAIGHT = 0.05  # change of a curvature that moves no ratio so far as to matter
 APART = 0.05  # of the way to the end of a Wald interval: values for differences are so far apart
 
 
@@ -121,18 +120,13 @@ def ratios_of(
     """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
     if there is a program for that alone."""
     size = float(loss.size)
-    quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         if x is end.x:
             return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if not quadratic:
-            return derivatives_along(loss, x, direction)
-        slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
-        bend = float(direction @ end.hessian @ direction)
-        return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
+        return derivatives_along(loss, x, direction)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
