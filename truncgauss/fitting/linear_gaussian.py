@@ -115,7 +115,16 @@ class GaussianCoordinates:
         count = sum(self.sizes)
         coefficients, rest = x[:count], x[count:]
         if self.white is not None:
-            coefficients, matrix = self._of_natural(self.white, coefficients, rest)
+            root: Any = self.white.root
+            centre: Any = self.white.centre
+            if namespace(x) is np:
+                root, centre = np.asarray(root), np.asarray(centre)
+            factor = cholesky(self._symmetric(rest, self.entries))
+            half = solve_lower(factor, root.T)
+            solved = solve_lower(factor, self._in_columns(coefficients))
+            matrix = half.T @ half
+            coefficients = centre + (half.T @ solved)[self._positions]
+            matrix = (matrix + matrix.T) / 2
         elif self.single:
             xp = namespace(x)
             scale = xp.where(rest > 0, 1.0 / xp.where(rest > 0, rest, 1.0), xp.nan)
@@ -153,28 +162,12 @@ class GaussianCoordinates:
         order[i, j] = order[j, i] = numbers
         return namespace(entries).append(entries, 0.0)[order]
 
-    def _of_natural(self, white: White, eta: Any, entries: Any) -> tuple[Any, Any]:
-        """Coefficients, one after the other, and the covariance matrix of natural parameters."""
-        root: Any = white.root
-        centre: Any = white.centre
-        if namespace(eta) is np:
-            root, centre = np.asarray(root), np.asarray(centre)
-        factor = cholesky(self._symmetric(entries, self.entries))
-        half = solve_lower(factor, root.T)
-        solved = solve_lower(factor, self._in_columns(eta))
-        matrix = half.T @ half
-        return centre + self._in_line(half.T @ solved), (matrix + matrix.T) / 2
-
     def _in_columns(self, coefficients: Any) -> Any:
         """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
         outcome, number = self._positions
         units = np.zeros((len(outcome), len(self.sizes), max(self.sizes)))
         units[np.arange(len(outcome)), outcome, number] = 1.0
         return (coefficients @ units.reshape(len(outcome), -1)).reshape(units.shape[1:])
-
-    def _in_line(self, columns: Any) -> Any:
-        """The inverse of `_in_columns`."""
-        return columns[self._positions]
 
     @property
     def _positions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +205,7 @@ class GaussianCoordinates:
             half = np.linalg.solve(root, np.linalg.cholesky(matrix))
             precision = np.linalg.inv(half @ half.T)
             moved = np.linalg.solve(root, self._in_columns(coefficients - centre))
-            eta = self._in_line(precision @ moved)
+            eta = (precision @ moved)[self._positions]
             return np.append(eta, precision[tuple(np.transpose(self.entries))])
         scale = np.sqrt(np.diagonal(matrix))
         if self.single:
@@ -320,8 +313,8 @@ class ObservationsLoss:
     def smooth(self) -> bool:
         """Whether gradients are known to change smoothly: those of probabilities of boxes, exact or
         estimated by points that move along, not those of regions which points enter and leave."""
-        kinds = () if self.methods is None else self.methods.items()
-        known = [kind.isdecimal() and isinstance(m, SMOOTH) for kind, m in kinds]
+        kinds = {} if self.methods is None else self.methods
+        known = [kind.isdecimal() and isinstance(m, SMOOTH) for kind, m in kinds.items()]
         return self.methods is not None and all(known)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:

@@ -238,15 +238,17 @@ def fit_of_any_rows(
     `maximum_likelihood`."""
     as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
+    what, inputs = "fit_observations", (observations, design)
+    asked = covariance, repr(method), method, key
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
         return local_rows(observations, sums), sums.local(design)
 
     def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
-        return local[0], *arrays_of(local[1])
+        rows, design = local
+        parts = design if isinstance(design, tuple | list) else [] if design is None else [design]
+        return rows, *(as_columns(part, what).values for part in parts)
 
-    what, inputs = "fit_observations", (observations, design)
-    asked = covariance, repr(method), method, key
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
@@ -262,15 +264,6 @@ def fit_of_any_rows(
             settings["start"] = model.as_start(settings["start"])
         fit, hidden = maximum_likelihood(model, **settings), coarse(local[0], sums)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
-
-
-def arrays_of(design: Any) -> list[Any]:
-    """The covariates of a design as arrays, whose leading axis is that of the rows."""
-    if design is None:
-        return []
-    if isinstance(design, tuple | list):
-        return [array for part in design for array in arrays_of(part)]
-    return [as_columns(design, "fit_observations").values]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -332,7 +325,11 @@ class GaussianRows(Model):
         moved = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
         first, scale = first_guess(moved.rows, moved.covariates, inner, what, sums)
         rows = moved.rows
-        natural = moved.summary.exact and rows.noise is None and is_free_natural(moved, inner)
+        # Natural parameters, the inverse covariance and its product with the coefficients, are free
+        # where outcomes that depend on each other have the same covariates.
+        blocks, equal = inner.independent_blocks(), moved.summary.equal_designs
+        free = blocks is not None and all(equal[block[0], block].all() for block in blocks)
+        natural = moved.summary.exact and rows.noise is None and free
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
@@ -434,9 +431,10 @@ class GaussianRows(Model):
         return self.coordinates.free(coefficients, matrix)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        cheap = self.summary.num_rows <= MOST_ROWS
+        cheap, rows = self.summary.num_rows <= MOST_ROWS, self.centred.rows
         if not self.simple:
-            cheap = self.num_entries <= FEW_ENTRIES and self.has_exact_integrals
+            most = rows.dimension if rows.region is not None else self.summary.limited
+            cheap = self.num_entries <= FEW_ENTRIES and most <= 3  # dimensions of an integral
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
         many = self.simple and self.unique and len(self.weights) >= LARGE
         first = self.first_by_some() if many else self.first
@@ -474,12 +472,6 @@ class GaussianRows(Model):
     def scattered(self, count: int) -> list[np.ndarray]:
         """So many starts around the first."""
         return scattered(self.first, self.scale, self.inner, count)
-
-    @property
-    def has_exact_integrals(self) -> bool:
-        """Whether no integral has more than three dimensions, so that all are quick."""
-        rows = self.centred.rows
-        return (rows.dimension if rows.region is not None else self.summary.limited) <= 3
 
     @property
     def wide_start(self) -> bool:
@@ -539,7 +531,6 @@ class GaussianRows(Model):
         return bool(np.linalg.eigvalsh(self.in_units(matrix))[-1] > WIDEST**2)
 
     def in_units(self, matrix: np.ndarray) -> np.ndarray:
-        """A covariance matrix in units of the outcomes' spread."""
         return matrix / np.outer(self.scale, self.scale)
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
@@ -675,13 +666,26 @@ class GaussianRows(Model):
         return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
-        matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)
+        inner, matrix, ends = (
+            self.inner,
+            self.covariance_at(path.end.x),
+            np.cumsum(self.inner.sizes),
+        )
+        errors, of_matrix = fields["errors"], np.zeros(matrix.shape)
+        of_entries = errors[ends[-1] :]
+        if inner.has_sigma:  # whose error times 2 sigma is that of the variance
+            of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries
+        for (i, j), error in zip(inner.entries, of_entries):
+            of_matrix[i, j] = of_matrix[j, i] = error
+        coefficients, of_coefficients = (
+            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (fields["estimates"], errors)
+        )
         return ObservationsFit(
             **fields,
             **self.kept_rows,
-            coefficients=tuple(np.split(fields["estimates"][: ends[-1]], ends[:-1])),
+            coefficients=coefficients,
             covariance_matrix=matrix,
-            standard_errors=shaped(self.inner, matrix, fields["errors"]),
+            standard_errors=ObservationsErrors(of_coefficients, of_matrix),
         )
 
 
@@ -693,24 +697,3 @@ def names_of(rows: Observations, moved: Centred, inner: GaussianCoordinates) -> 
         for i, name in enumerate(part.names or ()):
             names[start + i] = f"coefficients[{rows.labels[j]}][{name}]" if several else name
     return tuple(names)
-
-
-def is_free_natural(moved: Centred, inner: GaussianCoordinates) -> bool:
-    """Whether natural parameters, the inverse covariance and its product with the coefficients,
-    are free: then outcomes that depend on each other have the same covariates."""
-    blocks, equal = inner.independent_blocks(), moved.summary.equal_designs
-    return blocks is not None and all(equal[block[0], block].all() for block in blocks)
-
-
-def shaped(
-    inner: GaussianCoordinates, covariance: np.ndarray, errors: np.ndarray
-) -> ObservationsErrors:
-    """Standard errors in the shapes of the estimates; of a variance 2 sigma times that of sigma."""
-    count, d = sum(inner.sizes), len(inner.sizes)
-    parts = np.split(errors[:count], np.cumsum(inner.sizes)[:-1])
-    matrix = np.zeros((d, d))
-    if inner.has_sigma:
-        errors = np.append(errors[:count], 2.0 * np.sqrt(covariance[0, 0]) * errors[count:])
-    for (i, j), error in zip(inner.entries, errors[count:]):
-        matrix[i, j] = matrix[j, i] = error
-    return ObservationsErrors(tuple(parts), matrix)

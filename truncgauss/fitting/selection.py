@@ -214,7 +214,10 @@ def model_of(
 ) -> "SelectionModel":
     """The model of the selection, the outcome and what rows that are not selected have, each with
     its design, checked."""
-    labels, what = label_of(pairs[1][0], pairs[0][0]), "fit_selection"
+    what = "fit_selection"
+    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x, _ in pairs[:2]]
+    labels = names[0] or "selected", names[1] or "outcome"
+    labels = labels if labels[0] != labels[1] else ("selected", "outcome")
     refuse_spread(what, pairs)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
@@ -223,19 +226,52 @@ def model_of(
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
         weights = tables.each_row(weights, len(values), "fit_selection: weights")
-    where = selection_of(values, weights)
+    if not np.isin(values, (0.0, 1.0)).all():
+        wrong = values[~np.isin(values, (0.0, 1.0))][0]
+        raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
+    counted = values if weights is None else values[weights > 0]
+    if len(np.unique(counted)) < 2:
+        all_or_none = "All" if counted.any() else "None"
+        raise ValueError(
+            f"fit_selection: {all_or_none} of the {len(counted)} rows are selected, so "
+            "that nothing is known of the selection. Use fit_regression, or give the rows that "
+            "were left out."
+        )
+    where = values == 1.0
     (outcome, design), (_, unselected_design) = (
         read_where(pair, data, side) for pair, side in zip(pairs[1:], (where, ~where))
     )
     if design is None:
         raise ValueError(f"fit_selection: needs a {DESIGNS[1]}, or a formula in its place.")
-    designs = selection_design, design, unselected_design
     sides = [where] if unselected_design is None else [where, ~where]
-    outcomes = [seen_outcome(outcome, side, binary) for side in sides]
-    rows = latent_rows(where, outcomes, sides, binary, weights, labels)
-    parts = zip(designs, DESIGNS, [where | True, *sides])
-    columns = tuple(covariates_of(*part, weights) for part in parts)
-    return SelectionModel.of_rows(rows, columns, sides, binary, each)
+    lower, upper = [np.where(where, 0.0, -np.inf)], [np.where(where, np.inf, 0.0)]
+    for side in sides:
+        values = seen_outcome(outcome, side, binary)
+        low = np.where(values > 0, 0.0, -np.inf) if binary else values
+        high = np.where(values > 0, np.inf, 0.0) if binary else values
+        lower.append(np.where(side, low, -np.inf))
+        upper.append(np.where(side, high, np.inf))
+    ends = [as_float_array(np.column_stack(side)) for side in (lower, upper)]
+    each_label = labels if len(sides) == 1 else (*labels, f"{labels[1]}, not {labels[0]}")
+    rows = Observations(ends[0], ends[1], weights=weights, names=each_label)
+    given = selection_design, design, unselected_design
+    parts = zip(given, DESIGNS, [where | True, *sides])
+    designs = tuple(covariates_of(*part, weights) for part in parts)
+    template = np.diag([1.0, *[1.0 if binary else np.nan] * len(sides)])
+    template[0, 1:] = template[1:, 0] = np.nan
+    model = SelectionModel.of(rows, designs, template, what=what, each=each)
+    if len(model.first) >= model.summary.num_rows:
+        raise ValueError(
+            f"fit_selection: {model.summary.num_rows} row(s) cannot determine "
+            f"{len(model.first)} parameters; more are needed, or fewer covariates."
+        )
+    old = model.inner
+    inner = SelectionCoordinates(old.fixed, old.sizes, old.scales, old.pairs, old.power)
+    names_now = names_of(rows, model.centred, inner)
+    model = dataclasses.replace(model, inner=inner, names=names_now)
+    steps, starts = starts_of(rows, designs, sides, binary)
+    guesses = tuple(model.coordinates.free(*start) for start in starts)
+    return dataclasses.replace(model, steps=steps, guesses=guesses, first=guesses[0])
 
 
 # ---------------------------------------------------------------- the rows
@@ -249,7 +285,13 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
     columns = (tables.named_columns(data) if formula else None) or {}
     lacking = np.zeros(len(side), bool)
     for name in tables.names_in(text.rpartition("~")[2], columns):
-        absent = absent_in(columns[name])
+        column = columns[name]
+        if hasattr(column, "is_null"):
+            absent, cells = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
+            absent = absent | np.isnan(cells) if cells.dtype.kind == "f" else absent
+        else:
+            cells = np.asarray(column).tolist()
+            absent = np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
         lacking |= ~side & absent if absent.shape == side.shape else False
     if not lacking.any():
         return tables.by_formula(*pair, data, "fit_selection")
@@ -264,31 +306,6 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
 
     made = tables.Design({x: whole(values) for x, values in design.items()}, design._encoder)
     return whole(outcome) if isinstance(pair[0], str) else outcome, made
-
-
-def absent_in(column: Any) -> np.ndarray:
-    """A mask of the cells of a column that are missing."""
-    if hasattr(column, "is_null"):
-        null, values = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
-        return null | np.isnan(values) if values.dtype.kind == "f" else null
-    cells = np.asarray(column).tolist()
-    return np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
-
-
-def selection_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """A mask (n,) of the rows that are selected, which is not the same in all that count."""
-    if not np.isin(values, (0.0, 1.0)).all():
-        wrong = values[~np.isin(values, (0.0, 1.0))][0]
-        raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
-    counted = slice(None) if weights is None else weights > 0
-    if len(np.unique(values[counted])) < 2:
-        all_or_none = "All" if values[counted].any() else "None"
-        raise ValueError(
-            f"fit_selection: {all_or_none} of the {len(values[counted])} rows are selected, so "
-            "that nothing is known of the selection. Use fit_regression, or give the rows that "
-            "were left out."
-        )
-    return values == 1.0
 
 
 def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
@@ -310,33 +327,6 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
         wrong = values[~np.isin(values, (0.0, 1.0))]
         raise ValueError(f"fit_selection: a binary outcome must be 0 or 1, got {wrong[0]:g}.")
     return values
-
-
-def label_of(outcome: Any, selected: Any) -> tuple[str, str]:
-    """Names of the selection and the outcome: those of formulas and of columns of the data."""
-    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in (selected, outcome)]
-    labels = [str(name or default) for name, default in zip(names, ("selected", "outcome"))]
-    return (labels[0], labels[1]) if labels[0] != labels[1] else ("selected", "outcome")
-
-
-def latent_rows(
-    where: np.ndarray,
-    outcomes: Sequence[np.ndarray],
-    sides: Sequence[np.ndarray],
-    binary: bool,
-    weights: Any,
-    labels: tuple[str, str],
-) -> Observations:
-    """The latent variable of the selection and each outcome, as far as they are known."""
-    lower, upper = [np.where(where, 0.0, -np.inf)], [np.where(where, np.inf, 0.0)]
-    for values, side in zip(outcomes, sides):
-        low = np.where(values > 0, 0.0, -np.inf) if binary else values
-        high = np.where(values > 0, np.inf, 0.0) if binary else values
-        lower.append(np.where(side, low, -np.inf))
-        upper.append(np.where(side, high, np.inf))
-    names = labels if len(sides) == 1 else (*labels, f"{labels[1]}, not {labels[0]}")
-    ends = [as_float_array(np.column_stack(side)) for side in (lower, upper)]
-    return Observations(ends[0], ends[1], weights=weights, names=names)
 
 
 def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whitened:
@@ -424,33 +414,6 @@ class SelectionModel(GaussianRows):
     steps: tuple[TwoStep, ...] = ()
     guesses: tuple[np.ndarray, ...] = ()
 
-    @classmethod
-    def of_rows(
-        cls,
-        rows: Observations,
-        designs: tuple[Whitened, ...],
-        sides: list[np.ndarray],
-        binary: bool,
-        each: bool,
-    ) -> "SelectionModel":
-        """The model with its two-step estimates and the starts that follow from them, checked."""
-        d = len(designs)
-        template = np.diag([1.0, *[1.0 if binary else np.nan] * (d - 1)])
-        template[0, 1:] = template[1:, 0] = np.nan
-        model = cls.of(rows, designs, template, what="fit_selection", each=each)
-        if len(model.first) >= model.summary.num_rows:
-            raise ValueError(
-                f"fit_selection: {model.summary.num_rows} row(s) cannot determine "
-                f"{len(model.first)} parameters; more are needed, or fewer covariates."
-            )
-        old = model.inner
-        inner = SelectionCoordinates(old.fixed, old.sizes, old.scales, old.pairs, old.power)
-        names = names_of(rows, model.centred, inner)
-        model = dataclasses.replace(model, inner=inner, names=names)
-        steps, starts = starts_of(rows, designs, sides, binary)
-        guesses = tuple(model.coordinates.free(*start) for start in starts)
-        return dataclasses.replace(model, steps=steps, guesses=guesses, first=guesses[0])
-
     def starts(self, count: int | None) -> list[np.ndarray]:
         count = len(self.guesses) if count is None else count
         more = self.scattered(max(count - len(self.guesses), 0))
@@ -537,39 +500,16 @@ class SelectionModel(GaussianRows):
 # ---------------------------------------------------------------- the starts
 
 
-class LeastSquares(NamedTuple):
-    """Least squares of an outcome and of the inverse Mills ratio on the outcome's covariates.
-
-    Attributes:
-        coefficients, mills_coefficients: of both, in the user's units, (p,).
-        squares: mean squares and product of their residuals, (2, 2).
-        shrinkage: mean of 1 - the variance of the selection's error.
-    """
-
-    coefficients: np.ndarray
-    mills_coefficients: np.ndarray
-    squares: np.ndarray
-    shrinkage: float
-
-    def two_step(self, probit: np.ndarray) -> TwoStep:
-        """Heckman's estimate after such a probit; NaN where the ratio is linear in covariates."""
-        (square, product), (_, mills) = self.squares.tolist()
-        slope = product / mills if mills > EXCLUDED**2 else np.nan
-        sigma = (square - slope * product + slope**2 * self.shrinkage) ** 0.5
-        part = self.coefficients - slope * self.mills_coefficients
-        return TwoStep(probit, part, slope / sigma, sigma, slope)
-
-    def at(self, rho: float) -> tuple[np.ndarray, float]:
-        """Coefficients and sigma if the errors have that correlation."""
-        sigma = (self.squares[0, 0] / (1.0 - rho**2 * self.shrinkage)) ** 0.5
-        return self.coefficients - rho * sigma * self.mills_coefficients, sigma
-
-
 def starts_of(
     rows: Observations, designs: tuple[Whitened, ...], sides: list[np.ndarray], binary: bool
 ) -> tuple[tuple[TwoStep, ...], list[tuple[np.ndarray, np.ndarray]]]:
     """Two-step estimates of the outcomes, none of binary ones, and the starts, theirs first:
-    coefficients of all equations, and the covariance, in the user's units."""
+    coefficients of all equations, and the covariance, in the user's units.
+
+    They come from least squares of each outcome and of the inverse Mills ratio on the outcome's
+    covariates: coefficients of both, mean squares and product of their residuals, and the mean of
+    1 - the variance of the selection's error.
+    """
     lower, weights = np.asarray(rows.lower), rows.row_weights
     part = probit(designs[0].design, lower[:, 0] >= 0, weights)
     moments = mills_of(designs[0].design @ part, np.where(lower[:, 0] >= 0, 1.0, -1.0))
@@ -578,23 +518,31 @@ def starts_of(
         columns, of_rows = design.design[side], weights[side]
         if binary:
             part = probit(columns, lower[side, j] >= 0, of_rows)
-            fits.append(LeastSquares(design.transform @ part, np.zeros(len(part)), np.eye(2), 0.0))
+            fits.append((design.transform @ part, np.zeros(len(part)), np.eye(2), 0.0))
             continue
         both, root = np.stack([lower[side, j], moments[0][side]], axis=1), np.sqrt(of_rows)[:, None]
         parts = np.linalg.lstsq(root * columns, root * both, rcond=None)[0]
         left, size = root * (both - columns @ parts), of_rows.sum()
         shrinkage = float(of_rows @ moments[1][side] / size)
         pair = design.transform @ parts
-        fits.append(LeastSquares(pair[:, 0], pair[:, 1], left.T @ left / size, shrinkage))
-    steps = () if binary else tuple(fit.two_step(selection) for fit in fits)
+        fits.append((pair[:, 0], pair[:, 1], left.T @ left / size, shrinkage))
+    steps = []
+    for own, of_mills, squares, shrinkage in [] if binary else fits:
+        (square, product), (_, mills) = squares.tolist()
+        slope = product / mills if mills > EXCLUDED**2 else np.nan  # the ratio is linear there
+        sigma = (square - slope * product + slope**2 * shrinkage) ** 0.5
+        steps.append(TwoStep(selection, own - slope * of_mills, slope / sigma, sigma, slope))
     limited = [tuple(np.clip(np.nan_to_num(step.rho), -LARGEST, LARGEST) for step in steps)]
     starts = []
     for rho in (*limited[: len(steps)], *(CORRELATIONS if len(sides) == 1 else PAIRS)):
-        coefficients, sigma = zip(*(fit.at(r) for fit, r in zip(fits, rho)))
-        matrix = np.diag([1.0, *np.square(sigma)])
-        matrix[0, 1:] = matrix[1:, 0] = np.multiply(rho, sigma)
-        starts.append((np.concatenate([selection, *coefficients]), matrix))
-    return steps, starts
+        coefficients, sigmas = [selection], []
+        for (own, of_mills, squares, shrinkage), r in zip(fits, rho):  # of errors so correlated
+            sigmas.append((squares[0, 0] / (1.0 - r**2 * shrinkage)) ** 0.5)
+            coefficients.append(own - r * sigmas[-1] * of_mills)
+        matrix = np.diag([1.0, *np.square(sigmas)])
+        matrix[0, 1:] = matrix[1:, 0] = np.multiply(rho, sigmas)
+        starts.append((np.concatenate(coefficients), matrix))
+    return tuple(steps), starts
 
 
 def probit(design: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
