@@ -125,25 +125,11 @@ def unpacked(values: Any, dimension: int) -> tuple[Any, Any]:
     return values[:dimension], values[dimension:][order]
 
 
-def natural_parameters(loc: Any, covariance: Any) -> Any:
-    """Packed (eta, Lambda) of a Gaussian."""
-    precision = inverse(covariance)
-    return packed(precision @ loc, precision)
-
-
 def white_gaussian(natural: Any, dimension: int) -> tuple[Any, Any]:
     """loc and covariance matrix of packed (eta, Lambda)."""
     eta, precision = unpacked(natural, dimension)
     covariance = inverse(precision)
     return covariance @ eta, covariance
-
-
-def gaussian(natural: np.ndarray, root: Any) -> tuple[np.ndarray, np.ndarray]:
-    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows."""
-    root = np.asarray(root)
-    loc, covariance = white_gaussian(natural, len(root))
-    covariance = root @ covariance @ root.T
-    return root @ loc, (covariance + covariance.T) / 2
 
 
 def inverse(matrix: Any) -> Any:

@@ -7,7 +7,6 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.gaussian.regions import Box
 from truncgauss.tables import Table
 
@@ -27,11 +26,6 @@ class Sample(NamedTuple):
     root: jax.Array  # (d, d), the Cholesky factor of their correlation
     region: Box  # in standard units
     columns: tuple[str, ...]  # their names
-
-    @property
-    def log_units(self) -> float:
-        """The logarithm of the volume that white units have in the user's."""
-        return float(np.log(self.scale).sum() + np.log(np.diagonal(self.root)).sum())
 
 
 def as_sample(
@@ -76,13 +70,25 @@ def as_rows(table: Table) -> np.ndarray:
 
 
 def limits_of(low: Any, high: Any, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Limits of a table, by the names of its columns where they have names."""
+    """Limits of shape (), (d,) or, one a row, (n, d), of a table, by the names of its columns where
+    they have names; None is open."""
     matrix = table._replace(values=as_rows(table))
-    ends = (("low", low, -np.inf), ("high", high, np.inf))
+    sides = (("low", low, -np.inf), ("high", high, np.inf))
     low, high = (
-        None if end is None else tables.aligned(end, matrix, name, fill) for name, end, fill in ends
+        None if end is None else tables.aligned(end, matrix, name, fill)
+        for name, end, fill in sides
     )
-    return as_limits(low, high, matrix.values.shape)
+    (n, d), ends = matrix.values.shape, [-np.inf if low is None else low]
+    ends.append(np.inf if high is None else high)
+    low, high = (np.asarray(end, np.float64) for end in ends)
+    if d == 1:
+        low, high = (end[:, None] if end.shape == (n,) != (1,) else end for end in (low, high))
+    if any(end.shape not in ((), (d,), (n, d)) for end in (low, high)):
+        raise ValueError(
+            f"low and high must be numbers or of shape ({d},), as data has {d} column(s), or "
+            f"({n}, {d}), one a row; got shapes {low.shape} and {high.shape}."
+        )
+    return low, high
 
 
 def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -> tuple[Any, Any]:
@@ -101,34 +107,6 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
     if any(end is not None for end in limits):
         raise ValueError(f"{what}: give either region or {names}, not both.")
     return region.low, region.high
-
-
-def as_noise(noise: Any, table: Table) -> np.ndarray:
-    """Covariances or variances of noise, by name as limits are."""
-    return tables.aligned(noise, table._replace(values=as_rows(table)), "noise")
-
-
-def as_weights(weights: Any, table: Table) -> np.ndarray | None:
-    """Weights (n,), checked, by the labels of the rows where both have some."""
-    if weights is None:
-        return None
-    n = len(table.values)
-    weights = tables.in_order(weights, table.labels, "weights", "the data")
-    return weights_of_rows(tables.each_row(weights, n, "weights"), n)
-
-
-def as_limits(low: Any, high: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Limits of shape (), (d,) or, one a row, (n, d); None is open."""
-    (n, d), limits = shape, [-np.inf if low is None else low, np.inf if high is None else high]
-    low, high = (np.asarray(limit, np.float64) for limit in limits)
-    if d == 1:
-        low, high = (end[:, None] if end.shape == (n,) != (1,) else end for end in (low, high))
-    if any(limit.shape not in ((), (d,), (n, d)) for limit in (low, high)):
-        raise ValueError(
-            f"low and high must be numbers or of shape ({d},), as data has {d} column(s), or "
-            f"({n}, {d}), one a row; got shapes {low.shape} and {high.shape}."
-        )
-    return low, high
 
 
 def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:

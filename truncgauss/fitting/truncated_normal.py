@@ -19,11 +19,11 @@ from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.natural_parameters import (
     TruncatedLoss,
-    gaussian,
     hessian_of,
-    natural_parameters,
+    inverse,
     packed,
     unpacked,
+    white_gaussian,
 )
 from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
 from truncgauss.fitting.optimization.descent import Path
@@ -34,17 +34,15 @@ from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.sample import (
     UNCHECKED,
     Sample,
-    as_noise,
     as_rows,
     as_sample,
-    as_weights,
     check_rows,
     check_statistics,
     columns_of,
     limits_of,
     limits_of_box,
 )
-from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.statistics import Statistics, as_weights
 from truncgauss.gaussian.problem import as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -182,45 +180,79 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
+    what = "fit_truncated_normal"
     check_settings("observed", num_profiles)
-    low, high = limits_of_box("fit_truncated_normal", region, (low, high), "low and high")
+    low, high = limits_of_box(what, region, (low, high), "low and high")
     settings: dict[str, Any] = dict(
-        method=method, key=as_key(key), num_steps=num_steps, num_profiles=num_profiles,
-        progress=progress,
-    )  # fmt: skip
-    if statistics is None:
-        if data is None:
-            raise ValueError("fit_truncated_normal: give data, or statistics.")
-        sums = row_sums.of_spread("fit_truncated_normal", (data, low, high, noise, weights))
-        if sums.share is not None:
-            statistics = of_all_processes(sums, data, weights, (low, high), noise)
-            return fit_truncated_normal(
-                None, low, high, statistics=statistics, start=start, **settings
-            )
-        with bar(None, "fit_truncated_normal", progress):
-            return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
-    if not (data is None and noise is None and weights is None):
+        num_steps=num_steps, num_profiles=num_profiles, progress=progress
+    )
+    key, dtype, table = as_key(key), jnp.result_type(float), None
+    if statistics is not None and not (data is None and noise is None and weights is None):
         raise ValueError(
-            "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
+            f"{what}: statistics stand in place of data, noise and weights. Rows "
             "with noise have no statistics; weights belong to tg.Statistics.from_rows."
         )
-    dtype = jnp.result_type(float)
-    with jax.enable_x64(True), bar(None, "fit_truncated_normal", progress):
-        limits = limits_of(low, high, Table(statistics.mean[None]))
-        return fit_statistics(statistics, *limits, start, dtype, **settings)
+    if statistics is None:
+        if data is None:
+            raise ValueError(f"{what}: give data, or statistics.")
+        statistics = of_all_processes(data, weights, (low, high), noise)
+    with bar(None, what, progress):
+        if statistics is None:
+            table = tables.read(data)
+            dtype = jnp.result_type(table.values)
+        with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
+            if table is not None:
+                rows = as_rows(table)
+                low, high = limits_of(low, high, table)
+                check_rows(rows, low, high)
+                if weights is not None:
+                    weights = tables.in_order(weights, table.labels, "weights", "the data")
+                    weights = as_weights(tables.each_row(weights, len(rows), "weights"), len(rows))
+                statistics = Statistics.from_rows(rows, weights)
+            else:
+                assert statistics is not None
+                low, high = limits_of(low, high, Table(statistics.mean[None]))
+            if table is not None and (noise is not None or max(low.ndim, high.ndim) == 2):
+                check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
+                if noise is not None:
+                    noise = tables.aligned(noise, table._replace(values=rows), "noise")
+                limited = np.isfinite(low).any() or np.isfinite(high).any()
+                box = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
+                names = columns_of(table, rows.shape[1])
+                observations = Observations.exact(
+                    rows, region=box, noise=noise, weights=weights, names=names
+                )
+                settings |= {"start": start, "num_starts": None, "information": "observed"}
+                fit = fit_of_any_rows(
+                    LimitedRows, observations, None, "full", method, key, settings
+                )
+            else:
+                sample = as_sample(statistics, low, high, table)
+                parallel.agreed(f"{what}: the rows and the start", (sample, start))
+                x = None if start is None else natural_start(sample, start)
+                remarks = [UNUSED_START] * (start is not None and x is None)
+                remarks += [UNCHECKED] * (statistics.lowest is None)
+                model = TruncatedSample(
+                    sample=sample, method=method, key=key, remarks=tuple(remarks)
+                )
+                fit = maximum_likelihood(model, start=x, **settings)
+            parts = (np.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
+            loc, matrix = jax.device_put(tuple(parts))  # in the precision of the data
+            return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
 
 
 def of_all_processes(
-    sums: row_sums.RowSums, data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
-) -> Statistics:
-    """The statistics of rows that are spread over processes.
+    data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
+) -> Statistics | None:
+    """The statistics of rows that are spread over processes; None if they are not.
 
     Raises:
         ValueError: for limits or noise of single rows.
     """
-    if noise is not None or any(
-        np.ndim(end) and sums.share is not None and len(end) == sums.share.total for end in limits
-    ):
+    sums = row_sums.of_spread("fit_truncated_normal", (data, *limits, noise, weights))
+    if sums.share is None:
+        return None
+    if noise is not None or any(np.ndim(end) and len(end) == sums.share.total for end in limits):
         raise ValueError(
             "fit_truncated_normal: rows with limits or noise of their own that are spread over "
             "processes are fitted by tg.fit_observations(tg.Observations.exact(rows, "
@@ -230,69 +262,6 @@ def of_all_processes(
         local = Statistics.from_rows(sums.local(data), sums.local(weights))
     statistics: Statistics = sum(distributed.exchanged(local))
     return statistics
-
-
-def fit_table(
-    table: Table, low: Any, high: Any, noise: Any, weights: Any, start: Any, **settings: Any
-) -> TruncatedFit:
-    """The fit of the rows of a table."""
-    dtype = jnp.result_type(table.values)
-    with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
-        rows = as_rows(table)
-        low, high = limits_of(low, high, table)
-        check_rows(rows, low, high)
-        weights = as_weights(weights, table)
-        statistics = Statistics.from_rows(rows, weights)
-        if noise is None and max(low.ndim, high.ndim) < 2:
-            return fit_statistics(statistics, low, high, start, dtype, table, **settings)
-        check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
-        noise = None if noise is None else as_noise(noise, table)
-        names = columns_of(table, rows.shape[1])
-        return fit_each_row(rows, low, high, noise, weights, names, start, dtype, **settings)
-
-
-def fit_statistics(
-    statistics: Statistics,
-    low: Any,
-    high: Any,
-    start: Any,
-    dtype: Any,
-    table: Table | None = None,
-    *,
-    method: Method,
-    key: jax.Array,
-    **settings: Any,
-) -> TruncatedFit:
-    """The fit of rows with shared limits, by natural parameters."""
-    sample = as_sample(statistics, low, high, table)
-    parallel.agreed("fit_truncated_normal: the rows and the start", (sample, start))
-    x = None if start is None else natural_start(sample, start)
-    remarks = [UNUSED_START] * (start is not None and x is None)
-    remarks += [UNCHECKED] * (statistics.lowest is None)
-    model = TruncatedSample(sample=sample, method=method, key=key, remarks=tuple(remarks))
-    return as_dtype(maximum_likelihood(model, start=x, **settings), dtype)
-
-
-def fit_each_row(
-    rows: np.ndarray, low: Any, high: Any, noise: Any, weights: Any, names: Any, start: Any,
-    dtype: Any, *, method: Method, key: jax.Array, **settings: Any,
-) -> TruncatedFit:  # fmt: skip
-    """The fit of rows with limits or noise of their own."""
-    limited = np.isfinite(low).any() or np.isfinite(high).any()
-    region = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
-    observations = Observations.exact(
-        rows, region=region, noise=noise, weights=weights, names=names
-    )
-    settings |= {"start": start, "num_starts": None, "information": "observed"}
-    fit = fit_of_any_rows(LimitedRows, observations, None, "full", method, key, settings)
-    return as_dtype(fit, dtype)
-
-
-def as_dtype(fit: TruncatedFit, dtype: Any) -> TruncatedFit:
-    """The fit with its estimates in the precision of the data."""
-    parts = (np.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
-    loc, matrix = jax.device_put(tuple(parts))
-    return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
 
 
 def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
@@ -307,14 +276,6 @@ def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
         covariance_matrix=covariance,
         standard_errors=GaussianErrors(*unpacked(errors, d)),
     )
-
-
-class SampleTotal(NamedTuple):
-    """The log-likelihood of a sample with its error, and the log probability of its limits."""
-
-    log_prob: float
-    stderr: float
-    log_mass: float
 
 
 class LimitedRows(GaussianRows):
@@ -367,15 +328,36 @@ class TruncatedSample(Model):
         return [packed(np.zeros(d), np.eye(d))]
 
     def loss_at(self, x: np.ndarray) -> TruncatedLoss:
-        return held_loss(self.sample, x, self.method, self.key)
+        sample, method, root = self.sample, self.method, np.asarray(self.sample.root)
+        loc, covariance = white_gaussian(x, len(root))
+        covariance = root @ covariance @ root.T
+        covariance = (covariance + covariance.T) / 2
+        # A method that sees zeros may take independence for a property of every covariance to come.
+        small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
+        dense = np.where(covariance == 0, small, covariance)
+        problem = as_problem(root @ loc, dense, sample.region)
+        if isinstance(method, Automatic):  # by shapes, for the same reason
+            method = method.choice(problem)
+        log_units = np.log(sample.scale).sum() + np.log(np.diagonal(root)).sum()
+        size, units = jax.device_put((np.asarray(sample.weight), np.asarray(log_units)))
+        held = hold(method, self.key, problem)
+        return TruncatedLoss(sample.root, sample.region, held, size, units)
 
     def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
-        hessians = curvatures(loss)
-        if not hessians:
-            return super().points(loss, before)
+        """With curvatures that are cheaper than the Hessian: its differences where P is exact, and
+        otherwise Hessians by single replicates, which are together as good for standard errors, of
+        a method that has more."""
         last = before.curvature if isinstance(before, Chord) else None
-        if len(hessians) == 1:
-            return Chord(loss, hessians, last, STEADY_EXACT)
+        method = loss.held.method
+        if isinstance(method, Exact):
+            return Chord(loss, (functools.partial(hessian_of, loss),), last, STEADY_EXACT)
+        if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
+            return super().points(loss, before)
+        alone = dataclasses.replace(method, num_replicates=1)
+        keys = jax.random.split(loss.held.key, FEW_REPLICATES)
+        held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
+        losses = [dataclasses.replace(loss, held=one) for one in held]
+        hessians = tuple(lambda x, one=one: point(one, x).hessian for one in losses)
         return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
@@ -384,15 +366,10 @@ class TruncatedSample(Model):
         wide = np.asarray(self.sample.root) @ precision.wide(path.end.x)
         return WIDENS + direction_in_words(wide[:, 0]) if wide.size else None
 
-    def total(self, path: Path) -> SampleTotal:
-        end = path.end
-        log_mass = end.loss - float(path.loss.without_region(end.x))
-        return SampleTotal(-self.sample.weight * end.loss, end.variance**0.5, log_mass)
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
+        return math.exp(path.end.loss - float(path.loss.without_region(path.end.x))), None
 
-    def judged(self, path: Path, total: SampleTotal, converged: bool) -> tuple[float, None]:
-        return math.exp(total.log_mass), None
-
-    def wald_ratios(self, path: Path, total: SampleTotal, errors: Any, compare: Any) -> Any:
+    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         """Of estimates whose errors are not small; of very many, off the diagonal of the covariance
         none; and none where P is an estimate, which is expensive and not smooth enough."""
         d = len(self.sample.columns)
@@ -418,7 +395,13 @@ class TruncatedSample(Model):
             return self.remarks
         stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()
         if 0 < stderr < np.inf:
-            off = moved_by_key(fields["loss"], fields["best"])
+            # The Newton step to the maximum with another key, over the root of two.
+            loss, end = path.loss, path.end
+            key = jax.random.fold_in(loss.held.key, 1)
+            other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
+            gap = slope_at(other, end.x)[1] - end.gradient
+            squared = 0.5 * float(loss.size) * gap @ np.linalg.solve(end.hessian, gap)
+            off = math.sqrt(max(0.0, squared))
             notes = (ROUGHLY_FOUND.format(off),) if off > FELT else ()
         return (*self.remarks, *common, *notes)
 
@@ -439,48 +422,9 @@ def natural_start(sample: Sample, start: tuple[Any, Any]) -> np.ndarray | None:
     units = sample.scale[:, None] * np.asarray(sample.root)
     half = np.linalg.solve(units, covariance)
     white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
-    x = natural_parameters(*white)
+    precision = inverse(white[1])
+    x = packed(precision @ white[0], precision)
     values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
     if not np.all(np.isfinite(x)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
         return None
     return x
-
-
-def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray], ...]:
-    """Functions x -> about the loss's Hessian, cheaper than that: its differences where P is exact,
-    and otherwise Hessians by single replicates, which are together as good for standard errors;
-    none for a method that does not have more."""
-    method = loss.held.method
-    if isinstance(method, Exact):
-        return (functools.partial(hessian_of, loss),)
-    if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
-        return ()
-    alone = dataclasses.replace(method, num_replicates=1)
-    keys = jax.random.split(loss.held.key, FEW_REPLICATES)
-    held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-    losses = [dataclasses.replace(loss, held=one) for one in held]
-    return tuple(lambda x, one=one: point(one, x).hessian for one in losses)
-
-
-def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
-    """The loss, with the method's plan made at natural parameters x."""
-    loc, covariance = gaussian(x, sample.root)
-    # A method that sees zeros may take independence for a property of every covariance to come.
-    small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
-    dense = np.where(covariance == 0, small, covariance)
-    problem = as_problem(loc, dense, sample.region)
-    if isinstance(method, Automatic):  # by shapes, for the same reason
-        method = method.choice(problem)
-    held = hold(method, key, problem)
-    size, log_units = jax.device_put((np.asarray(sample.weight), np.asarray(sample.log_units)))
-    return TruncatedLoss(sample.root, sample.region, held, size, log_units)
-
-
-def moved_by_key(loss: TruncatedLoss, end: Point) -> float:
-    """Standard errors by which, in the most affected direction, the maximum may be off since P
-    is an estimate: the Newton step to the maximum with another key, over the root of two."""
-    key = jax.random.fold_in(loss.held.key, 1)
-    other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
-    gap = slope_at(other, end.x)[1] - end.gradient
-    size = float(loss.size)
-    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(end.hessian, gap)))
