@@ -261,6 +261,8 @@ def test_simultaneous_intervals_and_a_band():
     result = tg.simultaneous([0.3, -1.2], covariance, df=12, names=["a", "b"])
     ax = plotting.simultaneous(result)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert words == ["one alone", "all together"]
     alone, joint = (np.array(lines.get_segments())[:, :, 0] for lines in ax.collections[::2])
     reach = stats.t.ppf(0.975, 12) * result.standard_errors
     np.testing.assert_allclose(

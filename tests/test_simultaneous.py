@@ -5,10 +5,12 @@ import math
 import jax
 import mpmath
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import integrate, special, stats
 
 import truncgauss as tg
+from truncgauss.probability.exact_largest import ExactLargest
 from truncgauss.probability.radial import LargestCoordinate
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
@@ -82,6 +84,63 @@ def test_a_band_of_a_curve_in_two_coefficients():
     tube = arc * math.exp(-(c**2) / 2) + 2 * stats.norm.sf(c)
     assert abs(tube - 0.05) < 2e-4
     np.testing.assert_allclose(band.high - band.low, 2 * c * np.hypot(1, x), rtol=1e-12)
+
+
+def test_rows_and_their_groups_against_scipy():
+    rng = np.random.default_rng(0)
+    arm = np.repeat(["placebo", "low", "high"], [12, 15, 9])
+    y = rng.normal(size=36) + np.repeat([0.0, 0.3, 1.2], [12, 15, 9])
+    result = tg.simultaneous(y=y, group=arm, contrasts="dunnett")
+    groups = [y[arm == name] for name in ("placebo", "low", "high")]
+    reference = stats.dunnett(*groups[1:], control=groups[0], random_state=1)
+    assert result.names == ("low - placebo", "high - placebo") and "low - placebo" in str(result)
+    np.testing.assert_allclose(result.statistics, reference.statistic, rtol=1e-12)
+    np.testing.assert_allclose(result.p_values, reference.pvalue, atol=1e-4)  # sampled by SciPy
+    np.testing.assert_allclose(result.low, reference.confidence_interval(0.95).low, atol=2e-3)
+    blocks = np.repeat(list("cab"), 12)
+    pairs = tg.simultaneous(y=y, group=blocks, contrasts="tukey")
+    reference = stats.tukey_hsd(*(y[blocks == name] for name in "cab"))
+    assert pairs.names == ("a - c", "b - c", "b - a")
+    upper = np.triu_indices(3, 1)
+    np.testing.assert_allclose(pairs.p_values, reference.pvalue[upper], rtol=1e-9)
+    np.testing.assert_allclose(-pairs.high, reference.confidence_interval().low[upper], rtol=1e-9)
+    frame = pd.DataFrame({"y": y, "group": pd.Categorical(blocks, categories=list("abc"))})
+    again = tg.simultaneous(y=frame["y"], group=frame["group"], contrasts="dunnett")
+    assert again.names == ("b - a", "c - a")
+    other = tg.simultaneous(y=y, group=blocks, contrasts="dunnett", names=list("bca"))
+    assert other.names == ("c - b", "a - b") and not other.directed
+    for refused, words in (
+        ({"y": y}, "given together"),
+        ({"y": y, "group": arm[1:]}, "one shape"),
+        ({"y": y, "group": arm, "df": 3.0}, "leave these out"),
+        ({"y": y, "group": arm, "names": ["low", "high"]}, "names must be the groups"),
+        ({"y": y[:2], "group": ["a", "b"]}, "no degrees of freedom"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tg.simultaneous(contrasts="dunnett", **refused)
+
+
+@pytest.mark.parametrize("df", [math.inf, 37.0, 2.5])
+def test_angles_and_a_common_factor_are_the_same_distribution(df):
+    """Of two variables, by either quadrature; and of independent ones."""
+    for r in (0.3, -0.8, 0.99):
+        for two_sided in (True, False):
+            sizes, vectors = np.linalg.eigh(np.array([[1.0, r], [r, 1.0]]))
+            root = vectors * np.sqrt(sizes)
+            single = LargestCoordinate.of(root, two_sided, df, jax.random.key(0))
+            angles = ExactLargest.of(np.array([[1.0, r], [r, 1.0]]), single)
+            loadings = math.sqrt(abs(r)) * np.array([1.0, math.copysign(1.0, r)])
+            factor = ExactLargest(loadings, None, two_sided, df, single)
+            for limit in (-1.5, 0.0, 0.2, 2.0, 30.0):
+                one, other = angles.log_tail(limit), factor.log_tail(limit)
+                assert abs(one - other) < 2e-12 * (1.0 + abs(one)), (r, two_sided, limit)
+    single = LargestCoordinate.of(np.eye(4), False, math.inf, jax.random.key(0))
+    apart = ExactLargest.of(np.eye(4), single)
+    for limit in (-1.0, 1.0, 9.0, 60.0):
+        inside = 4.0 * stats.norm.logcdf(limit)
+        true = math.log(-math.expm1(inside)) if inside < -1e-300 else -math.inf
+        true = stats.norm.logsf(limit) + math.log(4.0) if limit > 8.0 else true
+        assert abs(apart.log_tail(limit) - true) < 1e-13 * (1.0 + abs(true))
 
 
 def test_refusals():

@@ -13,14 +13,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
+from truncgauss import tables
 from truncgauss.fitting.derived import Derived
 from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact_largest import LOWEST_LEVEL, ExactLargest
 from truncgauss.probability.method import Method
 from truncgauss.probability.quantiles import (
     MOST_OUTSIDE,
@@ -53,8 +56,10 @@ class SimultaneousInference:
         df: degrees of freedom.
         method, key: how probabilities are computed.
         largest: the distribution of the largest statistic, by directions.
-        directed: whether it is used, as it is where the distribution has no exact form and no
+        exact: the same by quadrature, if the correlation is of one factor or of rank 2 and no
             method is asked for.
+        directed: whether directions are used, as they are where the distribution has no exact form
+            and no method is asked for.
     """
 
     names: tuple[str, ...]
@@ -71,6 +76,7 @@ class SimultaneousInference:
     method: Method = dataclasses.field(repr=False)
     key: PRNGKey | None = dataclasses.field(repr=False)
     largest: LargestCoordinate = dataclasses.field(repr=False)
+    exact: ExactLargest | None = dataclasses.field(repr=False)
     directed: bool = dataclasses.field(repr=False)
 
     @property
@@ -110,7 +116,10 @@ class SimultaneousInference:
         """log P(some statistic of a set is beyond one's value), of all and of those not above it,
         the latter not below that of any that is rejected before, and standard errors."""
         size, m = self._extremeness, len(self.names)
-        if self.directed:
+        if self.exact is not None:
+            log_p = self.largest.bounded(self.exact.tails(size), size)
+            error = np.zeros((2, m))
+        elif self.directed:
             log_p, error = self.largest.tails(size)
         else:
             limits = np.broadcast_to(size[:, None], (2, m, m)).copy()
@@ -163,7 +172,7 @@ def probability_in_words(log_p: float) -> str:
 
 
 def simultaneous(
-    estimates: Real[ArrayLike, " k"] | Derived,
+    estimates: Real[ArrayLike, " k"] | Derived | None = None,
     covariance: Real[ArrayLike, "k k"] | None = None,
     df: float = math.inf,
     contrasts: str | Real[ArrayLike, "m k"] | None = None,
@@ -173,6 +182,9 @@ def simultaneous(
     null: Real[ArrayLike, "*#m"] = 0.0,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
+    *,
+    y: Any = None,
+    group: Any = None,
 ) -> SimultaneousInference:
     r"""Simultaneous intervals, a band, and adjusted p-values, exact for their joint distribution.
 
@@ -193,10 +205,15 @@ def simultaneous(
             curve.
         level: probability that all intervals hold.
         alternative: "two-sided", "less" or "greater".
-        names: of the estimates, or of the contrasts of a matrix.
+        names: of the estimates, or of the contrasts of a matrix; of groups, their order, the
+            control first.
         null: values of the contrasts under the hypotheses.
         method, key: see `log_probability`. By default, where the joint distribution has no exact
             form, it is that of the largest statistic along 65,536 directions, with exact radii.
+        y, group: in place of estimates, covariance and df: a response and the label of its group in
+            every row, (n,) each. The estimates are the means of the groups, in the order of a
+            Categorical's categories, else in that in which they come, and their covariance is the
+            variance within the groups, pooled with df = n - k, over the sizes.
 
     Raises:
         ValueError: for disagreeing shapes, unknown contrasts or alternatives, or a contrast without
@@ -209,9 +226,20 @@ def simultaneous(
         ... )
         >>> result.critical_value.value.round(6), result.names[0]
         (Array(2.488589, dtype=float64), '1 - 0')
+        >>> minutes, arm = [15.0, 14.0, 16.0, 11.0, 12.0, 10.0], ["b0"] * 3 + ["b1"] * 3
+        >>> tg.simultaneous(y=minutes, group=arm, contrasts="dunnett").names
+        ('b1 - b0',)
     """
     if alternative not in ALTERNATIVES:
         raise ValueError(f"alternative must be one of {ALTERNATIVES}, got {alternative!r}.")
+    if y is not None or group is not None:
+        if estimates is not None or covariance is not None or not math.isinf(df):
+            raise ValueError(
+                "simultaneous: y and group give estimates, covariance and df: leave these out."
+            )
+        whole = contrasts is None or isinstance(contrasts, str)
+        estimates, covariance, df, order = _of_groups(y, group, names if whole else None)
+        names = order if whole else names
     df = float(df)
     if not df > 0:
         raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
@@ -228,7 +256,7 @@ def simultaneous(
     correlation = spread / np.outer(errors, errors)
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
-    unknown = Quantile(jnp.array(jnp.nan), jnp.array(jnp.nan))
+    unknown = Quantile(jax.device_put(np.nan), jax.device_put(np.nan))
     two_sided = alternative == "two-sided"
     # From the factors rather than from the correlations, of which nearly equal ones lose digits.
     scales = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
@@ -236,12 +264,14 @@ def simultaneous(
     factor = rows * scales / errors[:, None] @ (vectors * np.sqrt(np.maximum(sizes, 0.0)))
     factor /= np.linalg.norm(factor, axis=1, keepdims=True)
     largest = LargestCoordinate.of(factor, two_sided, df, as_key(key))
+    automatic = isinstance(method, Automatic)
+    exact = ExactLargest.of(correlation, largest) if automatic and level >= LOWEST_LEVEL else None
+    sampled = automatic and exact is None and not exceeds_exactly(correlation, two_sided)
     result = SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
         statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
         low=values, high=values, level=level, alternative=alternative, correlation=correlation,
-        df=df, method=method, key=key, largest=largest,
-        directed=isinstance(method, Automatic) and not exceeds_exactly(correlation, two_sided),
+        df=df, method=method, key=key, largest=largest, exact=exact, directed=sampled,
     )  # fmt: skip
     critical = critical_value(result)
     width = float(critical.value) * errors
@@ -252,14 +282,54 @@ def simultaneous(
 
 def critical_value(result: SimultaneousInference) -> Quantile:
     """The quantile of the largest statistic."""
-    if result.directed:
-        value, stderr = result.largest.quantile(result.level)
-        return Quantile(jnp.array(value, float), jnp.array(stderr, float))
+    if result.exact is not None or result.directed:
+        value, stderr = (
+            result.largest.quantile(result.level)
+            if result.exact is None
+            else (result.exact.quantile(result.level), 0.0)
+        )
+        return Quantile(*jax.device_put((np.asarray(value, float), np.asarray(stderr, float))))
     tail = "both" if result.alternative == "two-sided" else "lower"
     return quantile(
         result.level, jnp.zeros(len(result.names)), result.correlation, tail=tail, df=result.df,
         method=result.method, key=result.key,
     )  # fmt: skip
+
+
+def _of_groups(
+    y: Any, group: Any, names: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray, float, tuple[str, ...]]:
+    """Means of groups, their covariance, the degrees of freedom within groups, and the labels."""
+    if y is None or group is None:
+        raise ValueError("simultaneous: y and group are given together, one label a row.")
+    y, group = tables.in_one_order("simultaneous", y=y, group=group)
+    values = tables.numbers(y, "simultaneous: y")
+    declared = tables.categories_of(group)
+    labels = np.array([str(label) for label in np.asarray(group).tolist()])
+    if values.ndim != 1 or labels.shape != values.shape:
+        raise ValueError(
+            f"simultaneous: y and group need one shape (n,), got {values.shape} and {labels.shape}."
+        )
+    seen = list(dict.fromkeys(labels.tolist()))
+    if declared is not None:
+        order = [label for label in map(str, declared[0]) if label in seen]
+        seen = order + [label for label in seen if label not in order]
+    order = seen if names is None else list(map(str, names))
+    if sorted(order) != sorted(seen):
+        raise ValueError(
+            f"simultaneous: names must be the groups {', '.join(seen)}, the control first, "
+            f"got {', '.join(order)}."
+        )
+    parts = [values[labels == label] for label in order]
+    df = len(values) - len(parts)
+    if df < 1:
+        raise ValueError(
+            f"simultaneous: {len(parts)} groups of {len(values)} rows in all leave no degrees of "
+            "freedom for the variance within groups."
+        )
+    means = np.array([part.mean() for part in parts])
+    variance = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts) / df
+    return means, np.diag([variance / len(part) for part in parts]), float(df), tuple(order)
 
 
 def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:

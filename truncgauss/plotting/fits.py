@@ -17,6 +17,7 @@ from truncgauss.plotting.style import (
     SERIES,
     VALUE,
     in_house_style,
+    legend,
     with_settings,
 )
 
@@ -154,7 +155,7 @@ def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
         ax.plot(x, value, color=joint, label="fitted")
         ax.plot(x, value - half, color=plain, linewidth=0.9, label="at one point alone")
         ax.plot(x, value + half, color=plain, linewidth=0.9)
-        return ax
+        return legend(ax=ax)
     rows = np.arange(len(value))[::-1].astype(float)
     alone = value - half, value + half, 0.14, plain, 1, "one alone"
     ends = alone, (low, high, -0.14, joint, 2, "all together")
@@ -166,4 +167,4 @@ def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
         xlabel=f"contrast, {result.level:.0%} intervals", yticks=rows,
         yticklabels=list(result.names), ylim=(-0.6, len(rows) - 0.4),
     )  # fmt: skip
-    return ax
+    return legend(ax=ax)

@@ -120,8 +120,8 @@ class LargestCoordinate:
         r = root.shape[1]
         tail = Tail.beyond(level, r, self.df) if level > 0 else None
         lattice = np.asarray(lattice_points(num_points, r + 2))
-        for key in jax.random.split(self.key, NUM_REPLICATES):
-            bits = lattice + np.asarray(shift_of(key, r + 2))
+        for shift in np.asarray(_shifts(self.key, r + 2)):
+            bits = lattice + shift
             bits = np.where(bits >> 31 == 1, ~(bits << 1), bits << 1)  # the baker's map
             z = special.ndtri((bits + 0.5) * 2.0**-32)
             unit = z[:, 2:] if tail is None else self._given_one(z, root, level)
@@ -303,6 +303,12 @@ class LargestCoordinate:
         return np.stack([whole, np.minimum(nested, whole)])
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _shifts(key: jax.Array, dimension: int) -> jax.Array:
+    """The shifts of the lattices of all replicates."""
+    return jax.vmap(lambda key: shift_of(key, dimension))(jax.random.split(key, NUM_REPLICATES))
+
+
 class Tail(NamedTuple):
     """log G, the log tail of T, from a level to where it is negligible.
 
@@ -389,7 +395,8 @@ def log_radial(log_square: Any, rank: int, df: float) -> Radial:
         fractions: Any = start, end
         for log_share, share, fraction in zip(logs, (below, above), fractions):
             few = (share < SMALLEST) & np.isfinite(y)
-            log_share[few] = density[few] - fraction(few)
+            if few.any():
+                log_share[few] = density[few] - fraction(few)
         log_below = np.where(below < 0.5, logs[0], np.log1p(-np.exp(logs[1])))
         log_above = np.where(above < 0.5, logs[1], np.log1p(-np.exp(logs[0])))
     nothing, everything = y == -np.inf, y == np.inf

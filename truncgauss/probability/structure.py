@@ -85,9 +85,9 @@ def structured(covariance: CovarianceMatrix, smallest: int = 4) -> Covariance:
         # A principal block of a chain or of one factor is one too: most others fail here already.
         some = np.linspace(0, len(matrix) - 1, SAMPLE).astype(int)
         block = matrix[np.ix_(some, some)]
-        if not (_chain(block) or _common_factor(block)):
+        if not (_chain(block) or common_factor(block)):
             return covariance
-    return _chain(matrix) or _common_factor(matrix) or covariance
+    return _chain(matrix) or common_factor(matrix) or covariance
 
 
 def least_noise(matrix: np.ndarray) -> float:
@@ -117,7 +117,7 @@ def _chain(matrix: np.ndarray) -> Markov | None:
     return Markov(*(jnp.asarray(x, matrix.dtype) for x in arrays))
 
 
-def _common_factor(matrix: np.ndarray) -> LowRank | None:
+def common_factor(matrix: np.ndarray) -> LowRank | None:
     """The one-factor form, if it fits: entry ij is the product of loadings i and j for i != j."""
     variances = np.diagonal(matrix)
     scale = np.sqrt(variances)
