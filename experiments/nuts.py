@@ -17,7 +17,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 
 from truncgauss.execution import checkpoint, digests
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 MOST_R_HAT = 1.05
 BLOCK = 128  # transitions between two looks at the clock and the keyboard, at most

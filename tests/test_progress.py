@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.fitting.optimization import progress
+from truncgauss.execution import progress
 
 ROWS = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
 
@@ -30,6 +30,7 @@ def said(monkeypatch):
 
     def listen(work, terminal):
         monkeypatch.setattr(progress, "SECOND", 0.01)
+        monkeypatch.setattr(progress, "LINE", progress.Line())
         monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))
         try:
             work()
@@ -94,6 +95,32 @@ def test_quick_work_and_work_without_progress_say_nothing(terminal, monkeypatch)
     monkeypatch.setattr(progress, "SECOND", 60.0)
     tg.fit_observations(ROWS)
     assert not stream.getvalue().strip()
+
+
+def test_any_call_says_what_it_does_unless_the_environment_or_a_fit_is_silent(said, monkeypatch):
+    def call():
+        time.sleep(0.1)
+        return tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Box([0.0, 0.0], [1.0, 1.0]))
+
+    slow = progress.reported(call)
+    assert "truncgauss: call, " in said(slow, terminal=True)
+
+    def silent():
+        with progress.bar(None, "fit", False):
+            slow()
+
+    assert not said(silent, terminal=True)
+    monkeypatch.setenv("TRUNCGAUSS_PROGRESS", "0")
+    assert not said(slow, terminal=True)
+
+
+def test_ones_own_loop_counts_what_is_done(said):
+    def loop():
+        for _ in tg.progress(np.arange(4), "rows"):
+            time.sleep(0.03)
+
+    lines = [line.strip() for line in said(loop, terminal=True).split("\r") if line.strip()]
+    assert lines[0].startswith("truncgauss: rows 1 of 4, ") and "rows 4 of 4" in lines[-1]
 
 
 def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.execution.compiling import (
         use_compilation_cache as use_compilation_cache,
     )
+    from truncgauss.execution.progress import (
+        progress as progress,
+    )
     from truncgauss.fitting import (
         mixtures as mixtures,
     )
@@ -151,6 +154,7 @@ _HOMES = {
         "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential Factor Kinship "
         "Matern RandomEffects Residual Unstructured"
     ).split(),
+    "truncgauss.execution.progress": ["progress"],
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),

@@ -11,7 +11,7 @@ import optax
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 
 def run(config):

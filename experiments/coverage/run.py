@@ -15,7 +15,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 LEVEL = 0.95
 BLOCK = 10  # simulations between two checkpoints

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 
 def run(config):

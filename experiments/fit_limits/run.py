@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 
 def run(config):

@@ -15,7 +15,7 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import distributed, tables
 from truncgauss.execution import row_sums
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 from . import drawn, mixture
 

@@ -15,7 +15,7 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import parallel, tables
 from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.fitting.optimization.progress import bar
+from truncgauss.execution.progress import bar
 
 
 def run(config):

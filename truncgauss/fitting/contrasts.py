@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss import tables
+from truncgauss.execution.progress import reported
 from truncgauss.fitting.derived import Derived
 from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
@@ -171,6 +172,7 @@ def probability_in_words(log_p: float) -> str:
     return f"{10.0**digits:.3g}e{power:.0f}"
 
 
+@reported
 def simultaneous(
     estimates: Real[ArrayLike, " k"] | Derived | None = None,
     covariance: Real[ArrayLike, "k k"] | None = None,

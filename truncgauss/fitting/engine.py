@@ -12,11 +12,11 @@ import numpy as np
 
 from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.progress import bar
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
 from truncgauss.gaussian.problem import Estimate

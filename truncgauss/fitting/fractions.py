@@ -20,6 +20,7 @@ from scipy import special
 from truncgauss import tables
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
@@ -27,7 +28,6 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.parameters import Limits
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
 from truncgauss.fitting.optimization.wald import estimates_at
 from truncgauss.fitting.profile import Profile

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood, tables
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
@@ -47,7 +48,6 @@ from truncgauss.fitting.one_outcome import (
 )
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path
 from truncgauss.fitting.optimization.newton import point
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.outliers import Outliers, outliers_of

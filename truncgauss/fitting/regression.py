@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
@@ -19,7 +20,6 @@ from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.predictions import Covariates

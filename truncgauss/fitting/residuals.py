@@ -12,6 +12,7 @@ from scipy.special import ndtri_exp
 
 from truncgauss import tables
 from truncgauss.execution import row_sums
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.result import LikelihoodFit
@@ -22,6 +23,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
 
+@reported
 def quantile_residuals(
     fit: Any,
     key: jax.Array | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from truncgauss import tables
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
@@ -22,7 +23,6 @@ from truncgauss.fitting.observations import (
     names_of,
 )
 from truncgauss.fitting.optimization.descent import SAME, Path
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.gaussian.linalg import namespace
 from truncgauss.likelihood import Observations

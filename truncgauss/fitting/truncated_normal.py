@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.execution import distributed, parallel, row_sums
+from truncgauss.execution.progress import bar
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
@@ -28,7 +29,6 @@ from truncgauss.fitting.natural_parameters import (
 from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.sample import (

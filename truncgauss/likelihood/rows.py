@@ -10,6 +10,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.linalg import in_full_precision
@@ -43,6 +44,7 @@ class RowTerms(NamedTuple):
     region_variance: jax.Array
 
 
+@reported
 @in_full_precision
 def log_likelihood(
     observations: Observations,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.execution import parallel
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
@@ -300,6 +301,7 @@ def block_of(part: Part, answer: Answer) -> Block:
     return Block(part.problem.covariance, methods, rows, result, indices)
 
 
+@reported
 @in_full_precision
 def log_probability(
     loc: Loc,
@@ -372,6 +374,7 @@ def _gaussian(problem: Problem, method: Method, key: PRNGKey) -> Estimate:
     return in_batches(estimate, prepared(method, problem), problem, key)
 
 
+@reported
 def fraction_not_truncated(
     loc: Loc,
     covariance: CovarianceLike,

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from truncgauss.execution.progress import reported
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -19,6 +20,7 @@ from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import Answer
 
 
+@reported
 def explain(
     loc: Loc,
     covariance: CovarianceLike,

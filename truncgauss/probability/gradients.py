@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from truncgauss.execution.progress import reported
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
@@ -67,6 +68,7 @@ class LogProbabilityAndGradient(NamedTuple):
     stderr: Gradient
 
 
+@reported
 @in_full_precision
 def log_probability_and_gradient(
     loc: Loc,

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.execution import parallel
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
@@ -38,6 +39,7 @@ from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 
 
+@reported
 @in_full_precision
 def truncated_moments(
     loc: Loc,

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.execution.compiling import Compiled, Cost
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, common_dtype, is_concrete
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
@@ -21,6 +22,7 @@ ROWS_AT_ONCE = 256  # whose arrays fit into a processor's cache
 CAREFUL_AT_ONCE = 16
 
 
+@reported
 @in_full_precision
 def log_quadratic_form_tail(
     q: Real[ArrayLike, "*#batch"] | Sequence[Any],

@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
 from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import (
     as_dtype,
     as_float_array,
@@ -88,6 +89,7 @@ class Quantile(NamedTuple):
     stderr: Float[Array, "*batch"]
 
 
+@reported
 @in_full_precision
 def quantile(
     probability: Real[ArrayLike, "*#batch"],

@@ -27,6 +27,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.execution.compiling import Compiled, Cost
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import (
     Batched,
     frozen_pytree,
@@ -105,6 +106,7 @@ class Weighted(NamedTuple):
     log_weights: Float[Array, " n *batch"]
 
 
+@reported
 @in_full_precision
 def truncated_samples(
     key: PRNGKey,
@@ -179,6 +181,7 @@ def truncated_samples(
     return draws
 
 
+@reported
 @in_full_precision
 def truncated_draws(
     key: PRNGKey,
@@ -235,6 +238,7 @@ def truncated_draws(
     return draws
 
 
+@reported
 @in_full_precision
 def weighted_samples(
     key: PRNGKey,

@@ -104,7 +104,7 @@ def compute(
     """
     import jax
 
-    from truncgauss.fitting.optimization.progress import bar
+    from truncgauss.execution.progress import bar
 
     name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
@@ -284,7 +284,7 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
     """The arrays, numbers and texts that an experiment returns."""
     import jax
 
-    from truncgauss.fitting.optimization.progress import bar
+    from truncgauss.execution.progress import bar
 
     with bar(None, "loading the program", True):
         from truncgauss import fitting

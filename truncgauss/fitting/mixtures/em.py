@@ -31,11 +31,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.progress import bar
 from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.fitting.mixtures.loss import MixtureLoss, padded, summed
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.fitting.mixtures.prior import log_prior
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.gaussian.covariances import CovarianceMatrix
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import COARSE
@@ -29,7 +30,6 @@ from truncgauss.fitting.mixtures.rising import ascending_sentence
 from truncgauss.fitting.mixtures.search import MixtureDescent
 from truncgauss.fitting.mixtures.starts import seeded, standard_rows
 from truncgauss.fitting.model import LONE, Model
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words
 from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations, as_observations, local_rows, rows_of_fit

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from truncgauss.execution.progress import bar, watched
 from truncgauss.fitting.mixtures.curvature import (
     MANY,
     MixtureSummary,
@@ -27,7 +28,6 @@ from truncgauss.fitting.mixtures.loss import MixtureLoss, parts_of, planned
 from truncgauss.fitting.mixtures.rising import Ascending, natural_end
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_steps
-from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 
 ENOUGH = 1e-2  # nats a step, below which EM has come near

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from truncgauss.execution.progress import bar, watched
 from truncgauss.execution.row_sums import sums_of
 from truncgauss.fitting.optimization.newton import (
     CLOSE,
@@ -18,7 +19,6 @@ from truncgauss.fitting.optimization.newton import (
     sloped,
     steps_of,
 )
-from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 
 MANY_STARTS = 4  # by default, where one outcome may have several maxima

@@ -18,13 +18,13 @@ from jax.flatten_util import ravel_pytree
 from truncgauss.diagnosis.nonfinite import Report, first_nonfinite
 from truncgauss.execution import checkpoint as checkpoints
 from truncgauss.execution import digests, parallel
+from truncgauss.execution.progress import bar
 from truncgauss.fitting.optimization.parameters import (
     Coordinates,
     coordinates,
     covers,
     named_leaves,
 )
-from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import FitResult
 from truncgauss.fitting.optimization.steps import (
     CHUNK,

@@ -1,28 +1,45 @@
 """Progress of long work: a line that is renewed on a terminal, and a few lines off it.
 
 JAX reports the end of each stage of a compilation; so the line says "compiling" while that goes
-on, and else how many steps were made, if the work consists of steps.
+on, and else how many steps were made, if the work consists of steps. With TRUNCGAUSS_PROGRESS=0 in
+the environment nothing is said.
 """
 
 import functools
+import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sized
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 
-from truncgauss.fitting.optimization.newton import Point
-
+SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
 SELDOM = 10.0  # seconds before a line off a terminal, unless a stage begins; the next take twice
+LONGEST = 80.0  # seconds between two lines off a terminal
+IDLE = 10.0  # seconds without work after which nobody waits to say something
 STAGES = "/jax/core/compile/"  # what JAX's events of compilation begin with
 TRACED, LOWERED, COMPILED = "jaxpr_trace", "jaxpr_to_mlir", "backend_compile"  # in this order
 TRACING = 5.0  # seconds for which tracing is taken to go on after an event of it
 
-P = TypeVar("P", bound=Point)
+Item = TypeVar("Item")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Step(Protocol):
+    """A point that Newton steps reach: its loss, and how far it is from the optimum."""
+
+    @property
+    def loss(self) -> float: ...
+    @property
+    def decrement(self) -> float: ...
+
+
+P = TypeVar("P", bound=Step)
 
 
 class Compilations:
@@ -60,8 +77,8 @@ class Line:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.bars: list[bar] = []
-        self.thread = 0
-        self.ended = threading.Event()
+        self.thread, self.ended, self.watched = 0, 0.0, False
+        self.silent = threading.local()  # by thread, how many fits are to say nothing
 
     def open(self, opened: "bar") -> None:
         """Say what a bar says, from the innermost one on; other threads' bars are not shown."""
@@ -73,12 +90,13 @@ class Line:
 
     def begin(self) -> None:
         self.thread, self.stream, self.began = threading.get_ident(), sys.stderr, time.monotonic()
-        self.compilations = compilations()
+        self.compilations, self.spoke = compilations(), self.began
         self.programs, self.stages, self.due = self.compilations.count, list[str](), SELDOM
         self.terminal = bool(self.stream) and self.stream.isatty()
-        self.width, self.ended = 0, threading.Event()
-        if self.stream and not (jax.distributed.is_initialized() and jax.process_index()):
-            threading.Thread(target=self.renewed, args=(self.ended,), daemon=True).start()
+        self.width, self.heard = 0, bool(self.stream)
+        if not self.watched:  # one thread for many calls, most of which take milliseconds
+            self.watched = True
+            threading.Thread(target=self.watch, daemon=True).start()
 
     def close(self, closed: "bar") -> None:
         """Leave out a bar, and those within it that did not come to their end."""
@@ -86,15 +104,24 @@ class Line:
             if closed in self.bars:
                 del self.bars[self.bars.index(closed) :]
                 if not self.bars:
-                    self.ended.set()
-                    self.write("", "\r")
+                    self.ended = time.monotonic()
+                    if self.heard:
+                        self.write("", "\r")
 
-    def renewed(self, ended: threading.Event) -> None:
-        """Renew the line every second until its end."""
-        while not ended.wait(SECOND):
+    def watch(self) -> None:
+        """Renew the line a second after the work began and every second from there on, until there
+        has been none for a while."""
+        while True:
+            time.sleep(SECOND / 4)
             with self.lock:
-                if ended.is_set() or not self.say():
+                now = time.monotonic()
+                if not self.bars and now > self.ended + IDLE:
+                    self.watched = False
                     return
+                if self.bars and self.heard and now >= self.spoke + SECOND:
+                    self.spoke = now
+                    first = not jax.distributed.is_initialized() or not jax.process_index()
+                    self.heard = first and self.say()
 
     def say(self) -> bool:
         """Write the line, if it is time; whether somebody may be reading it."""
@@ -107,7 +134,7 @@ class Line:
         if not first and seconds < self.due:
             return True
         self.stages.append(stage)
-        self.due *= 1 if first else 2
+        self.due += 0.0 if first else min(self.due, LONGEST)
         return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\n")
 
     def text(self) -> tuple[str, str]:
@@ -165,18 +192,55 @@ class bar:
         return f"{counted}, {self.note}" if self.note else counted
 
     def __enter__(self) -> "bar":
-        if self.progress:
+        silent = getattr(LINE.silent, "count", 0)
+        if self.progress and not silent and os.environ.get(SETTING) != "0":
             LINE.open(self)
+        elif self.items is None and not self.progress:  # what it calls is silent too
+            LINE.silent.count = silent + 1
         return self
 
     def __exit__(self, *failure: object) -> None:
+        if self.items is None and not self.progress:
+            LINE.silent.count -= 1
         LINE.close(self)
 
     def __iter__(self) -> Iterator[Any]:
         with self:
-            for item in self.items or ():
+            for item in () if self.items is None else self.items:
                 self.count += 1
                 yield item
+
+
+def progress(
+    items: Iterable[Item], what: str = "items", total: int | None = None
+) -> Iterator[Item]:
+    """The items of a loop of one's own, counted in the line on standard error that fits write.
+
+    It is shown if the loop takes more than a second: renewed on a terminal, in a few lines off it,
+    beside what compiles or computes within. TRUNCGAUSS_PROGRESS=0 in the environment turns off this
+    line and all others.
+
+    Args:
+        items: what is iterated over.
+        what: they are, in the plural.
+        total: how many there are, if `len(items)` does not say.
+
+    Example:
+        >>> [round(float(tg.special.log_ndtr(x)), 3) for x in tg.progress([0.0, 1.0], "limits")]
+        [-0.693, -0.173]
+    """
+    return iter(bar(items, what, True, total))
+
+
+def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`function` with the line on standard error, should a call take more than a second."""
+
+    @functools.wraps(function)
+    def shown(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with bar(None, function.__name__, True):
+            return function(*args, **kwargs)
+
+    return shown
 
 
 def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:
