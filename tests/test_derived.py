@@ -235,3 +235,26 @@ def test_intervals_of_the_likelihood_do_not_stand_beside_errors_of_the_sandwich(
     np.testing.assert_allclose(
         np.diff(ratio.wald()), 2 * 1.959964 * ratio.standard_error, rtol=1e-6
     )
+
+
+def test_new_functions_and_repeated_predictions_compile_nothing(compilations):
+    """Once the operations and the shapes are known."""
+    rng = np.random.default_rng(0)
+    design = {"one": np.ones(60), "a": rng.normal(size=60)}
+    outcome = 1.0 + 0.5 * design["a"] + rng.normal(size=60)
+    fit = tg.fit_regression(outcome, design, censored_low=0.0, progress=False)
+    new = {"one": 1.0, "a": np.array([0.0, 1.0])}
+
+    def calls(number):
+        ratio = fit.derived(lambda p: number * p.coefficients[1] / p.coefficients[0], "ratio")
+        return ratio, fit.predict(new, kind="recorded"), fit.margins(kind="recorded")
+
+    first, *_ = calls(1.0)
+    before = len(compilations)
+    again, *_ = calls(2.0)
+    assert len(compilations) == before
+    np.testing.assert_allclose(again.standard_error, 2.0 * first.standard_error, rtol=1e-12)
+    whole = fit.derived(lambda p: jnp.tile(p.coefficients[1] / p.coefficients[0], 9), "ratio")
+    np.testing.assert_allclose(whole.value, first.value, rtol=1e-12)
+    np.testing.assert_allclose(whole.standard_error, first.standard_error, rtol=1e-10)
+    np.testing.assert_allclose(whole.wald_ratios[0], first.wald_ratios[0], rtol=1e-9)

@@ -1,6 +1,7 @@
 """Quantities derived from a fit: differentiable functions of its parameters, and their errors."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
 
 ROUNDING = 1e-14  # of a value, which no error is below
+FEW_ENTRIES = 8  # of a function of the user's, that need no program of their own
 NOT_COMPARED = "The Wald interval of {} was not compared with the likelihood; profile() does that."
 LAST_AXES = {"loc": 1, "scales": 1, "covariance": 2, "covariance_matrix": 2, "correlation": 2}
 LAST_AXES |= {"slopes": 2, "locs": 1, "covariances": 2}  # arrays of fits that go by the entries
@@ -90,12 +93,12 @@ class Flat:
         fit: without its rows.
     """
 
-    function: Callable[[Parameters], Any]
+    function: Callable[..., Any]
     key: Any
     fit: Any = dataclasses.field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, function: Callable[[Parameters], Any], fit: Any) -> "Flat":
+    def of(cls, function: Callable[..., Any], fit: Any) -> "Flat":
         rows = dict.fromkeys(("loss", "best", "observations", "centred", "outliers"))
         light = dataclasses.replace(fit, **rows, designs=())
         constants = [np.asarray(leaf) for leaf in jax.tree.leaves(fit.array_constants)]
@@ -128,6 +131,22 @@ class DerivedCoordinates:
 
     def estimates(self, x: jax.Array) -> jax.Array:
         return self.function(self.coordinates.estimates(x))
+
+
+@functools.partial(Compiled, cost=closed_form)
+def _arrays_at(coordinates: DerivedCoordinates, estimates: jax.Array) -> tuple[Any, Any]:
+    arrays_of = coordinates.function.fit.arrays_of  # type: ignore[attr-defined]
+    return arrays_of(estimates), jax.jacfwd(arrays_of)(estimates)
+
+
+def arrays_at(fit: Any, estimates: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays of a fit by name, and their slopes by the estimates, in a last axis; by one
+    program for all fits of a kind."""
+    flat = Flat.of(arrays_at, fit)
+    result: tuple[dict[str, Any], dict[str, Any]] = _arrays_at(
+        DerivedCoordinates(Estimates(), flat), jnp.asarray(estimates, jnp.float64)
+    )
+    return result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -250,8 +269,13 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         shaped = jax.eval_shape(lambda at: jnp.asarray(function(fit.parameters(at))), at)
         if not jnp.issubdtype(shaped.dtype, np.floating):
             raise ValueError(f"{name}: expected real numbers, got dtype {shaped.dtype}.")
-        value, slopes = map(np.asarray, estimates_at(DerivedCoordinates(Estimates(), flat), at))
-        value = value.reshape(shaped.shape)
+        along: Any = DerivedCoordinates(fit.coordinates, flat)
+        if isinstance(function, ByName) or shaped.size > FEW_ENTRIES:
+            value, slopes = estimates_at(DerivedCoordinates(Estimates(), flat), at)
+        else:  # a program for every new function would take longer, and stay
+            value, slopes = by_operations(fit, function, at)
+            along = lambda x: by_operations(fit, function, estimates_at(fit.coordinates, x)[0])[0]
+        value, slopes = np.asarray(value).reshape(shaped.shape), np.asarray(slopes)
         if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
             raise ValueError(f"{name} is not finite at the estimates, but {value}.")
         jacobian = slopes @ jacobian_of(fit)
@@ -261,7 +285,7 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         errors, covariance = errors_of(fit, jacobian)
         ratios = np.zeros((0, 2))
         if fit.converged and len(fit.wald_ratios) and np.all(np.isfinite(errors)):
-            ratios = fit.ratios_along(DerivedCoordinates(fit.coordinates, flat), jacobian)
+            ratios = fit.ratios_along(along, jacobian)
     if labels and value.shape[value.ndim - LAST_AXES[name] :] != (len(labels),) * LAST_AXES[name]:
         labels = ()
     return Derived(
@@ -275,6 +299,25 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         function=flat,
         notes=notes_of(fit, name, errors, ratios),
     )
+
+
+def by_operations(
+    fit: Any, function: Callable[[Parameters], Any], at: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A function of a fit's parameters at some estimates as a vector (k,), and its Jacobian by
+    these, (k, p), one operation after the other."""
+    arrays, slopes = arrays_at(fit, at)
+
+    def flat(estimates: jax.Array, arrays: dict[str, Any]) -> jax.Array:
+        return jnp.ravel(jnp.asarray(function(Parameters(fit.names, estimates, arrays))))
+
+    def along(*direction: Any) -> tuple[jax.Array, jax.Array]:
+        result: tuple[jax.Array, jax.Array] = jax.jvp(flat, (at, arrays), direction)
+        return result
+
+    directions = jnp.asarray(np.eye(len(at))), slopes
+    value, jacobian = jax.vmap(along, in_axes=-1, out_axes=(None, -1))(*directions)
+    return value, jacobian
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,13 @@ from truncgauss.execution.pytrees import (
     static_field,
 )
 from truncgauss.fitting.centring import Whitened
-from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, errors_of, jacobian_of
+from truncgauss.fitting.derived import (
+    AT_AN_EDGE,
+    NO_MAXIMUM,
+    arrays_at,
+    errors_of,
+    jacobian_of,
+)
 from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import as_key
@@ -281,13 +287,6 @@ class Gaussians(NamedTuple):
         return Gaussians(*(np.broadcast_to(part, (n, *part.shape[1:])) for part in self))
 
 
-def arrays_at(fit: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of a fit by name, and their slopes by the estimates, in a last axis."""
-    both = jax.jit(lambda at: (fit.arrays_of(at), jax.jacfwd(fit.arrays_of)(at)))
-    values, slopes = both(jnp.asarray(fit.estimates, jnp.float64))
-    return jax.tree.map(np.asarray, values), jax.tree.map(np.asarray, slopes)
-
-
 def means(designs: Any, coefficients: Any) -> np.ndarray:
     """Means (n, d) by coefficients of each outcome, or slopes of these (n, d, p) by theirs."""
     parts = coefficients if isinstance(coefficients, tuple) else (coefficients,)
@@ -355,7 +354,7 @@ def predict(
         if isinstance(new, Observations) and not fit.designs:
             new, known = None, new
         designs = designs_of(fit, new, "predict: new")
-        at = Gaussians.of(arrays_at(fit), designs)
+        at = Gaussians.of(jax.tree.map(np.asarray, arrays_at(fit, fit.estimates)), designs)
         if known is not None:
             check_known(known, at, designs)
             at = at.for_rows(known.num_rows)
@@ -394,7 +393,7 @@ def margins(
                 f"margins: covariates of {lacking} of the {len(designs[0])} rows are missing, so "
                 "that no mean of all is known. Give points by `at`, such as the complete rows."
             )
-        arrays = arrays_at(fit)
+        arrays = jax.tree.map(np.asarray, arrays_at(fit, fit.estimates))
         shape = Gaussians.of(arrays, designs).loc.shape
         prediction = prediction_of(fit, kind, shape, None, limits)
         columns = {name: [np.array(x.names) == name for x in fit.designs] for name in chosen}

@@ -118,7 +118,7 @@ def ratios_of(
     value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
     """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
-    if there is a program for that alone."""
+    if there is a program for that alone. The estimates may be a function of x too."""
     size = float(loss.size)
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
@@ -129,7 +129,9 @@ def ratios_of(
         return derivatives_along(loss, x, direction)
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
+        at = jnp.asarray(x)
+        values = coordinates(at) if callable(coordinates) else estimates_at(coordinates, at)[0]
+        return np.asarray(values)[some]
 
     covariance = np.linalg.inv(size * end.hessian)
     return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
