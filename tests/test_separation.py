@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import PROBLEMS, autoregression, equal_correlations, problem
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import truncgauss as tg
 from truncgauss.separation.weights import summary, summed
@@ -261,9 +261,14 @@ def test_a_few_heavy_weights_leave_the_error_unknown():
     u = (np.arange(1024) + np.random.default_rng(0).uniform(size=(16, 1))) / 1024
 
     def known(k):
-        logs = jnp.asarray(-k * np.log(u))
-        halves = [summed(x.ravel(), jnp.zeros(()), 16) for x in (logs[:, ::2], logs[:, 1::2])]
-        whole, pooled = summed(logs.ravel(), jnp.zeros(()), 16), halves[0].plus(halves[1])
+        logs, excess = jnp.asarray(-k * np.log(u)), jnp.asarray(np.sin(1e3 * u))
+
+        def sums(every):
+            x = excess[:, every].ravel()[None, None]
+            return summed(logs[:, every].ravel(), jnp.zeros(()), x - 2.0, x - 9.0, 16)
+
+        halves = [sums(slice(k, None, 2)) for k in (0, 1)]
+        whole, pooled = sums(slice(None)), halves[0].plus(halves[1])
         for a, b in zip(whole, pooled):
             np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
         assert np.median(whole.inverse) < 0.1  # ten effective points, at k = 1 too
@@ -271,6 +276,31 @@ def test_a_few_heavy_weights_leave_the_error_unknown():
 
     assert known(0.0) == known(0.3) == 1.0
     assert known(0.5) > 0.5 and known(1.0) == 0.0
+
+
+def test_a_limit_that_no_point_meets_is_part_of_the_error():
+    """A near-duplicate of a variable above 0 is below h, beside an independent variable.
+
+    What lies beyond h is a share of 2 Phi(-h): thousands of points meet it, or one, or none. Where
+    they do not, they are equal in weight and state no error; far away there is none.
+    """
+    covariance = np.array([[1.0, 1.0, 0.0], [1.0, 1.0 + 1e-4, 0.0], [0.0, 0.0, 1.0]])
+    levels = np.array([1.0, 3.0, 3.7, 3.9, 4.1, 4.3, 4.6, 5.0, 6.0, 12.0, 40.0, 1e9])
+    low = jnp.array([0.0, -jnp.inf, -0.5])
+
+    @jax.jit
+    @jax.vmap
+    def estimated(level):
+        box = tg.Box(low, jnp.stack([jnp.inf, level, 2.0]))
+        by = [tg.Separation(), tg.Separation(twisted=False)]
+        return [tg.log_probability(jnp.zeros(3), covariance, box, method) for method in by]
+
+    pairs = tg.Box(low[:2], np.c_[np.full(12, INF), levels])
+    truth = tg.log_probability(jnp.zeros(2), covariance[:2, :2], pairs, tg.Exact()).log_prob
+    truth += np.log(special.ndtr(2.0) - special.ndtr(-0.5))
+    for log_prob, stderr in estimated(levels):
+        assert np.all(np.abs(log_prob - truth) <= 4 * stderr + 1e-9), (log_prob - truth, stderr)
+        assert np.all(stderr < 3e-4) and np.all(stderr[levels > 8.0] < 1e-6)
 
 
 @pytest.mark.full

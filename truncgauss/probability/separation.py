@@ -42,15 +42,17 @@ from truncgauss.separation.lattice import (
     shifted_uniforms,
 )
 from truncgauss.separation.path_moments import PathMoments, inner_point, weighted_draws
-from truncgauss.separation.plan import Plan, Proposal, proposal_of
+from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.planning import plan_of
 from truncgauss.separation.row_plans import full_rank, known_rank, ranks_of_limits, solved_plans
 from truncgauss.separation.weights import (
+    Sums,
     log_weights,
     summary,
     summed,
     sums_over,
     unseen_share,
+    weighted_paths,
 )
 from truncgauss.special import effective_sample_size
 
@@ -242,31 +244,31 @@ class Separation(Method):
         proposal = proposal_of(problem.limits, plan)
         d, num_keys = len(proposal.tilt), len(keys)
         num_points = self._num_points()
-        unseen = self._unseen(proposal, plan)
 
-        def some(keys: Array) -> Estimate:
+        def some(keys: Array) -> Sums:
             if self.lattice is not None:
-                sums = sums_over(proposal, self.lattice, keys, self.num_points)
-            else:
-                points = lattice_points(self.num_points, d - 1)
-                uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
-                sums = summed(*log_weights(proposal, uniforms), len(keys))
-            return summary(sums, num_points, unseen)
+                return sums_over(proposal, self.lattice, keys, self.num_points)
+            points = lattice_points(self.num_points, d - 1)
+            uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
+            return summed(*weighted_paths(proposal, uniforms), len(keys))
+
+        def whole(sums: Sums) -> Estimate:
+            return summary(sums, num_points, self._unseen(sums, plan))
 
         passes = self._passes(keys, d)
         if len(passes) == 1:
-            return some(keys)
+            return whole(some(keys))
         if self.lattice is None:  # the slopes of a loop over pieces are computed with its sums
             kept = num_keys * self.num_points * d <= KEPT_SIZE
             policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
             some = jax.checkpoint(some, policy=policy)
         results = lax.map(some, passes)
-        return jax.tree.map(lambda x: x.reshape(num_keys), results)
+        return whole(jax.tree.map(lambda x: x.reshape(num_keys, *x.shape[2:]), results))
 
-    def _unseen(self, proposal: Proposal, plan: Plan) -> Array:
+    def _unseen(self, sums: Sums, plan: Plan) -> Array:
         """The share of the mass that points may have missed, or that rounding may have moved."""
         number = self.num_replicates * self._num_points()
-        share = unseen_share(proposal.constraints, number)
+        share = unseen_share(sums, number, len(sums.log_total) / self.num_replicates)
         if plan.rare is not None:
             share = jnp.hypot(share, jnp.minimum(plan.rare, 1.0) * 2.0 / number)
         return jnp.hypot(share, plan.rounding)
@@ -307,33 +309,35 @@ class Separation(Method):
             else:
                 points = self.lattice.piece(j, n, height)
             uniforms = shifted_uniforms(points, keys, tilt.dtype)
-            weights, level, drawn = weighted_draws(proposal, uniforms, point)
+            drawn, weighted = weighted_draws(proposal, uniforms, point)
+            sums = summed(*weighted, len(keys))
 
             def split(x: Array) -> Array:
                 return jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
 
             drawn = jax.tree.map(split, drawn)
-            pieces = weighted_pieces(split(weights), drawn.deviations, drawn.variances[:, -1])
-            return PathMoments(pieces, surprises(*drawn), level, jnp.ones_like(level))
+            weights = split(weighted[0])
+            pieces = weighted_pieces(weights, drawn.deviations, drawn.variances[:, -1])
+            return PathMoments(pieces, surprises(*drawn), sums, jnp.ones_like(weighted[1]))
 
         def some(keys: Array) -> PathMoments:
             return over_pieces(self.lattice, lambda j: of_piece(j, keys), PathMoments.plus)
 
-        def of_keys(keys: Array) -> tuple[Pieces, Surprises, Array]:
+        def of_keys(keys: Array) -> tuple[Pieces, Surprises, Sums]:
             passes = self._passes(keys, len(tilt))
-            pieces, found, levels, _ = lax.map(jax.checkpoint(some), passes)
-            flat = lambda x: x.reshape(len(keys), *x.shape[2:])
-            return *jax.tree.map(flat, (pieces, found)), jnp.repeat(levels, passes.shape[1])
+            results = lax.map(jax.checkpoint(some), passes)
+            return jax.tree.map(lambda x: x.reshape(len(keys), *x.shape[2:]), results[:3])
 
-        pieces, found, levels = parallel.over_replicates(of_keys, jax.random.split(key, count))
-        pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0]))
+        pieces, found, sums = parallel.over_replicates(of_keys, jax.random.split(key, count))
+        levels = sums.level - sums.level[0]
+        pieces = pieces._replace(log_shares=pieces.log_shares + levels)
         factors = constraints.factor, extra.factor
         regression = as_linear(row.region).regression(
             row.loc, row.covariance, plan.order, factors, point
         )
         pieces = followed(corrected(pieces, found), regression)
         moments = pooled_moments(pieces, regression.origin)
-        return with_unseen(moments, unseen_share(constraints, count * self._num_points()))
+        return with_unseen(moments, unseen_share(sums, count * self._num_points(), 1.0))
 
     def numbers_held(self, dimension: int) -> int:
         return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)

@@ -13,7 +13,7 @@ from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.total_moments import Pieces, Surprises, merged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.plan import Proposal
-from truncgauss.separation.weights import weighed
+from truncgauss.separation.weights import Sums, beyond_limits, weighed
 from truncgauss.special import standardize, truncated_mean_and_variance, truncated_quantile
 
 
@@ -76,18 +76,18 @@ class PathMoments(NamedTuple):
     Attributes:
         pieces: moments of each replicate.
         surprises: control variates of each replicate.
-        level: the common level of the log weights.
+        sums: of the weights of each replicate, with a level for each.
         num_pieces: of the lattice.
     """
 
     pieces: Pieces
     surprises: Surprises
-    level: Array
+    sums: Sums
     num_pieces: Array
 
     def plus(self, other: "PathMoments") -> "PathMoments":
         """The moments over the points of both."""
-        log_shares = other.pieces.log_shares + (other.level - self.level)
+        log_shares = other.pieces.log_shares + (other.sums.level - self.sums.level)
         pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
         total = self.num_pieces + other.num_pieces
 
@@ -95,20 +95,23 @@ class PathMoments(NamedTuple):
             return (self.num_pieces * x + other.num_pieces * y) / total
 
         averages = jax.tree.map(mean, self.surprises, other.surprises)
-        return PathMoments(pieces, averages, self.level, total)
+        return PathMoments(pieces, averages, self.sums.plus(other.sums), total)
 
 
 def weighted_draws(
     proposal: Proposal, uniforms: Array, point: Array
-) -> tuple[Array, Array, DrawOffsets]:
-    """The log weights of paths less a common level, the level, and the draws as offsets."""
+) -> tuple[DrawOffsets, tuple[Array, Array, Array, Array]]:
+    """The draws as offsets, and the results of `weighted_paths`."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Intervals from several constraints have only their draws, no conditional moments.
         drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
-        return *weighed(proposal, draws, None, log_mass), drawn
-    path = paths(constraints, tilt, uniforms)
-    drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
-    return *weighed(proposal, *path), drawn
+        weights = weighed(proposal, draws, None, log_mass)
+        means = jnp.tril(constraints.factor, -1) @ draws
+    else:
+        path = paths(constraints, tilt, uniforms)
+        drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
+        weights, means, log_mass = weighed(proposal, *path), path.means, path.log_mass
+    return drawn, (*weights, *beyond_limits(constraints, tilt, means, log_mass))

@@ -4,6 +4,7 @@ Reference:
     Owen (2013), Monte Carlo theory, methods and examples, chapter 9.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,17 +22,53 @@ from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special import log_sum_exp
 from truncgauss.special.logspace import less_level
 
-MIN_POINTS_IN_LAYER = 30.0
+MIN_POINTS_BEYOND = 30.0  # effective points that tell how much lies beyond a limit
 HEAVIEST_TAIL = 0.7  # the largest tail index of weights whose sum says something of their error
+FARTHEST = (
+    1e18  # a limit that is farther away, in conditional standard deviations, cuts off nothing
+)
 
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
     """The log importance weights of paths, shape (n,), less a common level; and the level."""
+    return weighted_paths(proposal, uniforms)[:2]
+
+
+def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, Array, Array]:
+    """The log weights as of `log_weights`, and the results of `beyond_limits`."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
-        return weighed(proposal, draws, None, log_mass)
-    return weighed(proposal, *paths(constraints, tilt, uniforms))
+        means = jnp.tril(constraints.factor, -1)[:, :-1] @ draws
+        weights = weighed(proposal, draws, None, log_mass)
+    else:
+        draws, means, log_mass = paths(constraints, tilt, uniforms)
+        weights = weighed(proposal, draws, means, log_mass)
+    return *weights, *beyond_limits(constraints, tilt, means, log_mass)
+
+
+def beyond_limits(
+    constraints: Constraints, tilt: Array, means: Array, log_mass: Array
+) -> tuple[Array, Array]:
+    """The excess of the conditional means of paths over each limit, and the mass beyond it.
+
+    Args:
+        constraints, tilt: as of `paths`.
+        means, log_mass: conditional means less loc, and masses, of n paths, shape (d, n).
+
+    Returns:
+        The means below the low and above the high limits, in conditional standard deviations, shape
+        (2, d, n). And the logs of the conditional probability beyond a limit over that of the
+        interval, of the same shape, of the density exp(-x^2 / 2) in place of a normal tail.
+    """
+    constraints, tilt = lax.stop_gradient((constraints, tilt))
+    means, log_mass = lax.stop_gradient((means, log_mass))
+    low, high, loc, _ = constraints
+    scale = constraints.scale[:, None]
+    centers = loc[:, None] + means + scale * tilt[:, None]
+    excess = jnp.stack([low[:, None] - centers, centers - high[:, None]]) / scale
+    inside = jnp.maximum(-excess, 0.0)
+    return excess, -0.5 * inside * inside - jnp.where(log_mass > -jnp.inf, log_mass, 0.0)
 
 
 def weighed(
@@ -60,21 +97,6 @@ def weighed(
     return log_weights, level + log_start
 
 
-def unseen_share(constraints: Constraints, num_points: Array | int) -> Array:
-    """The fraction of the mass that the points may have missed; 0 if all features are wide enough.
-
-    The weight of a variable that is nearly determined by earlier ones varies only in a layer along
-    its limits as thin as its conditional standard deviation. If fewer than thirty points are
-    expected in that layer, nearly equal weights are no evidence that the layer does not matter:
-    two additional points of weight 0 are assumed in it.
-    """
-    low, high, _, factor = lax.stop_gradient(constraints)
-    share = constraints.scale / jnp.linalg.norm(factor, axis=1)
-    limited = jnp.isfinite(low) | jnp.isfinite(high)
-    thinnest = jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0))
-    return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, 0.0)
-
-
 class Sums(NamedTuple):
     """Sums of the importance weights of R replicates.
 
@@ -82,12 +104,22 @@ class Sums(NamedTuple):
         log_total: log of the sum of the weights, less the level, shape (R,).
         inverse: one over the effective sample size, (sum w^2) / (sum w)^2, shape (R,).
         largest: the largest weight over their sum, shape (R,).
-        level: the common level of the log weights, shape ().
+        average: of the excess over each limit, see `beyond_limits`, by the weights, shape
+            (R, 2, d).
+        farthest: the largest excess, shape (R, 2, d).
+        beyond: sum of the shares of the weights, each times the mass beyond each limit over that
+            of the interval, shape (R, 2, d).
+        squares: sum of the squares of the terms of that.
+        level: the common level of the log weights, one for each replicate, shape (R,).
     """
 
     log_total: Array
     inverse: Array
     largest: Array
+    average: Array
+    farthest: Array
+    beyond: Array
+    squares: Array
     level: Array
 
     def plus(self, other: "Sums") -> "Sums":
@@ -98,16 +130,90 @@ class Sums(NamedTuple):
         first, second = jnp.exp(self.log_total - whole), jnp.exp(moved - whole)
         inverse = first**2 * self.inverse + second**2 * other.inverse
         largest = jnp.maximum(first * self.largest, second * other.largest)
-        return Sums(log_total, inverse, largest, self.level)
+        farthest = jnp.maximum(self.farthest, other.farthest)
+        first, second = first[:, None, None], second[:, None, None]
+        average = first * self.average + second * other.average
+        beyond = first * self.beyond + second * other.beyond
+        squares = first**2 * self.squares + second**2 * other.squares
+        return Sums(log_total, inverse, largest, average, farthest, beyond, squares, self.level)
 
 
-def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
+def summed(
+    log_weights: Array, level: Array, excess: Array, log_beyond: Array, num_replicates: int
+) -> Sums:
     """The sums over the n points of each of R replicates; log weights of shape (R * n,)."""
     log_weights = log_weights.reshape(num_replicates, -1)
     log_total = log_sum_exp(log_weights, axis=1)
     fixed, whole = lax.stop_gradient((log_weights, log_total))
-    shares = jnp.exp(fixed - jnp.where(whole == -jnp.inf, 0.0, whole)[:, None])
-    return Sums(log_total, jnp.sum(shares * shares, axis=1), jnp.max(shares, axis=1), level)
+    log_shares = fixed - jnp.where(whole == -jnp.inf, 0.0, whole)[:, None]
+    shares = jnp.exp(log_shares)
+    excess, log_beyond = (
+        jnp.moveaxis(x.reshape(*x.shape[:-1], num_replicates, -1), -2, 0)
+        for x in (excess, log_beyond)
+    )
+    each = shares[:, None, None]
+    # A point far beyond a limit counts as an average point.
+    beyond = jnp.minimum(log_shares[:, None, None] + log_beyond, -math.log(shares.shape[1]))
+    beyond = jnp.exp(beyond)
+    return Sums(
+        log_total,
+        inverse=jnp.sum(shares * shares, axis=1),
+        largest=jnp.max(shares, axis=1),
+        average=jnp.sum(jnp.where(jnp.isfinite(excess), each * excess, 0.0), axis=-1),
+        farthest=jnp.max(excess, axis=-1),
+        beyond=jnp.sum(beyond, axis=-1),
+        squares=jnp.sum(beyond * beyond, axis=-1),
+        level=jnp.broadcast_to(level, log_total.shape),
+    )
+
+
+def unseen_share(sums: Sums, num_points: Array | int, part: float) -> Array:
+    """The share of the mass that may lie beyond limits of which no point tells.
+
+    Where a variable is nearly determined by earlier ones, its limit matters in a thin layer only.
+    If no point lies there or beyond, the weights are those of the problem without this limit, and
+    their being equal is no evidence that it cuts off nothing. Let T be the truncated distribution
+    without the limit, and x how far the conditional mean of the variable exceeds it, in
+    conditional standard deviations. T is a Gaussian cut to a convex set, and x linear: its density
+    is log-concave, and so is S(t) = P(x > t). Of N points the farthest has S(x_N) of about 1 / N.
+    At the mean S is 1 / e or more, so that beyond x_N
+
+        S(t) <= S(x_N) exp(-r (t - x_N)),   r = (log N - 1) / (x_N - E x),
+
+    as a concave function is below its chord's continuation. The limit cuts off Phi(x), less than
+    exp(-x^2 / 2) below 0, of a path: with g = -x_N > 0, no more than about
+
+        S(x_N) exp(-g^2 / 2) if r > g, else S(x_N) exp(-r g + r^2 / 2),
+
+    the largest value of exp(-(g - t)^2 / 2 - r t) for t >= 0. Of D standard deviations between the
+    limit and the mean x_N takes log N at most: what is missed falls at least as exp(1 - D), and
+    faster where T ends at another limit.
+
+    Where 30 or more effective points say how much lies beyond a limit, its part of the error is in
+    the spread of the replicates. For the others S(x_N) is taken as 2 / N, and so is their sum at
+    most.
+
+    Args:
+        sums: of the points of all or some of the replicates.
+        num_points: N, of all replicates.
+        part: of the replicates that the sums are of.
+
+    Reference:
+        Lovasz and Vempala (2007), The geometry of logconcave functions and sampling algorithms.
+    """
+    total = lax.stop_gradient(sums.log_total + sums.level)
+    shares = jnp.exp(total - log_sum_exp(total))[:, None, None]
+    beyond = jnp.sum(shares * sums.beyond, axis=0)
+    squares = jnp.sum(shares * shares * sums.squares, axis=0)
+    known = (squares > 0) & (beyond * beyond >= MIN_POINTS_BEYOND * part * squares)
+    farthest = jnp.max(sums.farthest, axis=0)
+    spread = farthest - jnp.sum(shares * sums.average, axis=0)
+    log_count = jnp.log(jnp.asarray(num_points, farthest.dtype) * part)
+    rate = (log_count - 1.0) / jnp.maximum(spread, 1.0 / FARTHEST)
+    gap = jnp.clip(-farthest, 0.0, FARTHEST)
+    near = jnp.minimum(rate, gap)
+    missed = jnp.sum(jnp.where(known, 0.0, jnp.exp(near * (0.5 * near - gap))))
+    return jnp.where(missed < 1.0, missed, 1.0) * 2.0 / num_points
 
 
 def summary(sums: Sums, num_points: Array | int, unseen: Array) -> Estimate:
@@ -172,8 +278,7 @@ def sums_over(proposal: Proposal, lattice: GrowingLattice, keys: Array, num_poin
     def part(j: Array) -> Sums:
         points = lattice.piece(j, num_points, len(proposal.tilt) - 1)
         uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
-        sums = summed(*log_weights(proposal, uniforms), len(keys))
-        return sums._replace(level=jnp.broadcast_to(sums.level, keys.shape))
+        return summed(*weighted_paths(proposal, uniforms), len(keys))
 
     return over_pieces(lattice, part, Sums.plus)
 
@@ -188,8 +293,9 @@ def _sums_over_jvp(
     def of_key(points: Array, key: Array) -> Slopes:
         def total(proposal: Proposal) -> tuple[Array, Sums]:
             uniforms = shifted_uniforms(points, key[None], proposal.tilt.dtype)
-            sums = summed(*log_weights(proposal, uniforms), 1)
-            return sums.log_total[0] + sums.level, jax.tree.map(jnp.squeeze, sums)
+            sums = summed(*weighted_paths(proposal, uniforms), 1)
+            sums = jax.tree.map(lambda x: x[0], sums)
+            return sums.log_total + sums.level, sums
 
         (_, sums), slope = jax.value_and_grad(total, has_aux=True)(proposal)
         return Slopes(sums, slope)
