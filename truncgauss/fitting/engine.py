@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
-from truncgauss.fitting.optimization.descent import Descent, Path
+from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
@@ -77,33 +76,21 @@ def maximum_likelihood(
     began = time.perf_counter()
     with jax.enable_x64(True), bar(None, "", progress):
         groups = None if cluster is None else Clusters.of(cluster, model.weights)
-        ended = functools.partial(fit_at, model, information=information, groups=groups)
-        descent = model.descent(num_steps, progress)
-        fit = ascended(model, start, num_starts, descent, ended)
+        descent, path = model.descent(num_steps, progress), None
+        if start is not None:
+            path = descent.path(np.asarray(start, np.float64))
+        unused = path is not None and not path.arrived
+        if path is None or unused:
+            path = descent.best(model.starts(num_starts))
+        fit = fit_at(model, path, information, groups)
+        if unused:
+            fit = dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
         if groups is not None:
             fit = dataclasses.replace(
                 fit, num_clusters=groups.num_groups, notes=(*fit.notes, *groups.notes)
             )
         seconds = np.inf if model.quick else time.perf_counter() - began
         return fit.with_intervals(num_profiles, seconds)
-
-
-def ascended(
-    model: Model,
-    start: Any,
-    num_starts: int | None,
-    descent: Descent,
-    ended: Callable[[Path], Any],
-) -> Any:
-    """The fit from the user's start or, if that leads nowhere, the best from the model's."""
-    if start is not None:
-        path = descent.path(np.asarray(start, np.float64))
-        if path.arrived:
-            return ended(path)
-    fit = ended(descent.best(model.starts(num_starts)))
-    if start is None:
-        return fit
-    return dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
 
 
 def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> Any:
@@ -141,47 +128,34 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         "free_errors": free_errors,
         "certificate": proof,
         "coordinates": model.coordinates,
-        **traces(path),
+        "loss": loss,
+        "best": end,
+        "num_parameters": len(end.x),
+        "num_steps": len(path.visited) - 1,
+        "loss_trace": np.array([p.loss for p in path.visited]),
+        "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
         "fraction_not_truncated": fraction,
         "outliers": outliers,
     }
     refuse(fields, model.undetermined(path, errors), model.undetermined_reason)
-    fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, path), path)
-    return model.result(fields, path)
-
-
-def traces(path: Path) -> dict[str, Any]:
-    """The end of a descent and its course, as fields of a fit."""
-    return {
-        "loss": path.loss,
-        "best": path.end,
-        "num_parameters": len(path.end.x),
-        "num_steps": len(path.visited) - 1,
-        "loss_trace": np.array([p.loss for p in path.visited]),
-        "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
-    }
-
-
-FEW_CLUSTERS = 40
-ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
-
-
-def notes_of(
-    model: Model, fields: dict[str, Any], remarks: tuple[str, ...], path: Path
-) -> tuple[str, ...]:
-    """Whether the maximum is global, and on what it rests."""
-    notes = [*model.other_maxima(fields, path)]
-    stderr = fields["log_likelihood_stderr"]
+    notes, stderr = [*model.other_maxima(fields, path)], fields["log_likelihood_stderr"]
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates"
             + (": give the method more points." if hasattr(model, "method") else ".")
         )
     if fields["converged"]:
-        notes += model.unseen(fields["fraction_not_truncated"])
-    if fields["outliers"] is not None and len(fields["outliers"].rows):
-        notes.append(str(fields["outliers"]))
-    return (*notes, *remarks) if fields["converged"] else tuple(notes)
+        notes += model.unseen(fraction)
+    if outliers is not None and len(outliers.rows):
+        notes.append(str(outliers))
+    if fields["converged"]:
+        notes += remarks
+    fields["notes"] = model.notes(fields, tuple(notes), path)
+    return model.result(fields, path)
+
+
+FEW_CLUSTERS = 40
+ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 
 
 # ---------------------------------------------------------------- the end of a path
@@ -248,11 +222,6 @@ class Clusters(NamedTuple):
             f"{FEW_CLUSTERS} they are too small as a rule.",
         )
 
-    def check_length(self, num_rows: int) -> None:
-        """Raise ValueError if there are not as many labels as rows."""
-        if len(self.codes) != num_rows:
-            raise ValueError(ONE_LABEL.format(num_rows, self.codes.shape))
-
     def root(self, scores: np.ndarray) -> np.ndarray:
         """R with R R^T the sum over groups of the outer products of their scores, times G / (G -
         1), (q, r), from those of rows, (n, q), each times its weight."""
@@ -279,47 +248,35 @@ def free_errors_of(
     known: bool,
     clusters: Clusters | None,
 ) -> FreeErrors:
-    """Errors of the free coordinates, by the information asked for; infinite if none are known."""
-    end, size = path.end, float(path.loss.size)
+    """Errors of the free coordinates, by the information asked for; infinite if none are known.
+
+    With H the Hessian and R R^T the sum of w_i s_i s_i^T over the scores of rows, or of clusters,
+    H^-1 R is a root of a covariance that holds for many rows even if their distribution is not the
+    model's (White, 1982).
+    """
+    loss, hessian = path.loss, path.end.hessian
     if not known:
-        return FreeErrors.observed(np.zeros_like(end.hessian))
-    observed = FreeErrors.observed(size * end.hessian)
+        return FreeErrors.observed(np.zeros_like(hessian))
+    observed = FreeErrors.observed(float(loss.size) * hessian)
     if information == "observed":
         return observed
     if not proof.positive_definite:
-        return observed._replace(root=np.full_like(end.hessian, np.nan))
-    root = root_of_scores(model, path, clusters)
-    return observed._replace(root=np.linalg.solve(size * end.hessian, root))
-
-
-def root_of_scores(model: Model, path: Path, clusters: Clusters | None) -> np.ndarray:
-    """R with R R^T the sum of the outer products of the scores of rows, or of clusters, (q, r)."""
-    sums, x = row_sums.sums_of(path.loss), jnp.asarray(path.end.x)
-    if clusters is None:
-        root = model.score_root(path)
-        if root is not None:
-            return root
-        return score_root(np.asarray(scores_of(path.loss, x)), model.weights, sums)
-    if sums.share is not None:
+        return observed._replace(root=np.full_like(hessian, np.nan))
+    sums, weights = row_sums.sums_of(loss), model.weights
+    if clusters is not None and sums.share is not None:
         raise ValueError("cluster: not of rows that are spread over processes.")
-    scores = np.asarray(scores_of(path.loss, x))
-    if model.weights is None:  # only then the number of rows was not known before
-        clusters.check_length(len(scores))
-    return clusters.root(scores)
-
-
-def score_root(scores: np.ndarray, weights: Any, sums: row_sums.RowSums) -> np.ndarray:
-    """R with R R^T the sum of w_i s_i s_i^T over the rows, (q, r). With H the Hessian, H^-1 R is a
-    root of a covariance that holds for many rows even if their distribution is not the model's
-    (White, 1982).
-
-    Args:
-        scores: of each row, times its weight, (n, q), or filled up by rows that are none.
-        weights: of the rows, (n,); None for 1.
-        sums: over all rows.
-    """
-    if weights is not None:
-        weights = np.asarray(weights)
-        seen = weights > 0
-        scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
-    return sums.triangle(scores).T  # by QR, which loses no digits to squaring
+    root = model.score_root(path) if clusters is None else None
+    if root is None:
+        scores = np.asarray(scores_of(loss, jnp.asarray(path.end.x)))
+        if clusters is not None:
+            # Only without weights the number of rows was not known before.
+            if weights is None and len(clusters.codes) != len(scores):
+                raise ValueError(ONE_LABEL.format(len(scores), clusters.codes.shape))
+            root = clusters.root(scores)
+        else:
+            if weights is not None:
+                weights = np.asarray(weights)
+                seen = weights > 0
+                scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
+            root = sums.triangle(scores).T  # by QR, which loses no digits to squaring
+    return observed._replace(root=np.linalg.solve(float(loss.size) * hessian, root))

@@ -239,15 +239,12 @@ class FractionsModel(Model):
 
     def loss_at(self, x: np.ndarray) -> "FractionLoss":
         problem = self.problem(jnp.asarray(x))
-        held = (hold_limited if self.leaves_free(problem) else hold)(self.method, self.key, problem)
+        box, some_free = problem.region, False
+        if not isinstance(self, LimitsModel) and isinstance(box, Box) and box.dimension > 3:
+            some_free = bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
+        # Coordinates of fixed boxes that have no limits are better left out.
+        held = (hold_limited if some_free else hold)(self.method, self.key, problem)
         return FractionLoss(self, held, np.sum(self.trials))
-
-    def leaves_free(self, problem: Problem) -> bool:
-        """Whether some coordinates of fixed boxes have no limits, and are better left out."""
-        box = problem.region
-        if isinstance(self, LimitsModel) or not isinstance(box, Box) or box.dimension <= 3:
-            return False
-        return bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
 
     def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], "FractionPoint"]:
         return functools.partial(point, loss)
@@ -341,10 +338,16 @@ class FractionsModel(Model):
             "notes": self.notes_of(path, jacobian, bars, others),
             "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         }
-        if not self.counted:
+        if not self.counted:  # in units of the residuals
             spare = len(self.fractions) - bars.rank
             dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
-            fields |= dispersed(fields, dispersion)
+            for name, factor in (("errors", dispersion**0.5), ("parameter_covariance", dispersion)):
+                array = fields[name]
+                fields[name] = np.where(np.isinf(array), array, array * factor)
+            free_errors, loss = fields["free_errors"], fields["loss"]
+            factor = free_errors.factor / jnp.asarray(dispersion**0.5)
+            fields["free_errors"] = free_errors._replace(factor=factor)
+            fields["loss"] = dataclasses.replace(loss, size=loss.size / dispersion)
         return FractionsFit(
             **fields,
             params=self.params(fields["estimates"], np.inf),
@@ -399,49 +402,39 @@ class FractionsModel(Model):
                 f"{gap * float(path.loss.size):.1g}): see alternatives. Say beforehand which "
                 "one is meant, or observe another region."
             )
-        if self.counted:
-            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, jacobian, bars))
-        if k <= bars.rank and not path.endless:
-            notes.append(
-                f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the standard "
-                "errors are unknown (nan). Give num_trials."
-            )
-        return tuple(notes)
-
-    def misfit(self, path: Path, spare: int) -> list[str]:
-        """A sentence if the Gaussian does not explain the counts."""
-        if spare <= 0:
-            return []
-        chi_squared = self.chi_squared(path)
-        chance = float(jax.scipy.special.gammaincc(spare / 2, chi_squared / 2))
-        if chance >= 1e-3:
-            return []
-        return [
-            f"The counts are not explained: chi-squared is {chi_squared:.1f} for {spare} degree(s) "
-            f"of freedom (chance {chance:.1g}). The standard errors do not cover that."
-        ]
-
-    def sampling(self, path: Path, jacobian: np.ndarray, bars: ErrorBars) -> list[str]:
-        """A sentence if the method's own error is no small part of a standard error.
-
-        With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a
-        residual.
-        """
+        spare = k - bars.rank
+        if not self.counted:
+            if spare <= 0 and not path.endless:
+                notes.append(
+                    f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the "
+                    "standard errors are unknown (nan). Give num_trials."
+                )
+            return tuple(notes)
+        if spare > 0:
+            chi_squared = self.chi_squared(path)
+            chance = float(jax.scipy.special.gammaincc(spare / 2, chi_squared / 2))
+            if not chance >= 1e-3:
+                notes.append(
+                    f"The counts are not explained: chi-squared is {chi_squared:.1f} for {spare} "
+                    f"degree(s) of freedom (chance {chance:.1g}). The standard errors do not cover "
+                    "that."
+                )
+        # The method's own error: with H x = factor^T sqrt(weight) d(log p), an error of log p moves
+        # the optimum like a residual.
         last: Any = path.end
         known = bars.identified
-        if not known.any() or not np.any(last.stderr > 0) or np.any(np.isinf(last.stderr)):
-            return []
-        # Each row of the factor is sqrt(w p / (1 - p)) d log p.
-        odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
-        roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
-        moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
-        parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
-        if not parts.max() > 0.1:
-            return []
-        return [
-            f"The method's own sampling error moves the result by about {parts.max():.1g} standard "
-            "errors: give it more points."
-        ]
+        if known.any() and np.any(last.stderr > 0) and not np.any(np.isinf(last.stderr)):
+            # Each row of the factor is sqrt(w p / (1 - p)) d log p.
+            odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
+            roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
+            moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
+            parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
+            if parts.max() > 0.1:
+                notes.append(
+                    f"The method's own sampling error moves the result by about {parts.max():.1g} "
+                    "standard errors: give it more points."
+                )
+        return tuple(notes)
 
 
 @frozen_pytree
@@ -472,7 +465,16 @@ class ShiftModel(FractionsModel):
 
     @property
     def centre(self) -> np.ndarray:
-        gaps = middle(self.unshifted.region) - np.asarray(self.unshifted.loc)
+        region = self.unshifted.region  # about whose middle it may be symmetric
+        if isinstance(region, Ball):
+            middle = np.asarray(region.center)
+        elif isinstance(region, Box):
+            both = np.isfinite(region.low) & np.isfinite(region.high)
+            low, high = (np.where(both, end, np.nan) for end in (region.low, region.high))
+            middle = (low + high) / 2
+        else:
+            middle = np.full((*region.batch_shape, region.dimension), np.nan)
+        gaps = middle - np.asarray(self.unshifted.loc)
         known = ~np.isnan(gaps)
         sums = np.sum(np.where(known, gaps, 0.0), axis=0)
         counts = np.maximum(known.sum(axis=0), 1)
@@ -568,10 +570,6 @@ class FractionLoss:
     def weights(self) -> jax.Array:
         return self.model.trials / jnp.sum(self.model.trials)
 
-    def log_probs(self, x: jax.Array) -> Estimate:
-        """The estimated log probabilities of the k fractions."""
-        return self.held.estimate(self.model.problem(x))
-
     def of(self, log_prob: jax.Array) -> jax.Array:
         """The loss of k log probabilities."""
         inside, outside = self.model.fractions, 1.0 - self.model.fractions
@@ -581,7 +579,7 @@ class FractionLoss:
         return self.weights @ (entropy - inside * seen - outside * unseen)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.of(self.log_probs(x).log_prob)
+        return self.of(self.held.estimate(self.model.problem(x)).log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -632,7 +630,7 @@ def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
     """The parts of a `FractionPoint`, by one forward pass for each free coordinate."""
 
     def with_value(x: jax.Array) -> tuple[jax.Array, Estimate]:
-        estimate = loss.log_probs(x)
+        estimate = loss.held.estimate(loss.model.problem(x))
         return estimate.log_prob, estimate
 
     jacobian, estimate = jax.jacfwd(with_value, has_aux=True)(x)
@@ -694,21 +692,6 @@ class FractionsFit(LikelihoodFit):
         return dataclasses.replace(super().profile_along(number, function), cheaper=lambda: points)
 
 
-def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:
-    """Fields of a fit in units of the residuals, for fractions whose trials are not known."""
-
-    def scaled(array: np.ndarray, factor: float) -> np.ndarray:
-        return np.where(np.isinf(array), array, array * factor)
-
-    root, free_errors, loss = dispersion**0.5, fields["free_errors"], fields["loss"]
-    return {
-        "errors": scaled(fields["errors"], root),
-        "parameter_covariance": scaled(fields["parameter_covariance"], dispersion),
-        "free_errors": free_errors._replace(factor=free_errors.factor / jnp.asarray(root)),
-        "loss": dataclasses.replace(loss, size=loss.size / dispersion),
-    }
-
-
 # ---------------------------------------------------------------- inputs
 
 
@@ -767,14 +750,3 @@ def as_fractions(
 
 def in_float64(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tree)
-
-
-def middle(region: Any) -> np.ndarray:
-    """The point about which a region is symmetric; nan in coordinates where it has none."""
-    if isinstance(region, Ball):
-        return np.asarray(region.center)
-    if not isinstance(region, Box):
-        return np.full((*region.batch_shape, region.dimension), np.nan)
-    both = np.isfinite(region.low) & np.isfinite(region.high)
-    low, high = (np.where(both, end, np.nan) for end in (region.low, region.high))
-    return (low + high) / 2
