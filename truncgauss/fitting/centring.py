@@ -276,13 +276,27 @@ def centred(
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
         counted = rows.row_weights > 0
         shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
-        if constant is not None:
-            middle = middle_of(lower[counted], upper[counted], scale[j], sums)
+        if constant is not None:  # the median of the ends, if it is far from 0 in units of theirs
+            ends = np.concatenate([lower[counted], upper[counted]])
+            ends = ends[np.isfinite(ends)]
+            if sums.any(len(ends)):
+                median = sums.median(ends)
+                spread = sums.median(np.abs(ends - median)) or float(sums.std(ends))
+                middle = median if worth(abs(median), max(spread, scale[j])) else 0.0
             shift = shift + middle * constant
         move: Any = middle
-        if by_line and design is not None:
-            line = line_of(lower - middle, upper - middle, counted, design.design, sums)
-            shift, move = shift + design.transform @ line, middle + design.design @ line
+        if by_line and design is not None:  # least squares through exact rows near a line far off
+            lower, upper, columns = lower - middle, upper - middle, design.design
+            exact, line = counted & (lower == upper), np.zeros(columns.shape[1])
+            count = sums.sum(exact.sum())
+            if count > len(line):
+                outcome = np.where(exact, lower, 0.0)
+                found = sums.least_squares(columns, outcome, exact.astype(float))
+                fitted = (columns @ found)[exact]
+                squares = sums.sum(np.sum((lower[exact] - fitted) ** 2))
+                farthest = float(sums.max(np.abs(fitted).max(initial=0.0)))
+                line = found if worth(farthest, float(np.sqrt(squares / count))) else line
+            shift, move = shift + design.transform @ line, middle + columns @ line
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
@@ -311,38 +325,6 @@ def repeated_extremes(rows: Observations, sums: RowSums) -> tuple[str, ...]:
             if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
                 notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
     return tuple(notes)
-
-
-def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float, sums: RowSums) -> float:
-    """The median of an outcome's ends if it is far from 0 in units of their spread; else 0."""
-    ends = np.concatenate([lower, upper])
-    ends = ends[np.isfinite(ends)]
-    if not sums.any(len(ends)):
-        return 0.0
-    middle = sums.median(ends)
-    spread = sums.median(np.abs(ends - middle)) or float(sums.std(ends))
-    return middle if worth(abs(middle), max(spread, scale)) else 0.0
-
-
-def line_of(
-    lower: np.ndarray,
-    upper: np.ndarray,
-    counted: np.ndarray,
-    design: np.ndarray,
-    sums: RowSums,
-) -> np.ndarray:
-    """Coefficients of least squares through the exact rows, if these are near to a line that is far
-    from 0; else zeros."""
-    exact, p = counted & (lower == upper), design.shape[1]
-    nothing = np.zeros(p)
-    count = sums.sum(exact.sum())
-    if count <= p:
-        return nothing
-    line = sums.least_squares(design, np.where(exact, lower, 0.0), exact.astype(float))
-    fitted = (design @ line)[exact]
-    spread = float(np.sqrt(sums.sum(np.sum((lower[exact] - fitted) ** 2)) / count))
-    farthest = sums.max(np.abs(fitted).max(initial=0.0))
-    return line if worth(float(farthest), spread) else nothing
 
 
 def worth(distance: float, spread: float) -> bool:

@@ -112,35 +112,6 @@ def as_coordinates(
     return GaussianCoordinates(jax.device_put(fixed), sizes, scales, pairs, power)
 
 
-def without_stand_ins(
-    lower: np.ndarray, upper: np.ndarray, sums: RowSums
-) -> tuple[np.ndarray, np.ndarray]:
-    """Limits (n, d), infinite where an interval's end is so far off that it stands for infinity.
-
-    That is 10^4 median absolute deviations from the median of all finite ends of the outcome.
-    """
-    ends = np.concatenate([lower, upper])
-    middle = finite_medians(ends, sums)
-    away = STAND_IN * finite_medians(np.abs(ends - middle), sums)
-    interval = (lower < upper) & (away > 0)
-    # Not both ends on one side: an interval far out is an observation.
-    far_below = interval & (lower < middle - away) & (upper >= middle - away)
-    far_above = interval & (upper > middle + away) & (lower <= middle + away)
-    return np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
-
-
-def free_scales(
-    scale: np.ndarray, largest: np.ndarray, coordinates: GaussianCoordinates
-) -> np.ndarray:
-    """The scales (d,) to begin with: those of residuals, or what is fixed.
-
-    Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
-    """
-    scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
-    fixed = np.sqrt(np.diagonal(np.asarray(coordinates.fixed)))
-    return np.where(np.isin(np.arange(len(scale)), coordinates.scales), scale, fixed)
-
-
 def finite_medians(columns: np.ndarray, sums: RowSums) -> np.ndarray:
     """The median of what is finite in each column, (d,), 0 where nothing is."""
     finite = [column[np.isfinite(column)] for column in columns.T]
@@ -164,10 +135,21 @@ def first_guess(
     outcome, (d,).
 
     An interval counts by its middle, a censored entry by its limit, and a limit that is a stand-in
-    for infinity as none; half of the correlations is taken.
+    for infinity as none: one that is 10^4 median absolute deviations from the median of all finite
+    ends of the outcome. Half of the correlations is taken.
+
+    Raises:
+        ValueError: if the entries that are fixed belong to no positive definite matrix.
     """
-    ends = np.asarray(observations.lower), np.asarray(observations.upper)
-    lower, upper = without_stand_ins(*ends, sums)
+    lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
+    ends = np.concatenate([lower, upper])
+    middle = finite_medians(ends, sums)
+    away = STAND_IN * finite_medians(np.abs(ends - middle), sums)
+    interval = (lower < upper) & (away > 0)
+    # Not both ends on one side: an interval far out is an observation.
+    far_below = interval & (lower < middle - away) & (upper >= middle - away)
+    far_above = interval & (upper > middle + away) & (lower <= middle + away)
+    lower, upper = np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
     weights = observations.row_weights
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
     total = sums.sum((weights[:, None] * known).sum(axis=0))
@@ -176,10 +158,27 @@ def first_guess(
     with np.errstate(over="ignore"):
         squares = sums.sum(np.sum(weights[:, None] * residuals**2, axis=0))
     largest = sums.max(np.abs(filled).max(axis=0, initial=0.0))
-    scale = free_scales(np.sqrt(squares / np.maximum(total, 1e-300)), largest, coordinates)
+    scale, fixed = np.sqrt(squares / np.maximum(total, 1e-300)), np.asarray(coordinates.fixed)
+    # Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
+    scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
+    free = np.isin(np.arange(len(scale)), coordinates.scales)
+    scale = np.where(free, scale, np.sqrt(np.diagonal(fixed)))
     bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
     check_units(scale, *bounds, observations.labels, what)
-    matrix = covariance_guess(residuals / scale, weights, scale, coordinates, sums)
+    matrix, standard = fixed.copy(), residuals / scale
+    matrix[np.diag_indices(len(scale))] = scale**2
+    products, weight = sums.sum(((weights[:, None] * standard).T @ standard, weights.sum()))
+    correlation = 0.5 * products / weight
+    for i, j in coordinates.pairs:
+        matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        for i, j in coordinates.pairs:
+            matrix[i, j] = matrix[j, i] = 0.0
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise ValueError(
+            "fit_observations: the fixed entries belong to no positive definite covariance matrix "
+            "with variances like those of the rows. Give the variances too, or a start."
+        )
     return coordinates.free(coefficients, matrix), scale
 
 
@@ -200,40 +199,6 @@ def least_squares(
         coefficients.append(part)
         residuals[:, j] = np.where(known[:, j], outcome - columns @ part, 0.0)
     return np.concatenate(coefficients), residuals
-
-
-def covariance_guess(
-    standard: np.ndarray,
-    weights: np.ndarray,
-    scale: np.ndarray,
-    coordinates: GaussianCoordinates,
-    sums: RowSums,
-) -> np.ndarray:
-    """The covariance matrix with these scales and half of the correlations of residuals, (d, d).
-
-    Args:
-        standard: residuals over the scales, (n, d); 0 where nothing is known.
-        weights: of the rows, (n,).
-        scale: standard deviations, (d,).
-
-    Raises:
-        ValueError: if the entries that are fixed belong to no positive definite matrix.
-    """
-    matrix = np.asarray(coordinates.fixed).copy()
-    matrix[np.diag_indices(len(scale))] = scale**2
-    products, weight = sums.sum(((weights[:, None] * standard).T @ standard, weights.sum()))
-    correlation = 0.5 * products / weight
-    for i, j in coordinates.pairs:
-        matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
-    if np.linalg.eigvalsh(matrix)[0] <= 0:
-        for i, j in coordinates.pairs:
-            matrix[i, j] = matrix[j, i] = 0.0
-    if np.linalg.eigvalsh(matrix)[0] <= 0:
-        raise ValueError(
-            "fit_observations: the fixed entries belong to no positive definite covariance matrix "
-            "with variances like those of the rows. Give the variances too, or a start."
-        )
-    return matrix
 
 
 def in_natural(

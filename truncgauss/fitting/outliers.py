@@ -158,7 +158,8 @@ def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np
 
 
 def distances(rows: Observations, loc: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Distances of rows from their means, and how many entries each is of, (n,)."""
+    """Distances of rows from their means, and how many entries each is of, (n,): of several
+    outcomes Mahalanobis distances of the exact entries."""
     n, d = rows.lower.shape
     loc, covariance = np.asarray(loc), np.asarray(covariance)  # perhaps filled up
     loc = np.broadcast_to(loc[:n] if loc.ndim == 2 else loc, (n, d))
@@ -168,14 +169,6 @@ def distances(rows: Observations, loc: Any, covariance: Any) -> tuple[np.ndarray
     if is_simple(rows):
         sizes = residual_sizes(rows, loc[:, 0], covariance.reshape(-1) ** 0.5)
         return np.where(np.isfinite(sizes), sizes, 0.0), np.isfinite(sizes).astype(int)
-    return of_exact_entries(rows, loc, covariance)
-
-
-def of_exact_entries(
-    rows: Observations, loc: np.ndarray, covariance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mahalanobis distances of the exact entries of rows from their means, and how many entries
-    these are, (n,); the covariance is (d, d), or (n, d, d)."""
     values, exact = np.asarray(rows.lower), np.asarray(rows.lower) == np.asarray(rows.upper)
     distance, sizes = np.zeros(len(values)), exact.sum(axis=1)
     firsts, which = unique_rows(exact)

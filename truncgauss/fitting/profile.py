@@ -213,31 +213,21 @@ class Profile:
                 if beyond is None and gone > LONGER * steep:
                     return nowhere
                 before, last, longest = last, reached, max(2 * step, longest)
-            step = self.next_step(reached, last, beyond, side, whole, longest)
+            # As Newton's method for the root of the fall has it, from the point that was reached;
+            # between values on both sides of the end, or at most as far again as all the way.
+            step = np.inf
+            if side * reached.rate > 0:
+                step = side * (reached.value_at(whole) - last.value)
+            if beyond is None:
+                most = min(longest, abs(last.value - self.maximum.value))
+                step = float(step if 0.0 < step < most else most)
+            else:
+                room = abs(beyond.value - last.value)
+                inside = 0.02 * room < step < 0.98 * room
+                step = float(step if inside else min(longest, 0.5 * room))
             if beyond is not None and abs(beyond.value - last.value) < JUMP * self.error:
                 return last.value  # where the fall jumps
         return nowhere
-
-    def next_step(
-        self,
-        reached: ConstrainedPoint,
-        last: ConstrainedPoint,
-        beyond: ConstrainedPoint | None,
-        side: float,
-        whole: float,
-        longest: float,
-    ) -> float:
-        """Distance to go from the last value: as Newton's method for the root of the fall has it,
-        from the point that was reached; between values on both sides of the end, or at most so far
-        and as far again as all the way before."""
-        step = np.inf
-        if side * reached.rate > 0:
-            step = side * (reached.value_at(whole) - last.value)
-        if beyond is None:
-            most = min(longest, abs(last.value - self.maximum.value))
-            return float(step if 0.0 < step < most else most)
-        room = abs(beyond.value - last.value)
-        return float(step if 0.02 * room < step < 0.98 * room else min(longest, 0.5 * room))
 
     def at(
         self, value: float, last: ConstrainedPoint, before: ConstrainedPoint | None

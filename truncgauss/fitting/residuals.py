@@ -73,7 +73,11 @@ def quantile_residuals(
     """
     with jax.enable_x64(True):
         model = as_model(fit, method)
-        uniforms = uniforms_of(model, as_key(key), 1 if num_draws is None else num_draws)
+        n, d = model.rows.lower.shape
+        # Those of a row by the key that its number among all makes; compiled for few lengths.
+        numbers = jax.device_put(model.sums.begin + np.arange(filled_length(n)))
+        drawn = uniforms_of(as_key(key), numbers, (d, 1 if num_draws is None else num_draws))
+        uniforms = np.asarray(drawn)[:n].transpose(1, 2, 0)
         with model.sums.working():
             possible = np.isfinite(model.log_likelihood(model.rows))
             columns = [residuals_of_entry(model, j, uniform) for j, uniform in enumerate(uniforms)]
@@ -130,17 +134,8 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     )
 
 
-def uniforms_of(model: ResidualModel, key: jax.Array, num_draws: int) -> np.ndarray:
-    """Uniforms (d, num_draws, n), those of a row by the key that its number among all makes."""
-    n, d = model.rows.lower.shape
-    numbers = jax.device_put(
-        model.sums.begin + np.arange(filled_length(n))
-    )  # compiled for few lengths
-    return np.asarray(_uniforms(key, numbers, (d, num_draws)))[:n].transpose(1, 2, 0)
-
-
 @functools.partial(jax.jit, static_argnums=2)
-def _uniforms(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
+def uniforms_of(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
     return jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float64))(keys)
 

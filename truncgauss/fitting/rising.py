@@ -63,7 +63,9 @@ def direction_of(
     single = one_outcome(rows, outcome)
     if single is not None and (alone or rows.dimension == 1):
         lower, upper = inside_regions(*limits_of(single))
-    elif rows.region is not None and not (single is not None and is_unlimited(single, sums)):
+    elif rows.region is not None and (
+        single is None or not all(sums.all(np.isinf(side).all()) for side in limits_of(single)[2:])
+    ):
         limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.
         scale_known |= sums.any(limited[counted].any())
@@ -93,8 +95,3 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
     sides = (np.asarray(side)[:, column] for side in (rows.lower, rows.upper))
     lower, upper = map(as_float_array, sides)
     return Observations(lower, upper, region)
-
-
-def is_unlimited(rows: Observations, sums: RowSums) -> bool:
-    """Whether the region of one outcome excludes nothing."""
-    return all(sums.all(np.isinf(side).all()) for side in limits_of(rows)[2:])

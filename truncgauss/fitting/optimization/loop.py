@@ -112,10 +112,25 @@ def minimize(
     if num_steps < 0:
         raise ValueError(f"minimize: num_steps must not be negative, got {num_steps}.")
     key = None if key is None else checked_key(key)
-    objective = as_tree(objective)
+    if not callable(objective):
+        raise ValueError(
+            f"minimize: objective must be a function of the parameters, got {objective!r}."
+        )
+    if jax.tree_util.all_leaves([objective]):  # a function is a tree without leaves
+        objective = jax.tree_util.Partial(objective)
     free_coordinates = coordinates(start, constraints)
     parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
-    check_objective(objective, free_coordinates, key)
+    result: Any = jax.eval_shape(
+        loss_function(objective, free_coordinates, key),
+        free_coordinates.free(free_coordinates.start),
+    )
+    shape: Any = getattr(result, "shape", None)
+    kind: Any = getattr(result, "dtype", None)
+    if shape != () or not jnp.issubdtype(kind, jnp.floating):
+        got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
+        raise ValueError(
+            f"minimize: the objective must return one real number, got {got}. Sum or average it."
+        )
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
     if not hasattr(optimizer, "update"):
@@ -167,10 +182,23 @@ class Minimization:
 
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
-        num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
-        with self.resumable(), checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
-            stored.state = reopened(stored.state, num_steps)
-            size, first = 1, int(stored.state.state.step)
+        num_steps, kept = int(self.rules.num_steps), contextlib.ExitStack()
+        fingerprint = digests.fingerprint(  # which tell this fit from others
+            start=self.coordinates.start,
+            constraints=self.coordinates.constraints,
+            objective=self.objective,
+            code=digests.source_digest(self.objective),
+            key=self.key,
+        )
+        if self.checkpoint is not None:
+            kept.enter_context(checkpoints.resumable(self.checkpoint, self.save_every))
+        with kept, checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
+            state, traces = stored.state
+            if int(state.status) == EXHAUSTED and int(state.step) < num_steps:
+                # More steps are allowed now: its last evaluation is made again, with an update.
+                state = state._replace(status=jnp.zeros((), jnp.int32))
+                stored.state = Progress(state, Traces(*(trace[:-1] for trace in traces)))
+            size, first = 1, int(state.step)
             with bar(None, "steps", progress, num_steps, first) as shown:
                 while int(stored.state.state.status) == RUNNING:
                     began = time.monotonic()
@@ -179,14 +207,10 @@ class Minimization:
                     quick = time.monotonic() - began < 0.2 or jax.process_count() > 1
                     # As long as the eye and the keyboard can wait; a step is the same in any chunk.
                     size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
-                    show(shown, stored.state)
+                    loss, norm = (trace[-1] for trace in stored.state.traces)
+                    shown.count = int(stored.state.state.step)
+                    shown.note = f"loss {loss:.6g}, gradient {norm:.1e}"
         return stored.state
-
-    def resumable(self) -> contextlib.AbstractContextManager[Any]:
-        """The context in which the state goes to the file of this fit, if it has one."""
-        if self.checkpoint is None:
-            return contextlib.nullcontext()
-        return checkpoints.resumable(self.checkpoint, self.save_every)
 
     def advanced(self, done: Progress, size: int) -> Progress:
         """The progress after at most `size` more evaluations."""
@@ -195,16 +219,6 @@ class Minimization:
         )
         fresh = np.asarray(fresh)[:, : int(count)]
         return Progress(state, Traces(*map(np.append, done.traces, fresh)))
-
-    def fingerprint(self) -> dict[str, str]:
-        """Digests of the start, the objective and the key, which tell this fit from others."""
-        return digests.fingerprint(
-            start=self.coordinates.start,
-            constraints=self.coordinates.constraints,
-            objective=self.objective,
-            code=digests.source_digest(self.objective),
-            key=self.key,
-        )
 
     def result(self, done: Progress, tolerance: float) -> FitResult:
         """The end of the fit with the sentence that explains it."""
@@ -312,11 +326,6 @@ class Minimization:
         )
 
 
-def show(shown: bar, done: Progress) -> None:
-    loss, norm = (trace[-1] for trace in done.traces)
-    shown.count, shown.note = int(done.state.step), f"loss {loss:.6g}, gradient {norm:.1e}"
-
-
 def all_finite(tree: Any) -> bool:
     return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
 
@@ -349,45 +358,9 @@ def strong(leaf: Any) -> jax.Array:
     return leaf if digests.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
 
 
-def reopened(done: Progress, num_steps: int) -> Progress:
-    """A restored fit, ready to go on if more steps are allowed now than when it ended.
-
-    Its last evaluation is then made once more, now with an update.
-    """
-    if int(done.state.status) != EXHAUSTED or int(done.state.step) >= num_steps:
-        return done
-    state = done.state._replace(status=jnp.zeros((), jnp.int32))
-    return Progress(state, Traces(*(trace[:-1] for trace in done.traces)))
-
-
 @functools.lru_cache
 def default_optimizer(num_random_steps: int | None) -> optax.GradientTransformation:
     """L-BFGS; for a random objective, whose line search would chase noise, Adam slowing down."""
     if num_random_steps is None:
         return optax.lbfgs()
     return optax.adam(optax.cosine_decay_schedule(0.05, max(num_random_steps, 1)))
-
-
-def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The objective as a pytree: itself, or a function as a tree without leaves."""
-    if not callable(objective):
-        raise ValueError(
-            f"minimize: objective must be a function of the parameters, got {objective!r}."
-        )
-    return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
-
-
-def check_objective(
-    objective: Callable[..., jax.Array], coordinates: Coordinates, key: Any
-) -> None:
-    """Raise ValueError unless the objective is one real number."""
-    result = jax.eval_shape(
-        loss_function(objective, coordinates, key), coordinates.free(coordinates.start)
-    )
-    shape: Any = getattr(result, "shape", None)
-    dtype: Any = getattr(result, "dtype", None)
-    if shape != () or not jnp.issubdtype(dtype, jnp.floating):
-        got = type(result).__name__ if shape is None else f"{dtype} of shape {shape}"
-        raise ValueError(
-            f"minimize: the objective must return one real number, got {got}. Sum or average it."
-        )

@@ -260,7 +260,18 @@ def coordinates(start: Any, constraints: Any = None) -> Coordinates:
     if not jax.tree.leaves(start):
         raise ValueError("start has no parameters: expected a pytree with at least one number.")
     named = constraints if isinstance(constraints, dict) else {"": constraints}
-    chosen = {name: as_constraint(value) for name, value in named.items() if value is not None}
+    chosen: dict[str, Constraint] = {}
+    for name, value in named.items():
+        of_numpyro = callable(value) and not isinstance(value, type) and hasattr(value, "event_dim")
+        if isinstance(value, Constraint):
+            chosen[name] = value
+        elif of_numpyro:
+            chosen[name] = Bijection(value)
+        elif value is not None:
+            raise ValueError(
+                "a constraint is an object such as tg.fitting.Positive() or one of NumPyro's, got "
+                f"{value!r}."
+            )
     paths = [path for path, _ in named_leaves(start)]
     for name in chosen:
         if not any(covers(name, path) for path in paths):
@@ -271,18 +282,6 @@ def coordinates(start: Any, constraints: Any = None) -> Coordinates:
     if is_concrete(start):
         result.check()
     return result
-
-
-def as_constraint(value: Any) -> Constraint:
-    """`value` itself if it is a `Constraint`, else the `Bijection` of the NumPyro one it is."""
-    if isinstance(value, Constraint):
-        return value
-    if callable(value) and not isinstance(value, type) and hasattr(value, "event_dim"):
-        return Bijection(value)
-    raise ValueError(
-        "a constraint is an object such as tg.fitting.Positive() or one of NumPyro's, got "
-        f"{value!r}."
-    )
 
 
 def real_leaf(leaf: Any) -> jax.Array:
