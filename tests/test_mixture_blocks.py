@@ -7,7 +7,7 @@ import pytest
 import truncgauss as tg
 from tests.mixture_em import INF, drawn
 from truncgauss import likelihood
-from truncgauss.fitting.mixtures import loss as mixture_loss
+from truncgauss.fitting.mixtures import likelihood as mixture_likelihood
 from truncgauss.fitting.mixtures.curvature import (
     point,
     rough_point,
@@ -15,10 +15,10 @@ from truncgauss.fitting.mixtures.curvature import (
     shares,
     terms_at,
 )
-from truncgauss.fitting.mixtures.em import Components, expectation
+from truncgauss.fitting.mixtures.em import expectation
 from truncgauss.fitting.mixtures.fit import prepared_loss
-from truncgauss.fitting.mixtures.likelihood import total_of
-from truncgauss.fitting.mixtures.loss import planned
+from truncgauss.fitting.mixtures.likelihood import planned, total_of
+from truncgauss.fitting.mixtures.parameters import Components
 
 START = Components(
     np.array([0.4, 0.6]),
@@ -67,7 +67,7 @@ def both(rows, monkeypatch):
     """The loss of all rows at once and of four blocks, planned, and the start's coordinates."""
     method = tg.Separation(num_points=32, num_replicates=2)
     whole, _ = prepared_loss(rows, 2, "full", method)
-    monkeypatch.setattr(mixture_loss, "BLOCK", 8)
+    monkeypatch.setattr(mixture_likelihood, "BLOCK", 8)
     split, _ = prepared_loss(rows, 2, "full", method)
     assert len(whole.parts) == 1 and len(split.parts) == 4
     x = whole.coordinates.free(*START)
@@ -107,7 +107,7 @@ def test_blocks_of_selected_rows_tell_what_all_rows_do(kind, monkeypatch):
 def test_the_curvature_of_blocks_is_that_of_all_rows(monkeypatch):
     rows = rows_of("own boxes")
     whole, _ = prepared_loss(rows, 2, "full")
-    monkeypatch.setattr(mixture_loss, "BLOCK", 8)
+    monkeypatch.setattr(mixture_likelihood, "BLOCK", 8)
     split, _ = prepared_loss(rows, 2, "full")
     x = whole.coordinates.free(*START)
     check_same(shares(split, x), shares(whole, x))

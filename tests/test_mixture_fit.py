@@ -8,12 +8,12 @@ from scipy import stats
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.mixtures import curvature, search
+from truncgauss.fitting.mixtures import curvature, descent
 from truncgauss.fitting.mixtures.curvature import point, score_products
-from truncgauss.fitting.mixtures.em import Components, expectation, maximised
+from truncgauss.fitting.mixtures.em import expectation, maximised, standard_rows
 from truncgauss.fitting.mixtures.fit import prepared_loss
-from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
-from truncgauss.fitting.mixtures.starts import standard_rows
+from truncgauss.fitting.mixtures.likelihood import mixture_terms
+from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates
 
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
 PAIR = (np.array([0.6, 0.4]), TRUTH[1][:2], TRUTH[2][:2])
@@ -184,7 +184,10 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
     np.testing.assert_allclose(here.loss, loss(x), rtol=1e-12)
     np.testing.assert_allclose(here.gradient, jax.grad(loss)(x), rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(here.hessian, jax.hessian(loss)(x), rtol=1e-6, atol=1e-8)
-    scores = jax.jacfwd(lambda x: loss.terms(x).log_prob)(x)
+    of_rows = lambda x: mixture_terms(
+        loss.observations, loss.coordinates.mixture(x), loss.method, loss.key
+    )
+    scores = jax.jacfwd(lambda x: of_rows(x).log_prob)(x)
     expected = np.einsum("n,ni,nj->ij", rows.weights, scores, scores)
     np.testing.assert_allclose(score_products(loss, x), expected, rtol=1e-8, atol=1e-10)
 
@@ -205,7 +208,7 @@ def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
     few = tg.fit_mixture(rows, 2, start=START)
-    for module in (search, curvature):
+    for module in (descent, curvature):
         monkeypatch.setattr(module, "MANY", 3)
     jax.clear_caches()  # so that programs see it
     many = tg.fit_mixture(rows, 2, start=START)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.fitting.mixtures import em, fit, loss
+from truncgauss.fitting.mixtures import em, fit, likelihood
 
 PEAK = 34e12  # double precision operations a second of one H100, by its data sheet
 FREE = {
@@ -22,7 +22,7 @@ def costs(sizes, seed):
     found = []
     for n, k, d in sizes:
         whole, start = problem(n, k, d, seed)
-        parts = loss.parts_of(whole)
+        parts = likelihood.parts_of(whole)
         traced = jax.make_jaxpr(lambda part, start: em._expectation.traced(part, start, None))
         counted = len(parts) * operations(traced(parts[0], start).jaxpr)
         em.expectation(whole, start)
@@ -52,7 +52,7 @@ def problem(n, k, d, seed):
     rows = tg.Observations.exact(seen, nan_is_missing=True, noise=noise, region=region)
     whole, _ = fit.prepared_loss(rows, k, "full")
     start = em.Components(np.full(k, 1 / k), locs, covariances)
-    return loss.planned(whole, whole.method, start), start
+    return likelihood.planned(whole, whole.method, start), start
 
 
 def operations(jaxpr):

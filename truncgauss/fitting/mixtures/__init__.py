@@ -1,15 +1,14 @@
 """Mixtures of Gaussians behind rows that are truncated, censored, noisy or known in part."""
 
-from truncgauss.fitting.mixtures.fit import fit_mixture
+from truncgauss.fitting.mixtures.descent import NoMaximum
+from truncgauss.fitting.mixtures.fit import MixtureErrors, MixtureFit, fit_mixture
 from truncgauss.fitting.mixtures.likelihood import (
     HeldComponents,
-    Mixture,
     hold,
     mixture_log_likelihood,
 )
+from truncgauss.fitting.mixtures.parameters import Mixture
 from truncgauss.fitting.mixtures.posterior import Posterior, posterior
-from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
-from truncgauss.fitting.mixtures.search import NoMaximum
 
 __all__ = [
     "HeldComponents",

@@ -26,27 +26,23 @@ import numpy as np
 from scipy import special
 
 from truncgauss import likelihood
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.mixtures.likelihood import (
     KEPT,
+    MixtureLoss,
     MixtureTerms,
-    component_key,
     held_of,
     log_mean,
     over_components,
-    row_weights,
-    total_of,
-)
-from truncgauss.fitting.mixtures.loss import (
-    MixtureLoss,
-    in_place,
+    over_parts,
     padded,
     parts_of,
-    sum_over,
+    row_weights,
     summed,
-    transposed,
+    total_of,
 )
-from truncgauss.fitting.mixtures.prior import derivatives
+from truncgauss.fitting.mixtures.parameters import prior_derivatives
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.likelihood import RowTerms, row_slopes, row_terms
@@ -55,71 +51,46 @@ STEP = 2e-5  # of differences of gradients
 MANY = 120  # coordinates from which on these are one-sided, right to 1e-5 in place of 1e-8
 
 
-class Scores(NamedTuple):
-    """The scores of a mixture's rows, from one backward pass; v is the number of weights and
-    coordinates of all components, K (1 + p), each component's weight first.
-
-    Attributes:
-        value: the log-likelihood.
-        total: the sum of the scores, (v,).
-        squares: the sum of their outer products, (v, v), each row as often as it counts.
-        products: the part of the Hessian that first derivatives make, (v, v).
-        slopes: the sum of r g - s h with the gradients g and h by a component's own coordinates,
-            (K, p).
-        observed: the sum of s, (K,), and its gradients, (K, v).
-        terms: the terms of each row, with r and s as `responsibilities` and `region_shares`.
-    """
-
-    value: jax.Array
-    total: jax.Array
-    squares: jax.Array
-    products: jax.Array
-    slopes: jax.Array
-    observed: tuple[jax.Array, jax.Array]
-    terms: MixtureTerms
-
-
-class CurvatureSums(NamedTuple):
-    """The first of these, of all rows of a sample."""
-
-    value: np.ndarray
-    total: np.ndarray
-    squares: np.ndarray
-    products: np.ndarray
-
-
 def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient and Hessian."""
-    sums, second = summed("derivatives", _derivatives, loss, jnp.asarray(x))
-    total = CurvatureSums(*sums)
-    curvature, p = np.array(total.products), second.shape[-1]
+
+    def derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
+        inputs = padded_parameters(part, np.asarray(x))
+        sums, slopes, _, terms = _scores(*inputs)
+        shares = terms.responsibilities, terms.region_shares
+        return sums, _second(*inputs, *shares, slopes if len(x) > MANY else None)
+
+    (value, total, _, products), second = summed("derivatives", derivatives, loss, jnp.asarray(x))
+    curvature, p = np.array(products), second.shape[-1]
     for k, block in enumerate(second):
         block_slice = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
         curvature[block_slice, block_slice] += (block + block.T) / 2
-    return _point(loss, x, total, -_gathered(loss, curvature) / float(loss.size))
+    return _point(loss, x, value, total, -_gathered(loss, curvature) / float(loss.size))
 
 
 def rough_point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient, and the products of scores for its Hessian, which they
     approach as rows become many and the mixture theirs."""
-    sums = scores_at(loss, x)
-    return _point(loss, x, sums, _gathered(loss, sums.squares) / float(loss.size))
+    value, total, squares, _ = scores_at(loss, x)
+    return _point(loss, x, value, total, _gathered(loss, squares) / float(loss.size))
 
 
 def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
     """The sum of the outer products of the scores of all rows, (q, q)."""
-    return _gathered(loss, scores_at(loss, x).squares)
+    return _gathered(loss, scores_at(loss, x)[2])
 
 
-def scores_at(loss: MixtureLoss, x: np.ndarray) -> CurvatureSums:
-    """Sums over all rows at x; kept where fits are resumable."""
-    return CurvatureSums(*summed("scores", _sums, loss, jnp.asarray(x)))
+def scores_at(loss: MixtureLoss, x: np.ndarray) -> tuple[Any, ...]:
+    """The sums of `_scores` over all rows at x; kept where fits are resumable."""
+    of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[0]
+    return summed("scores", of_part, loss, jnp.asarray(x))
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,), which are the mean over rows of the share of each component in
     what can be seen there, and their Jacobian (K, q)."""
-    observed, slopes = sum_over(lambda part, x: scores_of_part(part, x).observed, loss, x)
+    of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[2]
+    observed, slopes = row_sums.evaluated(over_parts(of_part), loss, jnp.asarray(x))
     k = loss.coordinates.num_components
     jacobian = np.array([_gathered(loss, slope) for slope in slopes[:k]])
     return np.asarray(observed[:k]) / float(loss.size), jacobian / float(loss.size)
@@ -127,17 +98,32 @@ def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
     """The terms of each row at x."""
-    k = loss.coordinates.num_components
+    k, n, values = loss.coordinates.num_components, loss.observations.num_rows, []
+    for part in parts_of(loss):
+        terms = _scores(*padded_parameters(part, np.asarray(x)))[3]
+        cut = {
+            "responsibilities": np.asarray(terms.responsibilities)[:, :k],
+            "region_shares": np.asarray(terms.region_shares)[:, :k],
+            "components": jax.tree.map(lambda leaf: np.asarray(leaf)[:k].T, terms.components),
+        }
+        values.append(terms._replace(**cut))
+    if not loss.parts:
+        return transposed(values[0])
+    numbers = np.concatenate([np.asarray(part.numbers) for part in loss.parts])
+    real = numbers < n
 
-    def of_part(part: MixtureLoss) -> MixtureTerms:
-        terms: Any = scores_of_part(part, x).terms
-        r, s = np.asarray(terms.responsibilities)[:, :k], np.asarray(terms.region_shares)[:, :k]
-        components = jax.tree.map(lambda leaf: np.asarray(leaf)[:k].T, terms.components)
-        cut = {"responsibilities": r, "region_shares": s, "components": components}
-        whole: MixtureTerms = terms._replace(**cut)
-        return whole
+    def in_order(*leaves: Any) -> np.ndarray:
+        joined = np.concatenate(leaves)
+        result = np.empty((n, *joined.shape[1:]), joined.dtype)
+        result[numbers[real]] = joined[real]
+        return result
 
-    return transposed(in_place(loss, [of_part(part) for part in parts_of(loss)]))
+    return transposed(jax.tree.map(in_order, *values))
+
+
+def transposed(terms: MixtureTerms) -> MixtureTerms:
+    """Terms whose components have the rows' axis first rather than last, or the reverse."""
+    return terms._replace(components=jax.tree.map(np.transpose, terms.components))
 
 
 _total = Compiled(total_of, closed_form)
@@ -163,7 +149,6 @@ class MixtureSummary(NamedTuple):
 
 
 def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
-    """The summary of the rows at free coordinates."""
     terms = terms_at(loss, x)
     rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
     value, stderr = map(np.asarray, _total(rows, transposed(filled)))
@@ -171,38 +156,21 @@ def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
     responsible = np.asarray(terms.responsibilities)
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
     logs = np.log(np.where(responsible > 0, responsible, 1.0))
-    local = (
-        value,
-        stderr**2,
-        weights @ responsible,
-        inside,
-        -weights @ np.sum(responsible * logs, axis=1),
+    entropy = -weights @ np.sum(responsible * logs, axis=1)
+    value, variance, counts, inside, entropy = loss.sums.sum(
+        (value, stderr**2, weights @ responsible, inside, entropy)
     )
-    value, variance, counts, inside, entropy = loss.sums.sum(local)
     stderr = float(variance) ** 0.5
     return MixtureSummary(float(value), stderr, counts, inside, float(entropy), responsible)
 
 
-def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
-    return tuple(scores_of_part(part, x)[: len(CurvatureSums._fields)])
-
-
-def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
-    """The `CurvatureSums` of a part, and its second derivatives."""
-    scores = scores_of_part(part, x)
-    shares = scores.terms.responsibilities, scores.terms.region_shares
-    slopes = scores.slopes if len(x) > MANY else None
-    second = _second(*parameters(part, np.asarray(x)), *shares, slopes)
-    return tuple(scores[: len(CurvatureSums._fields)]), second
-
-
-def _point(loss: MixtureLoss, x: np.ndarray, sums: CurvatureSums, hessian: np.ndarray) -> Point:
+def _point(loss: MixtureLoss, x: np.ndarray, value: Any, total: Any, hessian: np.ndarray) -> Point:
     size = float(loss.size)
-    value, gradient = -float(sums.value) / size, -_gathered(loss, sums.total) / size
+    value, gradient = -float(value) / size, -_gathered(loss, total) / size
     if loss.prior_rows is not None:
         share = float(loss.prior_rows) / size
-        prior = derivatives(loss.coordinates, x)
-        value, gradient = value - share * prior[0], gradient - share * prior[1]
+        prior = [*map(np.asarray, prior_derivatives(loss.coordinates, jnp.asarray(x)))]
+        value, gradient = value - share * float(prior[0]), gradient - share * prior[1]
         hessian = hessian - share * prior[2]
     return Point(np.asarray(x), value, gradient, hessian)
 
@@ -219,12 +187,7 @@ def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:
     return result[(slice(-1),) * parts.ndim]
 
 
-def scores_of_part(loss: MixtureLoss, x: Any) -> Scores:
-    """The scores of the rows of a loss that is no sum; of components that fill it up nothing."""
-    return _scores(*parameters(loss, np.asarray(x)))
-
-
-def parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, Any, Any, Any]:
+def padded_parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, Any, Any, Any]:
     """The padded loss, with the weights (K,), the coordinates (K, p) and the numbers of its
     components."""
     alike, numbers = padded(loss)
@@ -237,14 +200,25 @@ def parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, Any, Any,
 @Compiled
 def _scores(
     loss: MixtureLoss, weights: jax.Array, component_x: jax.Array, numbers: jax.Array
-) -> Scores:
+) -> tuple[tuple[jax.Array, ...], jax.Array, tuple[jax.Array, jax.Array], MixtureTerms]:
+    """Scores of the rows of a loss that is no sum, from one backward pass; of components that fill
+    it up nothing. v is the number of weights and coordinates of all components, K (1 + p), each
+    component's weight first.
+
+    Returns:
+        Sums over rows: the log-likelihood; the scores, (v,); their outer products, (v, v), each row
+        as often as it counts; the part of the Hessian that first derivatives make, (v, v).
+        The sum of r g - s h with the gradients g and h by a component's coordinates, (K, p).
+        The sum of s, (K,), and its gradients, (K, v).
+        The terms of each row, with r and s as `responsibilities` and `region_shares`.
+    """
     coordinates, rows = loss.coordinates, loss.observations
 
     def one(part: Any) -> tuple[RowTerms, jax.Array, jax.Array]:
         number, component_x, held = part
         loc, matrix = coordinates.gaussian(component_x)
         by_loc, by_matrix = jax.jacfwd(coordinates.gaussian)(component_x)
-        key = component_key(loss.key, number)
+        key = jax.random.fold_in(loss.key, number)
         terms, *both = row_slopes(rows, loc, matrix, held or loss.method, key)
         data, region = (
             slopes.by_loc @ by_loc + jnp.einsum("nij,ijp->np", slopes.by_matrix, by_matrix)
@@ -263,15 +237,11 @@ def _scores(
     scores = by_data - by_region
     total, shared = counts @ scores, (counts[:, None] * s).T
     blocks = jax.scipy.linalg.block_diag(*sums[:, None])
-    return Scores(
-        value=value,
-        total=total,
-        squares=(counts[:, None] * scores).T @ scores,
-        products=data_products - region_products,
-        slopes=total.reshape(len(weights), -1)[:, 1:],
-        observed=(jnp.sum(shared, axis=1), blocks - shared @ by_region),
-        terms=MixtureTerms(log_data - log_region, r, s, log_region, terms),
-    )
+    squares = (counts[:, None] * scores).T @ scores
+    terms_of_rows = MixtureTerms(log_data - log_region, r, s, log_region, terms)
+    slopes = total.reshape(len(weights), -1)[:, 1:]
+    observed = jnp.sum(shared, axis=1), blocks - shared @ by_region
+    return (value, total, squares, data_products - region_products), slopes, observed, terms_of_rows
 
 
 def _products(
@@ -307,16 +277,16 @@ def _second(
     """The sums of r second derivatives of log f less s those of log P, (K, p, p).
 
     Args:
-        loss, weights, own, numbers: as `parameters` returns them.
+        loss, weights, component_x, numbers: as `padded_parameters` returns them.
         r, s: shares of the components, (n, K), which are held.
-        here: the sums of first derivatives, (K, p), for one-sided differences; None for central.
+        first_sums: of first derivatives, (K, p), for one-sided differences; None for central.
     """
     rows, (n, d) = loss.observations, loss.observations.lower.shape
     counts = row_weights(rows, component_x.dtype)
 
     def one(part: Any) -> jax.Array:
         number, component_x, held, r, s, first_sums = part
-        key = component_key(loss.key, number)
+        key = jax.random.fold_in(loss.key, number)
 
         def terms_of(loc: jax.Array, matrix: jax.Array) -> RowTerms:
             return row_terms(rows, loc, CovarianceMatrix(matrix), held or loss.method, key)

@@ -15,15 +15,17 @@ hidden,
 with P_i the probability that a row of the population lies in row i's region. So the moments of
 noisy, missing, censored and hidden values are exact wherever the likelihood is.
 
+Fits begin with k-means++ and several seeds. Sums are over the rows of all processes, and a row is
+drawn from all of them, whichever has it.
+
 References:
     Dempster, Laird and Rubin, "Maximum likelihood from incomplete data via the EM algorithm",
         Journal of the Royal Statistical Society B (1977), with truncation in section 4.2.
     Xu and Jordan, "On convergence properties of the EM algorithm for Gaussian mixtures", Neural
         Computation (1996).
+    Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding" (2007).
 """
 
-import dataclasses
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -32,29 +34,26 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
-from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.fitting.mixtures.loss import MixtureLoss, padded, summed
-from truncgauss.fitting.mixtures.parameters import MixtureCoordinates, mixture_at
-from truncgauss.fitting.mixtures.prior import log_prior
+from truncgauss.execution.row_sums import RowSums
+from truncgauss.fitting.centring import check_units
+from truncgauss.fitting.gaussian_starts import middles
+from truncgauss.fitting.mixtures.likelihood import (
+    MixtureLoss,
+    mixture_terms,
+    padded,
+    row_weights,
+    summed,
+    total_of,
+)
+from truncgauss.fitting.mixtures.parameters import Components, Mixture, log_prior
 from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.likelihood import Observations
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
-
-
-class Components(NamedTuple):
-    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture."""
-
-    weights: np.ndarray
-    locs: np.ndarray
-    covariances: np.ndarray
-
-
-def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
-    """The mixture at free coordinates."""
-    mixture = mixture_at(coordinates, jnp.asarray(x))
-    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
-    return Components(*map(np.asarray, parts))
+LLOYD_STEPS = 10
+SMALLEST, LARGEST = 1e-150, 1e150  # spreads whose squares are numbers in float64
+SHRUNK = 0.2  # part of each first covariance that is the spread of all rows
 
 
 class Expectation(NamedTuple):
@@ -71,55 +70,30 @@ class Expectation(NamedTuple):
     population: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Ascent:
-    """The end of some EM steps.
-
-    Attributes:
-        components: the mixture there.
-        log_likelihoods: at the start and after each step.
-        fell: by how much the last step would have lowered it, which it never does by more than
-            the error of the integrals.
-    """
-
-    components: Components
-    log_likelihoods: np.ndarray
-    fell: float = 0.0
-
-
 def ascended(
     loss: MixtureLoss, start: Components, num_steps: int, gain: float, progress: bool = False
-) -> Ascent:
+) -> tuple[Components, np.ndarray, float]:
     """The mixture after EM steps, until one brings less than `gain` nats or a component has no
-    spread left."""
-    values, mixture = [], start
-    expected = expectation(loss, mixture)
-    values.append(expected.log_likelihood + log_prior_of(loss, mixture))
-    shown = bar(em_steps(loss, mixture, expected, num_steps), "EM steps", progress, num_steps)
-    with shown:
-        for moved, after in shown:
+    spread left; the log-likelihoods at the start and after each step; and by how much the last step
+    would have lowered it, which it never does by more than the error of the integrals."""
+    mixture, expected = start, expectation(loss, start)
+    values = [expected.log_likelihood + log_prior_of(loss, mixture)]
+    with bar(range(num_steps), "EM steps", progress, num_steps) as shown:
+        for _ in shown:
+            moved = maximised(loss, mixture, expected)
+            expected = expectation(loss, moved)
             if has_collapsed(loss, moved):
-                return Ascent(moved, np.array(values))
-            value = after.log_likelihood + log_prior_of(loss, moved)
+                return moved, np.array(values), 0.0
+            value = expected.log_likelihood + log_prior_of(loss, moved)
             fell = values[-1] - value
             if not fell <= SLACK * max(abs(values[-1]), 1.0):
-                return Ascent(mixture, np.array(values), fell)
+                return mixture, np.array(values), fell
             mixture = moved
             values.append(value)
             shown.note = f"log-likelihood {value:.8g}"
             if -fell < gain:
                 break
-    return Ascent(mixture, np.array(values))
-
-
-def em_steps(
-    loss: MixtureLoss, mixture: Components, expected: Expectation, num_steps: int
-) -> Iterator[tuple[Components, Expectation]]:
-    """The mixtures that EM steps visit, from `here` on, each with its expectation."""
-    for _ in range(num_steps):
-        mixture = maximised(loss, mixture, expected)
-        expected = expectation(loss, mixture)
-        yield mixture, expected
+    return mixture, np.array(values), 0.0
 
 
 def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
@@ -146,8 +120,7 @@ def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
 
 def _expected(loss: MixtureLoss, mixture: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
     alike, numbers = padded(loss)
-    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in mixture)
-    filled = Components(*parts)
+    filled = Components(*(np.asarray(part)[np.maximum(numbers, 0)] for part in mixture))
     filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
     value, gradient, hidden = _expectation(alike, filled, numbers)
     every = tuple(np.asarray(part)[numbers >= 0] for part in gradient)
@@ -155,7 +128,6 @@ def _expected(loss: MixtureLoss, mixture: Components) -> tuple[Any, tuple[np.nda
 
 
 def log_prior_of(loss: MixtureLoss, at: Components) -> float:
-    """The logarithm of the prior of a mixture, 0 if there is none."""
     if loss.prior_rows is None:
         return 0.0
     covariances = at.covariances[: loss.coordinates.num_factors]
@@ -201,3 +173,108 @@ def _expectation(
     inputs = Components(jnp.log(components.weights), components.locs, components.covariances)  # type: ignore[arg-type]
     (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
     return value, gradient, hidden
+
+
+# ---------------------------------------------------------------- starts
+
+
+def standard_rows(
+    observations: Observations, sums: RowSums
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows (n, d) in units of their own centre (d,) and spread (d,), NaN where missing.
+
+    An interval counts by its middle, a censored entry by its limit.
+
+    Raises:
+        ValueError: for an entry that no row has, or of which all are equal.
+    """
+    lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
+    known, table = np.isfinite(lower) | np.isfinite(upper), middles(lower, upper)
+    weights = np.asarray(row_weights(observations, lower.dtype))[:, None] * known
+    count, middle = sums.sum((weights.sum(axis=0), (weights * table).sum(axis=0)))
+    if np.any(count == 0):
+        raise ValueError(
+            f"fit_mixture: no row has entry {int(np.argmin(count))}. Remove that column."
+        )
+    centre = middle / count
+    local = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
+    largest = sums.max(local)
+    gaps = np.where(weights > 0, (table - centre) / largest, 0.0)  # whose squares are numbers
+    scale = largest * np.sqrt(sums.sum((weights * gaps**2).sum(axis=0)) / count)
+    flat = np.flatnonzero(~(scale > 1e-9 * largest))
+    exact = sums.sum(((lower == upper) & (weights > 0)).sum(axis=0))
+    if len(flat) and not exact[flat[0]]:
+        raise ValueError(
+            f"fit_mixture: no row knows entry {observations.labels[flat[0]]} exactly, and all have "
+            f"the same limit or interval, about {centre[flat[0]]:.6g}: they tell neither its mean "
+            "nor its spread. Add rows that are not censored there, or leave that entry out."
+        )
+    if len(flat):
+        raise ValueError(
+            f"fit_mixture: all rows have the same entry {flat[0]}, {centre[flat[0]]:.6g}, so that "
+            "it has no spread to be fitted. Remove that column."
+        )
+    check_units(scale, SMALLEST, LARGEST, observations.labels, "fit_mixture")
+    return np.where(known, (table - centre) / scale, np.nan), centre, scale
+
+
+def seeded(
+    table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array, sums: RowSums
+) -> Components:
+    """A mixture around centres by k-means++, in the units of the table (n, d), NaN if missing."""
+    d = table.shape[1]
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    known, filled = ~np.isnan(table), np.nan_to_num(table)
+
+    def squares(centre: np.ndarray) -> np.ndarray:
+        gaps = np.where(known, filled - centre, 0.0)
+        return (gaps**2).sum(axis=1) * d / np.maximum(known.sum(axis=1), 1)
+
+    centres = [drawn(filled, weights, rng.random(), sums)]
+    while len(centres) < num_components:
+        nearest = np.min([squares(centre) for centre in centres], axis=0) * weights
+        chance = nearest if sums.any(nearest.sum() > 0) else weights
+        centres.append(drawn(filled, chance, rng.random(), sums))
+    locs = np.array(centres)
+    for _ in range(LLOYD_STEPS):
+        labels = np.argmin([squares(centre) for centre in locs], axis=0)
+        masses = weights[:, None] * known
+        groups = [labels == k for k in range(num_components)]
+        parts = [
+            [part[group].sum(axis=0) for group in groups] for part in (masses, masses * filled)
+        ]
+        mass, totals = sums.sum(np.array(parts))
+        locs = np.where(mass > 0, totals / np.where(mass > 0, mass, 1.0), locs)
+    return grouped(np.where(known, table, locs[labels]), weights, labels, locs, sums)
+
+
+def grouped(
+    table: np.ndarray, weights: np.ndarray, labels: np.ndarray, locs: np.ndarray, sums: RowSums
+) -> Components:
+    """The mixture of groups of rows, their covariances drawn towards that of all rows."""
+    k, d = locs.shape
+    gaps, groups = table - locs[labels], [labels == c for c in range(k)]
+    counts = np.array([weights[group].sum() for group in groups])
+    squares = np.array([(weights[group, None] * gaps[group]).T @ gaps[group] for group in groups])
+    counts, squares = sums.sum((counts, squares))
+    whole = squares.sum(axis=0) / counts.sum() + 1e-3 * np.eye(d)
+    scatter = (squares + (d + 1) * whole) / (counts + d + 1)[:, None, None]
+    share = counts + counts.sum() / (10 * k)
+    return Components(share / share.sum(), locs, (1 - SHRUNK) * scatter + SHRUNK * whole)
+
+
+def drawn(rows: np.ndarray, weights: np.ndarray, uniform: float, sums: RowSums) -> np.ndarray:
+    """The row at which the sum of weights (n,), over those before it, passes a part of the whole.
+
+    The rows of all processes have the order of these, so that the row is the same however they are
+    divided.
+    """
+    below = np.cumsum(weights)
+    totals = sums.concatenate(below[-1:])
+    before = np.concatenate([[0.0], np.cumsum(totals)])
+    holder = min(
+        int(np.searchsorted(before[1:], uniform * before[-1], side="right")), len(totals) - 1
+    )
+    at = np.searchsorted(below, uniform * before[-1] - before[holder], side="right")
+    last = np.flatnonzero(weights).max(initial=0)  # beyond it only by rounding
+    return np.asarray(sums.concatenate(rows[min(at, last)][None])[holder])

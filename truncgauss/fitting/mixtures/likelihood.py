@@ -1,8 +1,9 @@
-"""The log-likelihood of observed rows, given a mixture of Gaussians."""
+"""The log-likelihood of observed rows, given a mixture of Gaussians, and the loss of its fit."""
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,13 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution import row_sums
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.checkpoint import computed, computed_of_rows
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
-from truncgauss.gaussian.covariances import Covariance
+from truncgauss.execution.row_sums import RowSums
+from truncgauss.fitting.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions import Box, LinearRegion
 from truncgauss.likelihood import (
     HeldMethods,
     Observations,
@@ -27,21 +30,13 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
 KEPT = 2**25  # numbers that a gradient may keep of all components; beyond, each is computed twice
-
-
-@frozen_pytree
-class Mixture:
-    """A mixture of K Gaussians in d dimensions.
-
-    Attributes:
-        weights: (K,), not negative; only their proportions matter.
-        locs: means, (K, d).
-        covariance: of batch shape (K,).
-    """
-
-    weights: jax.Array
-    locs: jax.Array
-    covariance: Covariance
+# The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
+BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+# Components, to multiples of which they are filled up, and the most rows of which that is so:
+# beyond, what it saves in compilation is less than what it costs.
+PADDED, MOST_PADDED = 4, 2**13
+DRAWS = 2**16  # for the integral of a row over a region without linear limits
+T = TypeVar("T")
 
 
 @frozen_pytree
@@ -186,35 +181,25 @@ def mixture_terms(
 ) -> MixtureTerms:
     """The terms of each row; arguments as `prepared_mixture` returns them, and the numbers of the
     components, (K,), if some of weight 0 fill it up and have -1."""
-    components = component_terms(observations, mixture, method, key, numbers)
-    data, responsibilities = log_mean(components.data.T, mixture.weights)
-    region, shares = log_mean(components.region.T, mixture.weights)
-    total = data - region
-    total += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(mixture))  # NaN stays
-    return MixtureTerms(total, responsibilities, shares, region, components)
-
-
-def component_terms(
-    observations: Observations,
-    mixture: Mixture,
-    method: Method,
-    key: jax.Array,
-    numbers: jax.Array | None = None,
-) -> RowTerms:
-    """The terms of each component in each row, (K, n); arguments as in `mixture_terms`."""
     num_components, d = mixture.locs.shape
 
     def one(component: Any) -> RowTerms:
-        number, loc, covariance, component_method = component
-        number_key = component_key(key, number)
-        return row_terms(observations, loc, covariance, component_method or method, number_key)
+        number, loc, covariance, held = component
+        own_key = jax.random.fold_in(key, number)
+        return row_terms(observations, loc, covariance, held or method, own_key)
 
     if observations.num_rows * d * d * num_components > KEPT:
         one = jax.checkpoint(one)
     parts = mixture.locs, mixture.covariance, held_of(method)
     if numbers is None:
-        return jax.lax.map(one, (jnp.arange(num_components), *parts))
-    return over_components(one, (numbers, *parts))
+        components = jax.lax.map(one, (jnp.arange(num_components), *parts))
+    else:
+        components = over_components(one, (numbers, *parts))
+    data, responsibilities = log_mean(components.data.T, mixture.weights)
+    region, shares = log_mean(components.region.T, mixture.weights)
+    total = data - region
+    total += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(mixture))  # NaN stays
+    return MixtureTerms(total, responsibilities, shares, region, components)
 
 
 def over_components(function: Callable[[Any], Any], parts: tuple[Any, ...]) -> Any:
@@ -229,13 +214,7 @@ def over_components(function: Callable[[Any], Any], parts: tuple[Any, ...]) -> A
 
 
 def held_of(method: Method) -> HeldMethods | None:
-    """The methods held for each component, if they are."""
     return method.components if isinstance(method, HeldComponents) else None
-
-
-def component_key(key: jax.Array, number: jax.Array) -> jax.Array:
-    """The random key of a component."""
-    return jax.random.fold_in(key, number)
 
 
 def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -289,3 +268,120 @@ def _rows(observations: Observations, mixture: Mixture, method: Method, key: jax
     variance = jnp.sum(terms.responsibilities**2 * parts.data_variance.T, axis=-1)
     variance += jnp.sum(terms.region_shares**2 * parts.region_variance.T, axis=-1)
     return Estimate(value, jax.lax.stop_gradient(weights * jnp.sqrt(variance)))
+
+
+# ---------------------------------------------------------------- the loss of a fit
+
+
+@frozen_pytree
+class MixtureLoss:
+    """Minus the mean log-likelihood of a row, by free coordinates; with the prior, if there is one.
+
+    Attributes:
+        observations: the rows.
+        coordinates: what x stands for.
+        size: the total weight of the rows.
+        method: how probabilities are computed, with its plans held.
+        key: its random key.
+        prior_rows: how many rows the prior of each covariance matrix stands for, (); None for none.
+        parts: losses whose sum this is: of the rows filled up to one of few lengths or, if they are
+            many, of blocks of one shape; derivatives are computed for one after the other, in the
+            memory of one.
+        numbers: of the rows in the whole sample, if this is a part, (m,).
+        sums: over the rows of all processes, of which these and the parts may be those of one.
+    """
+
+    observations: Observations
+    coordinates: MixtureCoordinates
+    size: jax.Array
+    method: Method
+    key: jax.Array
+    prior_rows: jax.Array | None = None
+    parts: tuple["MixtureLoss", ...] = ()
+    numbers: jax.Array | None = None
+    sums: RowSums = RowSums()
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        mixture = self.coordinates.mixture(x)
+        terms = mixture_terms(self.observations, mixture, self.method, self.key)
+        value = -total_of(self.observations, terms).log_prob / self.size
+        if self.prior_rows is not None:
+            value -= self.prior_rows * log_prior_at(self.coordinates, x) / self.size
+        return value
+
+    @property
+    def cost(self) -> Cost | None:
+        """The work of its compiled forms, None where the sizes of the inputs tell it."""
+        region = self.observations.region
+        if region is None or isinstance(region, LinearRegion):
+            return None
+        return Cost(DRAWS * self.observations.lower.size)  # many points, however few rows
+
+
+def divided(loss: MixtureLoss) -> MixtureLoss:
+    """The loss with its rows filled up to one of few lengths, or in blocks if they are many."""
+    coordinates, n = loss.coordinates, loss.observations.num_rows
+    num_numbers = coordinates.num_components * (1 + coordinates.by_component.shape[1])
+    size = min(BLOCK, max(1, BLOCK_NUMBERS // num_numbers))
+    if n <= size:
+        (rows,) = likelihood.filled_up(loss.observations)
+        numbers = np.minimum(np.arange(rows.num_rows), n)
+        blocks = [likelihood.RowBlock(rows, numbers)]
+    else:
+        blocks = likelihood.blocks(loss.observations, size)
+    parts = tuple(
+        dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
+        for block in blocks
+    )
+    return dataclasses.replace(loss, parts=parts)
+
+
+def padded(loss: MixtureLoss) -> tuple[MixtureLoss, np.ndarray]:
+    """The loss of one of few numbers of components, so that a program for few rows serves several,
+    and the numbers of these, of which -1 counts with weight 0 and is not computed."""
+    k, held, few = loss.coordinates.num_components, held_of(loss.method), loss.observations.num_rows
+    numbers = np.arange(-(-k // PADDED) * PADDED if few <= MOST_PADDED else k)
+    numbers[k:] = -1
+    method = loss.method
+    if held is not None:
+        method = HeldComponents(jax.tree.map(lambda leaf: leaf[np.maximum(numbers, 0)], held))
+    coordinates = dataclasses.replace(loss.coordinates, num_components=len(numbers))
+    return MixtureLoss(loss.observations, coordinates, loss.size, method, loss.key), numbers
+
+
+def planned(loss: MixtureLoss, method: Method, at: Any) -> MixtureLoss:
+    """The loss with a method's plans made at a mixture, with `locs` and `covariances`."""
+    if loss.parts:
+        parts = tuple(planned(part, method, at) for part in loss.parts)
+        return dataclasses.replace(loss, parts=parts)
+    held = hold(method, loss.observations, at.locs, at.covariances)
+    return dataclasses.replace(loss, method=held)
+
+
+def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
+    """The losses whose sum a loss is, but for the prior: itself if it is no sum."""
+    return loss.parts or (loss,)
+
+
+def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
+    """The sum of function(part, at) over the parts of a loss, and over the processes that have rows
+    of it; kept where fits are resumable.
+
+    Args:
+        name: of such calls.
+        function: what rows tell as a sum over them: arrays, or a tuple of arrays.
+        loss: whose rows.
+        at: a pytree of arrays.
+    """
+    if loss.sums.fingerprint is not None:
+        return computed_of_rows(name, over_parts(function), loss, at)
+    return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
+
+
+def sum_of(terms: list[T]) -> T:
+    """The sum of pytrees of arrays."""
+    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)
+
+
+def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:
+    return lambda loss, at: sum_of([function(part, at) for part in parts_of(loss)])

@@ -1,7 +1,22 @@
-"""The free coordinates of a mixture's parameters, and the names of its estimates."""
+r"""The free coordinates of a mixture's parameters, the names of its estimates, and their prior.
+
+A weak prior keeps components from collapsing onto a few rows. Each covariance matrix is penalised
+as if v more rows of the spread S of all rows had been seen in its component, about its mean: log
+prior is, but for a constant,
+
+.. math:: -\frac{v}{2} \sum_k \{ \log\det(S^{-1} \Sigma_k) + \mathrm{tr}(S \Sigma_k^{-1}) \}
+
+with S the diagonal matrix of the variances of the rows' entries. The likelihood of a mixture has no
+maximum where a component shrinks onto a row; this has one. It is an inverse Wishart prior of scale
+v S with v - d - 1 degrees of freedom.
+
+Reference:
+    Chen and Tan, "Inference for multivariate normal mixtures", Journal of Multivariate Analysis
+    (2009), who show that the penalised estimate is consistent.
+"""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +24,32 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.mixtures.likelihood import Mixture
-from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 
 STRUCTURES = ("full", "diagonal", "tied")
+
+
+@frozen_pytree
+class Mixture:
+    """A mixture of K Gaussians in d dimensions.
+
+    Attributes:
+        weights: (K,), not negative; only their proportions matter.
+        locs: means, (K, d).
+        covariance: of batch shape (K,).
+    """
+
+    weights: jax.Array
+    locs: jax.Array
+    covariance: Covariance
+
+
+class Components(NamedTuple):
+    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture."""
+
+    weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
 
 
 @frozen_pytree
@@ -150,6 +187,41 @@ class MixtureCoordinates:
 
 
 @functools.partial(Compiled, cost=closed_form)
-def mixture_at(coordinates: MixtureCoordinates, x: jax.Array) -> Mixture:
-    """Mixture at coordinates, as `coordinates.mixture`, by one program."""
+def _mixture(coordinates: MixtureCoordinates, x: jax.Array) -> Mixture:
     return coordinates.mixture(x)
+
+
+def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
+    mixture = _mixture(coordinates, jnp.asarray(x))
+    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
+    return Components(*map(np.asarray, parts))
+
+
+def log_prior(scale: jax.Array, matrices: jax.Array) -> jax.Array:
+    """The logarithm of the prior of covariance matrices (k, d, d) for v = 1.
+
+    Args:
+        scale: square roots of the variances in S, (d,).
+        matrices: each counts once, also if several components share it.
+    """
+    factors = jnp.linalg.cholesky(matrices / scale[:, None] / scale)
+    logs = 2 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)))
+    units = jnp.broadcast_to(jnp.eye(len(scale), dtype=matrices.dtype), matrices.shape)
+    inverse = jax.scipy.linalg.solve_triangular(factors, units, lower=True)
+    return -0.5 * (logs + jnp.sum(inverse**2))
+
+
+def log_prior_at(coordinates: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """Likewise, at free coordinates."""
+    parts_x = x[coordinates.by_component[: coordinates.num_factors]]
+    matrices = jax.vmap(lambda part: coordinates.gaussian(part)[1])(parts_x)
+    return log_prior(coordinates.scale, matrices)
+
+
+@functools.partial(Compiled, cost=closed_form)
+def prior_derivatives(
+    coordinates: MixtureCoordinates, x: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The value, gradient and Hessian of the log prior."""
+    value, gradient = jax.value_and_grad(log_prior_at, 1)(coordinates, x)
+    return value, gradient, jax.hessian(log_prior_at, 1)(coordinates, x)

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
-from truncgauss.fitting.mixtures.likelihood import Mixture, log_mean, of_filled, prepared_mixture
+from truncgauss.fitting.mixtures.likelihood import log_mean, of_filled, prepared_mixture
+from truncgauss.fitting.mixtures.parameters import Mixture
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import as_key, checked_key
 from truncgauss.likelihood import Observations, row_terms
