@@ -11,7 +11,7 @@ import numpy as np
 from truncgauss.runs.config.yaml import write
 from truncgauss.tables import limit_of, mismatch
 from truncgauss.tables.censoring import ABSENT, is_float, is_number
-from truncgauss.tables.formats import blocks
+from truncgauss.tables.files import blocks
 
 NUM_ROWS = 100_000  # how many are looked at
 NUM_CODES = 3  # most different texts of a column of numbers, which then stand for missing ones

@@ -34,7 +34,7 @@ from truncgauss.execution.digests import (
     source_digest,
     stored,
 )
-from truncgauss.tables import formats
+from truncgauss.tables.files import DAMAGE, archive
 
 FORMAT = 2
 HEADER = "header"
@@ -385,14 +385,14 @@ def refuse_foreign(path: Path, written: dict[str, str], fingerprint: dict[str, s
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
     try:
-        with formats.archive(path) as file:
+        with archive(path) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop(HEADER)))
         known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
         digest = header.pop("digest", None)
         if known and digest != digest_of(header, arrays):
             raise ValueError("its digest does not agree with its numbers")
-    except (*formats.DAMAGE, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         raise ValueError(
             f"{path} is no checkpoint of a fit ({error}). Give another path, or remove the file."
         ) from error

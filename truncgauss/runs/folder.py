@@ -32,7 +32,7 @@ import numpy as np
 
 from truncgauss.execution import files
 from truncgauss.runs.results import arrays, jsonable, nested, outcome
-from truncgauss.tables import formats
+from truncgauss.tables.files import archive
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
@@ -283,7 +283,7 @@ def _contents(path: Path) -> Any:
     """
     try:
         if path.suffix == ".npz":
-            with formats.archive(path) as stored:
+            with archive(path) as stored:
                 return {name: stored[name] for name in stored.files}
         text = path.read_text("utf-8")
         if path.suffix == ".jsonl":

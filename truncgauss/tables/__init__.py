@@ -20,8 +20,15 @@ from truncgauss.tables.columns import (
     numbers,
     read,
 )
-from truncgauss.tables.files import chunks, from_file, location, units
-from truncgauss.tables.formats import header, mismatch, num_rows
+from truncgauss.tables.files import (
+    chunks,
+    from_file,
+    header,
+    location,
+    mismatch,
+    num_rows,
+    units,
+)
 from truncgauss.tables.formulas import (
     Design,
     by_formula,

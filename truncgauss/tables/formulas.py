@@ -13,7 +13,7 @@ import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
-from truncgauss.tables.formats import nearest
+from truncgauss.tables.files import nearest
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
