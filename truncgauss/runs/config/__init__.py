@@ -11,11 +11,12 @@ from truncgauss.runs.config.experiment import (
     function,
     is_file,
     line_of,
+    lost_schema,
     names,
     stem,
+    with_schema,
 )
 from truncgauss.runs.config.loading import dump, files, load, members, override, schema
-from truncgauss.runs.config.schema_line import lost_schema, with_schema
 from truncgauss.runs.config.sections import (
     Bounds,
     Chains,

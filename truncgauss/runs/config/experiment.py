@@ -9,7 +9,9 @@ file. What `run` returns and `plot` takes is described in `experiments/__init__.
 import importlib
 import importlib.util
 import os
+import re
 import sys
+import urllib.parse
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ from truncgauss.runs.config.yaml import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "truncgauss.experiments"
+SCHEMA = "# yaml-language-server: $schema="  # how the first line of a config begins, for editors
 
 
 class Experiment(Model):
@@ -189,3 +192,31 @@ def _execute(name: str, path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+# ---------------------------------------------------------------- the schema of a config
+
+
+def schema_line(experiment: str) -> str:
+    """The line of a config of a built-in experiment, valid wherever the config lies on this
+    machine; none for an experiment of the user's own, whose schema changes with its file."""
+    if is_file(experiment):
+        return ""
+    return f"{SCHEMA}{(folder('configs') / 'schema.json').as_uri()}\n"
+
+
+def with_schema(text: str, experiment: str) -> str:
+    """The text of a config with the line of `schema_line`, in place of one that it may have."""
+    return schema_line(experiment) + re.sub(rf"\A{re.escape(SCHEMA)}.*\n", "", text)
+
+
+def lost_schema(path: Path, experiment: str) -> str:
+    """Advice about the line of a config that was copied away from its schema; empty otherwise."""
+    match = re.match(rf"{re.escape(SCHEMA)}(\S+)", path.read_text("utf-8"))
+    place = match[1] if match else ""
+    name = urllib.parse.unquote(place.removeprefix("file://"))
+    if not place or (path.parent / name).exists() or "://" in name:
+        return ""
+    line = schema_line(experiment).strip()
+    instead = f"write {line}" if line else "leave the line out"
+    return f"{path}:1: editors do not find the schema {place}; {instead}"

@@ -113,7 +113,18 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
     if not words:
         return config
     values = config.model_dump()
-    for key, texts in _options(words):
+    groups: list[list[str]] = []  # keys, and the words that follow each
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            groups.append(word[2:].split("=", 1))
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(f"{word}: must follow a --key (got {word!r})")
+    for option, *texts in groups:
+        key: Place = tuple(option.replace("-", "_").split("."))
+        if not texts:
+            raise Document(None).error("needs a value", key)
         *sections, field = map(str, key)
         inner: Any = values
         for section in sections:
@@ -125,23 +136,6 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
         message = "cannot be changed, name another config"
         raise Document(None).error(message, ("experiment",), got=values["experiment"])
     return _validated(type(config), Document(None, values), Path.cwd())
-
-
-def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
-    """Keys, and the words that follow each."""
-    groups: list[list[str]] = []
-    for word in words:
-        if word.startswith("--") and len(word) > 2:
-            groups.append(word[2:].split("=", 1))
-        elif groups:
-            groups[-1].append(word)
-        else:
-            raise ConfigError(f"{word}: must follow a --key (got {word!r})")
-    for option, *values in groups:
-        key = tuple(option.replace("-", "_").split("."))
-        if not values:
-            raise Document(None).error("needs a value", key)
-        yield key, values
 
 
 def _annotation(model: Any, key: Place) -> Any:

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from truncgauss.tables.formats import header, nearest
+from truncgauss.tables.files import header, nearest
 
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:

@@ -75,18 +75,15 @@ class Document:
             message = "write the value out instead of an alias"
             raise self.error(message, at, _position(node.start_mark), "alias")
         seen.add(id(node))
-        if isinstance(node, MappingNode):
-            return self._mapping(node, yaml, seen, at)
         if isinstance(node, SequenceNode):
             items = enumerate(node.value)
             return tuple(self.build(item, yaml, seen, (*at, i)) for i, item in items)
-        try:
-            return yaml.constructor.construct_object(node)
-        except (YAMLError, ValueError, TypeError) as error:
-            message, position = f"cannot be read as {node.tag}", _position(node.start_mark)
-            raise self.error(message, at, position, node.value) from error
-
-    def _mapping(self, node: MappingNode, yaml: YAML, seen: set[int], at: Place) -> dict[str, Any]:
+        if not isinstance(node, MappingNode):
+            try:
+                return yaml.constructor.construct_object(node)
+            except (YAMLError, ValueError, TypeError) as error:
+                message, position = f"cannot be read as {node.tag}", _position(node.start_mark)
+                raise self.error(message, at, position, node.value) from error
         built: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value in node.value:
@@ -122,22 +119,6 @@ def _quoted(text: str, row: int) -> str:
     return ([*text.splitlines(), ""][min(row, text.count("\n") + 1) - 1]).strip()
 
 
-def _text(path: Path) -> str:
-    """The characters of a file; UTF-8, with or without a byte-order mark."""
-    document = Document(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise document.error(message, got=str(path)) from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        location = _end(raw[: error.start].decode("utf-8", errors="replace"))
-        got = raw[error.start : error.end]
-        raise document.error("is not UTF-8 text", position=location, got=got) from error
-
-
 def _end(text: str) -> Position:
     """Line and column of what comes after a text."""
     return text.count("\n") + 1, len(text) - text.rfind("\n")
@@ -155,7 +136,19 @@ def read(path: str | Path) -> Document:
         Traceback (most recent call last):
         truncgauss.runs.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
     """
-    document = parse(_text(Path(path)), Path(path))
+    path = Path(path)
+    document = Document(path)
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")  # with or without a byte-order mark
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or type(error).__name__}"
+        raise document.error(message, got=str(path)) from error
+    except UnicodeDecodeError as error:
+        location = _end(raw[: error.start].decode("utf-8", errors="replace"))
+        got = raw[error.start : error.end]
+        raise document.error("is not UTF-8 text", position=location, got=got) from error
+    document = parse(text, path)
     if not isinstance(document.data, dict):
         kind = "is empty" if document.data is None else "must be keys with values"
         raise document.error(f"{kind}; start with `experiment: ...`", got=document.data)
