@@ -8,6 +8,7 @@ part of it, or it of a text. Lines of two states are compared with `diff`.
 import ast
 import collections
 import importlib
+import json
 import pathlib
 import re
 import sys
@@ -41,7 +42,7 @@ def sentences(path: pathlib.Path) -> list[list[str]]:
 def texts_of(path: pathlib.Path) -> list[str]:
     """The texts in a file of tests, each regular expression cut where it is not literal."""
     if path.suffix != ".py":
-        return re.findall(r'"((?:[^"\\]|\\.)*)"', path.read_text())
+        return [json.loads(text) for text in re.findall(r'"(?:[^"\\]|\\.)*"', path.read_text())]
     nodes = ast.walk(ast.parse(path.read_text()))
     values = [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
     pieces = [re.split(r"\.[*+]\??|\|", value) for value in values]

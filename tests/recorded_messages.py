@@ -46,6 +46,25 @@ def regression(**changes: Any) -> tg.fitting.RegressionFit:
     return tg.fit_regression(**({"outcome": NINE, "design": ONES} | changes))
 
 
+def mixed(weights: Any, locs: Any) -> tg.Estimate:
+    return tg.mixtures.mixture_log_likelihood(rows(), weights, locs, np.stack([EYE, EYE]))
+
+
+def truncated_mixture(**changes: Any) -> tg.TruncatedMixture:
+    return tg.TruncatedMixture(
+        **({"weights": [1.0], "locs": [[0.0]], "covariances": [[[1.0]]]} | changes)
+    )
+
+
+def clusters(**changes: Any) -> Any:
+    settings = {"outcome": NINE, "design": ONES, "cluster": np.arange(9) // 3} | changes
+    return tg.fit_clusters(**settings)
+
+
+def held_for_a_ball() -> tg.Method:
+    return tg.ImportanceSampling(64).hold(np.zeros(2), EYE, tg.Ball(np.zeros(2), 1.0))
+
+
 def held_in_two() -> tg.Method:
     return tg.Separation(16, 2).hold(np.zeros(2), EYE + 0.3, box(2))
 
@@ -55,12 +74,18 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "limits that cross": lambda: tg.Box([[0.0], [3.0]], [1.0]),
     "limits of two shapes": lambda: tg.Box([0.0, 1.0], [1.0, 2.0, 3.0]),
     "None for a limit": lambda: tg.Box(0.0, [1.0, None]),
+    "None for all limits": lambda: tg.Box(None, 1.0),
     "text for a limit": lambda: tg.Box(["0", "1"], 2.0),
     "a polyhedron of one axis": lambda: tg.Polyhedron([1.0, 2.0], [0.0], [1.0]),
     "a limit too few": lambda: tg.Polyhedron(EYE, [0.0], [1.0, 1.0]),
     "a negative radius": lambda: tg.Ball([0.0], -1.0),
     "a centre without axes": lambda: tg.Ball(0.0, 1.0),
+    "centres of other rows than radii": lambda: tg.Ball(np.zeros((2, 2)), np.ones(3)),
     "a shape that is indefinite": lambda: tg.Ellipsoid([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]),
+    "a shape that is singular": lambda: tg.Ellipsoid([0.0, 0.0], np.diag([1.0, 0.0])),
+    "a shape that is not symmetric": lambda: tg.Ellipsoid([0.0, 0.0], [[1.0, 0.5], [0.1, 1.0]]),
+    "a shape of three": lambda: tg.Ellipsoid([0.0, 0.0], np.eye(3)),
+    "a number for a centre": lambda: tg.Ellipsoid(0.0, [[1.0]]),
     "a selection above 1": lambda: probability(region=tg.Selection(lambda x: 2.0, 2)),
     "a selection of a vector": lambda: tg.Selection(lambda x: x, 2),
     "a selection of NumPy": lambda: tg.Selection(lambda x: np.exp(np.asarray(x))[0], 1),
@@ -98,15 +123,24 @@ METHODS: dict[str, Callable[[], Any]] = {
         1, region=tg.Ball([0.0], 1.0), method=tg.Separation()
     ),
     "Separation of no points": lambda: tg.Separation(num_points=0),
+    "Separation of 1.5 replicates": lambda: tg.Separation(num_replicates=1.5),
     "SequentialMonteCarlo of a ball": lambda: probability(
         region=tg.Ball([0.0, 0.0], 1.0), method=tg.SequentialMonteCarlo()
     ),
     "SequentialMonteCarlo of no particle": lambda: tg.SequentialMonteCarlo(0),
+    "SequentialMonteCarlo of 2.0 replicates": lambda: tg.SequentialMonteCarlo(8, 2.0),
     "ExpectationPropagation of a ball": lambda: probability(
         region=tg.Ball([0.0, 0.0], 1.0), method=tg.ExpectationPropagation()
     ),
     "FactorLattice of a matrix": lambda: probability(method=tg.probability.FactorLattice()),
     "ImportanceSampling of 1000 points": lambda: tg.ImportanceSampling(1000),
+    "ImportanceSampling of no replicate": lambda: tg.ImportanceSampling(num_replicates=0),
+    "ImportanceSampling held for a ball": lambda: probability(
+        region=tg.Selection(lambda x: x[0] > 0, 2), method=held_for_a_ball()
+    ),
+    "ImportanceSampling held in 2": lambda: probability(
+        3, region=tg.Ball(np.zeros(3), 1.0), method=held_for_a_ball()
+    ),
     "SoftMonteCarlo of no sample": lambda: tg.SoftMonteCarlo(0),
     "SoftMonteCarlo of a grid": lambda: tg.SoftMonteCarlo(points="grid"),
     "SoftMonteCarlo of 11 antithetic points": lambda: tg.SoftMonteCarlo(11, points="antithetic"),
@@ -116,11 +150,24 @@ METHODS: dict[str, Callable[[], Any]] = {
     ),
     "an edge of no width": lambda: tg.Probit(0.0),
     "Automatic to no tolerance": lambda: tg.Automatic(rtol=0.0),
+    "Automatic of no draws": lambda: tg.Automatic(max_draws=0),
     "a method by name": lambda: probability(method="exact"),
     "a plan of another dimension": lambda: probability(
         3, covariance=np.eye(3) + 0.3, method=held_in_two()
     ),
+    "plans of other rows": lambda: probability(
+        2,
+        covariance=EYE + 0.3,
+        loc=np.zeros((3, 2)),
+        method=tg.Separation(16, 2).hold(np.zeros((2, 2)), EYE + 0.3, box(2)),
+    ),
     "a seed for a key": lambda: probability(key=0),
+    "draws of a selection above 1": lambda: tg.truncated_samples(
+        jax.random.key(0), np.zeros(2), EYE, tg.Selection(lambda x: 2.0, 2), 3
+    ),
+    "weighted draws by another sequence": lambda: tg.weighted_samples(
+        jax.random.key(0), np.zeros(2), EYE, box(2), 3, points="sobol"
+    ),
     "several keys": lambda: tg.truncated_samples(
         jax.random.split(jax.random.key(0)), np.zeros(2), EYE, box(2), 3
     ),
@@ -141,14 +188,19 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "text": lambda: rows([["a", "b"]], two()),
     "NaN": lambda: exact([[0.5, np.nan], [1.0, 2.0]]),
     "ends that cross": lambda: rows(two(), [[0.0, 0.0], [0.5, 2.0]]),
+    "ends of two shapes": lambda: rows(two(), [[1.0], [1.0]]),
+    "NaN in an end": lambda: rows([[0.0, np.nan], [0.0, 0.0]], two()),
     "at infinity": lambda: rows([[0.0, INF]], [[0.0, INF]]),
     "a region of another dimension": lambda: rows(region=box(1)),
     "regions of other rows": lambda: rows(region=tg.Box(np.zeros((3, 2)), 1.0)),
     "a region with NaN": lambda: rows(region=tg.Box([0.0, np.nan], [1.0, 1.0])),
     "noise of another shape": lambda: rows(noise=[1.0, 2.0, 3.0]),
     "noise that is indefinite": lambda: rows(noise=[[1.0, 2.0], [2.0, 1.0]]),
+    "noise that is not symmetric": lambda: rows(noise=[[1.0, 0.5], [0.0, 1.0]]),
+    "noise with NaN": lambda: rows(noise=[[1.0, 0.0], [0.0, np.nan]]),
     "weights of another shape": lambda: rows(weights=[1.0]),
     "a negative weight": lambda: rows(weights=[1.0, -1.0]),
+    "no weight": lambda: rows(weights=[0.0, 0.0]),
     "limits on both": lambda: rows(limits_on="both"),
     "latent limits without noise": lambda: rows(
         limits_on="latent", region=box(2), noise=np.diag([1.0, 0.0])
@@ -158,6 +210,13 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "a likelihood of another dimension": lambda: tg.log_likelihood(rows(), np.zeros(3), np.eye(3)),
     "a likelihood of arrays": lambda: tg.log_likelihood(np.ones((9, 2)), np.zeros(2), EYE),
     "a likelihood of other rows": lambda: tg.log_likelihood(rows(), np.zeros((5, 2)), EYE),
+    "a likelihood of batches": lambda: tg.log_likelihood(rows(), np.zeros((2, 2, 2)), EYE),
+    "a mixture of other means": lambda: mixed([0.2, 0.8], np.zeros((1, 2))),
+    "a mixture of negative weights": lambda: mixed([1.5, -0.5], two()),
+    "a mixture of no weight": lambda: mixed([0.0, 0.0], two()),
+    "weights of other components": lambda: truncated_mixture(weights=[0.5, 0.5]),
+    "limits and a region": lambda: truncated_mixture(low=0.0, region=box()),
+    "a mixture in a region of two": lambda: truncated_mixture(region=box(2)),
     "a method held for another pattern": lambda: tg.log_likelihood(
         rows(np.zeros((1, 2)), np.ones((1, 2))),
         np.zeros(2),
@@ -170,6 +229,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_shift, more counts than trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box(), 20),
     "fit_shift, fractions of trials": lambda: tg.fit_shift([0.3], [0.0], [[1.0]], box(), 20),
     "fit_shift, no trials": lambda: tg.fit_shift([0], [0.0], [[1.0]], box(), 0),
+    "fit_shift, NaN": lambda: tg.fit_shift([np.nan], [0.0], [[1.0]], box(), 20),
     "fit_shift, other regions": lambda: tg.fit_shift(
         [0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF)
     ),
@@ -178,6 +238,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit, an objective of vectors": lambda: tg.minimize(lambda x: x, jnp.zeros(2)),
     "fit, no function": lambda: tg.minimize(1.0, jnp.zeros(2)),
     "fit, no parameter": lambda: tg.minimize(jnp.sum, {}),
+    "fit, complex numbers": lambda: tg.minimize(jnp.sum, jnp.zeros(2, complex)),
+    "fit, negative steps": lambda: tg.minimize(jnp.sum, 1.0, num_steps=-1),
+    "fit, an optimiser by name": lambda: tg.minimize(jnp.sum, 1.0, "adam"),
     "fit, all frozen": lambda: tg.minimize(jnp.sum, 1.0, constraints=tg.fitting.Frozen()),
     "fit, an unknown constraint": lambda: tg.minimize(
         lambda p: p["width"], {"width": 1.0}, constraints={"widht": tg.fitting.Positive()}
@@ -194,12 +257,18 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_truncated_normal, dependent columns": lambda: tg.fit_truncated_normal(
         [[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]]
     ),
+    "fit_truncated_normal, three axes": lambda: tg.fit_truncated_normal(np.zeros((2, 2, 2))),
+    "fit_truncated_normal, limits of two": lambda: tg.fit_truncated_normal(NINE, [0.0, 0.0]),
     "fit_truncated_normal, limits that cross": lambda: tg.fit_truncated_normal(NINE, 5.0, 4.0),
     "fit_truncated_normal, nothing": lambda: tg.fit_truncated_normal(),
     "fit_truncated_normal, an unknown label": lambda: tg.fit_truncated_normal(
         {"x": NINE}, {"z": -0.5}
     ),
     "Statistics, a negative weight": lambda: tg.Statistics.from_rows([1.0, 2.0], [1.0, -1.0]),
+    "Statistics, no weight": lambda: tg.Statistics.from_rows([1.0, 2.0], [0.0, 0.0]),
+    "Statistics, weights of other rows": lambda: tg.Statistics.from_rows([1.0, 2.0], [1.0]),
+    "Statistics, NaN": lambda: tg.Statistics.from_rows([[1.0, np.nan], [1.0, 2.0]]),
+    "Statistics, no rows": lambda: tg.Statistics.from_rows(np.zeros((0, 2))),
     "Statistics, too large": lambda: tg.Statistics.from_rows([1e200, 2e200]),
     "Statistics, other columns": lambda: (
         tg.Statistics.from_rows([1.0, 2.0]) + tg.Statistics.from_rows([[1.0, 2.0]])
@@ -221,6 +290,10 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_observations, a negative variance": lambda: tg.fit_observations(
         exact(), covariance=[[-1.0]]
+    ),
+    "fit_observations, a covariance of two": lambda: tg.fit_observations(exact(), covariance=EYE),
+    "fit_observations, a start below 0": lambda: tg.fit_observations(
+        exact(), start=([0.0], [[-1.0]])
     ),
     "fit_observations, a start of two": lambda: tg.fit_observations(
         exact(), start=([0.0, 1.0], [[1.0]])
@@ -246,15 +319,23 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_regression, a collinear scale": lambda: regression(scale_design=np.zeros((9, 1))),
     "fit_regression, as many covariates as rows": lambda: regression(design=np.eye(9)),
     "fit_regression, a start of two scales": lambda: regression(start=([0.0], [0.0, 1.0])),
+    "fit_regression, a start with NaN": lambda: regression(start=([np.nan], [0.0])),
     "fit_regression, negative weights": lambda: regression(weights=-np.ones(9)),
     "fit_regression, negative noise": lambda: regression(noise=-1.0),
     "fit_regression, guessed information": lambda: regression(information="guessed"),
     "fit_regression, scale of a design": lambda: regression(
         scale_design=np.column_stack([np.ones(9), NINE])
     ).scale,
+    "fit_clusters, a design with NaN": lambda: clusters(design=ONES * np.nan),
+    "fit_clusters, negative noise": lambda: clusters(noise=-np.ones(9)),
+    "fit_clusters, negative weights": lambda: clusters(weights=-np.ones(9)),
     "fit_mixture, arrays": lambda: tg.fit_mixture(np.zeros((10, 2)), 2),
     "fit_mixture, few rows": lambda: tg.fit_mixture(exact([0.0, 1.0, 3.0]), 2),
     "fit_mixture, no component": lambda: tg.fit_mixture(exact(), 0),
+    "fit_mixture, 1.5 components": lambda: tg.fit_mixture(exact(), 1.5),
+    "fit_mixture, a start below 0": lambda: tg.fit_mixture(
+        exact(), 1, start=([1.0], [[0.0]], [[[-1.0]]])
+    ),
     "fit_mixture, equal rows": lambda: tg.fit_mixture(exact(np.full(9, 2.0)), 1),
     "fit_mixture, a round covariance": lambda: tg.fit_mixture(exact(), 1, covariance="round"),
     "fit_mixture, Fisher's information": lambda: tg.fit_mixture(exact(), 1, information="Fisher"),
@@ -308,10 +389,20 @@ TABLES: dict[str, Callable[[], Any]] = {
     "marked and censored": lambda: from_table(
         right_censored=("detected", "no"), censored_low=0.6
     ),
+    "marked left and censored above": lambda: from_table(
+        left_censored=("detected", "no"), censored_high=0.7
+    ),
+    "marked left and right": lambda: from_table(
+        left_censored=("detected", "no"), right_censored=("detected", "no")
+    ),
     "negative noise": lambda: from_table(noise_scale=-1.0),
     "unknown weights": lambda: from_table(weights="weight"),
     "a column of complex numbers": lambda: tables.read({"x": [1j, 2]}),
     "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),
+    "a column of objects": lambda: tables.read({"x": [1.0, None, 2.0]}),
+    "a column of text": lambda: tables.read({"x": ["a", "b"]}),
+    "a column of two axes": lambda: tables.read({"x": [[1.0], [2.0]]}),
+
     "a file, an unknown column": lambda: from_file("x,y\n1,2\n", ["z"]),
     "a file, a cell of text": lambda: from_file("x,y\n1,2\na,3\n", ["x"]),
     "a file, an empty cell": lambda: from_file("x,y\n1,2\n,3\n", ["x"], missing=["NA"]),

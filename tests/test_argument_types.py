@@ -31,11 +31,6 @@ def test_text_is_refused_by_the_name_of_the_argument(name):
         TEXT[name]()
 
 
-def test_a_design_of_text_is_refused():
-    with pytest.raises(ValueError, match="fit_observations: design holds text"):
-        tg.fit_observations(tg.Observations.exact(ROWS), ONES.astype(str))
-
-
 SEEDS = {
     "log_probability": lambda key: tg.log_probability([0, 0], EYE, BOX, key=key),
     "truncated_moments": lambda key: tg.truncated_moments([0, 0], EYE, BOX, key=key),

@@ -312,12 +312,6 @@ def test_stated_errors_meet_the_rtol_that_was_asked_for():
         assert abs(got.log_prob[k] - truth.log_prob) < 7 * error + 1e-12 * abs(truth.log_prob)
 
 
-def test_a_method_that_is_none_is_an_error_that_speaks():
-    for method in ("exact", tg.Separation):
-        with pytest.raises(TypeError, match="such as tg.Exact()"):
-            tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), method)
-
-
 def test_a_key_that_is_none_is_an_error_that_speaks():
     for key in (0, "key"):
         with pytest.raises(TypeError, match="key must be jax.random.key"):

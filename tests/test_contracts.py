@@ -304,19 +304,3 @@ def test_ellipsoids_come_in_batches_and_keep_their_points():
     np.testing.assert_allclose(estimates.log_prob[1], alone.log_prob, rtol=1e-12)
     draws = tg.truncated_samples(jax.random.key(0), jnp.zeros(2), jnp.eye(2), two, 100)
     assert two.contains(draws).all()
-
-
-@pytest.mark.quick("0.0-shape1-center must have shape", "center0-shape0-center must have shape")
-@pytest.mark.parametrize(
-    "center, shape, message",
-    [
-        ([0.0, 0.0], np.eye(3), "center must have shape"),
-        (0.0, [[1.0]], "center must have shape"),
-        ([0.0, 0.0], [[1.0, 0.5], [0.1, 1.0]], "symmetric"),
-        ([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]], "positive semi-definite"),
-        ([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], "positive definite"),
-    ],
-)
-def test_shapes_that_are_none_are_told(center, shape, message):
-    with pytest.raises(ValueError, match=message):
-        tg.Ellipsoid(center, shape)

@@ -219,34 +219,3 @@ def test_a_polyhedron_without_rows_or_with_rows_of_zeros(transform, dtype):
     np.testing.assert_allclose(ask(rows, *half), -np.log(2), atol=TOLERANCE[dtype])
     half[0][0] = 0.5
     assert ask(rows, *half) == -INF
-
-
-@PRECISIONS
-@pytest.mark.parametrize(
-    "jitted", [pytest.param(False, marks=SLOW, id="plain"), pytest.param(True, id="jit")]
-)
-@dimensions(2, 5)
-def test_empty_batches(d, jitted, dtype):
-    """No rows give no numbers, whatever leads."""
-    covariance = np.eye(d, dtype=dtype) + 0.5
-    function = jax.jit(log_prob) if jitted else log_prob
-    loc, limit = np.zeros((0, d), dtype), np.ones(d, dtype)
-    got = function(loc, covariance, -limit, limit)
-    assert got.shape == (0,) and got.dtype == dtype
-    many = np.zeros((3, 0, d), dtype)
-    assert function(np.zeros(d, dtype), covariance, many - 1, many + 1).shape == (3, 0)
-    slope = jax.grad(lambda loc: function(loc, covariance, -limit, limit).sum())(loc)
-    assert slope.shape == (0, d)
-    mapped = jax.vmap(lambda loc: function(loc, covariance, -limit, limit))
-    assert mapped(np.zeros((0, d), dtype)).shape == (0,)
-    moments = tg.truncated_moments(loc, covariance, tg.Box(-limit, limit))
-    assert moments.mean.shape == (0, d) and moments.covariance.shape == (0, d, d)
-    draws = tg.truncated_samples(jax.random.key(0), loc, covariance, tg.Box(-limit, limit), 4)
-    assert draws.shape == (4, 0, d)
-
-
-def test_no_dimensions():
-    none = np.zeros(0)
-    for function in transformed(log_prob).values():
-        with pytest.raises(ValueError, match="the dimension is 0"):
-            function(none[None], np.zeros((1, 0, 0)), none[None], none[None])

@@ -189,7 +189,7 @@ def test_bad_functions_are_refused():
     fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
     with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):
         fit.derived(lambda p: jnp.log(-p.scales[0]), "ratio")
-    with pytest.raises(ValueError, match="expected real numbers, got dtype bool"):
+    with pytest.raises(ValueError, match="expected real numbers, got dtype .*bool"):
         fit.derived(lambda p: p.loc > 0)
     with pytest.raises(AttributeError, match="no parameter 'slope', but coefficients, loc, cov"):
         fit.derived("slope")

@@ -45,8 +45,10 @@ def test_a_batch_without_rows_has_answers_without_rows(method, where):
         assert moments.mean.shape == (3, 0, 2) and moments.covariance.shape == (3, 0, 2, 2)
 
 
-def test_draws_and_plans_of_no_rows():
+def test_draws_plans_and_programs_of_no_rows():
     rows = jnp.zeros((0, 2))
+    of = lambda loc: tg.log_probability(loc, jnp.eye(2), ORTHANT).log_prob
+    assert jax.jit(of)(rows).shape == jax.vmap(of)(rows).shape == (0,)
     draws = tg.truncated_draws(jax.random.key(0), rows, jnp.eye(2), ORTHANT, 5)
     assert draws.samples.shape == (5, 0, 2) and draws.acceptance_rate.shape == (0,)
     held = tg.Separation(64, 4).hold(rows, jnp.eye(2), ORTHANT)
@@ -56,19 +58,6 @@ def test_draws_and_plans_of_no_rows():
 def test_no_dimensions_are_refused():
     with pytest.raises(ValueError, match="the dimension is 0: without coordinates there is"):
         tg.log_probability(jnp.zeros(0), jnp.zeros((0, 0)), tg.Box([], []))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [(), (3,)])
-def test_a_polyhedron_without_rows_is_everything(rows):
-    everywhere = tg.Polyhedron(jnp.zeros((*rows, 0, 2)), jnp.zeros((*rows, 0)), INF)
-    loc, covariance = jnp.array([1.0, -2.0]), jnp.array([[2.0, 0.5], [0.5, 1.0]])
-    for method in (tg.Automatic(), tg.ExpectationPropagation()):
-        log_prob = tg.log_probability(loc, covariance, everywhere, method).log_prob
-        np.testing.assert_allclose(log_prob, np.zeros(rows), atol=1e-14)
-    moments = tg.truncated_moments(loc, covariance, everywhere)
-    np.testing.assert_allclose(moments.covariance, np.broadcast_to(covariance, (*rows, 2, 2)))
-    assert bool(everywhere.contains(loc).all())
 
 
 @pytest.mark.quick("float16")

@@ -291,14 +291,6 @@ def test_singular_in_two_dimensions():
     np.testing.assert_allclose(by_loc, [-tg.special.hazard(1.72 - 1.96), 0.0], rtol=1e-13)
 
 
-def test_says_what_it_cannot():
-    with pytest.raises(ValueError, match="up to three"):
-        log_prob(np.zeros(4), 0.5 * np.eye(4) + 0.5, -np.ones(4), np.ones(4))
-    half = tg.Selection(lambda x: x[..., 0] > 0, 2)
-    with pytest.raises(ValueError, match="got a Selection in 2"):
-        tg.log_probability(np.zeros(2), np.eye(2), half, method=EXACT)
-
-
 def test_products_and_sums_that_cancel():
     """Against Python's integers and fractions, which are exact."""
     from fractions import Fraction

@@ -140,8 +140,3 @@ def test_rows_without_variance_and_singular_covariances():
     np.testing.assert_allclose(inside(np.zeros(2), flat, half), -np.log(2), rtol=1e-12)
     assert inside(np.array([0.0, 1.0]), flat, half) == -INF
     assert np.isfinite(inside(np.zeros(2), np.ones((2, 2)), high))
-
-
-def test_other_regions_are_refused():
-    with pytest.raises(ValueError, match="applies to limits on linear functions.*got Ball"):
-        tg.log_probability(np.zeros(2), np.eye(2), tg.Ball([0.0, 0.0], 1.0), PROPAGATION)

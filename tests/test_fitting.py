@@ -118,28 +118,6 @@ def test_random_objectives_settle_or_say_that_they_fall():
     assert not falling.converged and "mean loss of the last quarter" in falling.reason
 
 
-def test_senseless_calls_of_fit_are_told_what_to_do():
-    quadratic = lambda x: jnp.sum(x**2)
-    with pytest.raises(ValueError, match="one real number, got float64 of shape"):
-        tg.minimize(lambda x: x, jnp.zeros(2))
-    with pytest.raises(ValueError, match="must be a function"):
-        tg.minimize(1.0, jnp.zeros(2))
-    with pytest.raises(ValueError, match="real numbers"):
-        tg.minimize(quadratic, jnp.zeros(2, complex))
-    with pytest.raises(ValueError, match="no parameters"):
-        tg.minimize(quadratic, {})
-    with pytest.raises(ValueError, match="num_steps"):
-        tg.minimize(quadratic, 1.0, num_steps=-1)
-    with pytest.raises(ValueError, match="an optimiser of optax, such as .* got 'adam'"):
-        tg.minimize(quadratic, 1.0, "adam")
-    with pytest.raises(ValueError, match="every parameter is frozen"):
-        tg.minimize(quadratic, 1.0, constraints=fitting.Frozen())
-    with pytest.raises(ValueError, match="'widht', which is no parameter; there are: width"):
-        tg.minimize(quadratic, {"width": 1.0}, constraints={"widht": fitting.Positive()})
-    with pytest.raises(ValueError, match="width must be positive, got -1.0"):
-        tg.minimize(quadratic, {"width": -1.0}, constraints={"width": fitting.Positive()})
-
-
 # Free coordinates
 
 

@@ -166,26 +166,6 @@ def test_coordinates_without_limits_are_left_out():
     assert np.all(np.isinf(result.standard_errors[3:]))
 
 
-def test_senseless_observations_are_refused():
-    box = tg.Box([0.0], [INF])
-    with pytest.raises(ValueError, match="for counts, give num_trials.*first 30.0 at index 0"):
-        tg.fit_shift([30], [0.0], [[1.0]], box)
-    with pytest.raises(ValueError, match="1 of 1 are not, first 30.0"):
-        tg.fit_shift([30], [0.0], [[1.0]], box, 20)
-    with pytest.raises(ValueError, match="between 0 and the number of trials"):
-        tg.fit_shift([jnp.nan], [0.0], [[1.0]], box, 20)
-    with pytest.raises(ValueError, match="holds fractions, .* but num_trials asks for counts"):
-        tg.fit_shift([0.3], [0.0], [[1.0]], box, 20)
-    with pytest.raises(ValueError, match="num_trials must be positive"):
-        tg.fit_shift([0], [0.0], [[1.0]], box, 0)
-    with pytest.raises(ValueError, match="observed has shape"):
-        tg.fit_shift([0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF))
-    with pytest.raises(ValueError, match="no finite end"):
-        tg.fit_limits([0.1], [0.0], [[1.0]], tg.Box([-INF], [INF]))
-    with pytest.raises(ValueError, match="one tg.Box"):
-        tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0))
-
-
 # Limits
 
 

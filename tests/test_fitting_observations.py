@@ -161,36 +161,6 @@ def test_profile_intervals_of_complete_rows_have_closed_forms():
 # Ends
 
 
-@pytest.mark.parametrize(
-    "rows, settings, sentence",
-    [
-        ([0.5, -1.0, 2.0], {"region": tg.Box([0.0], [INF])}, "1 of 3 row.s. are impossible, first"),
-        ([0.5, 1.0], {}, "2 row.s. cannot determine 2 parameters"),
-    ],
-)
-def test_rows_that_cannot_be_fitted_are_refused(rows, settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_observations(tg.Observations.exact(rows, **settings))
-
-
-@pytest.mark.parametrize(
-    "settings, sentence",
-    [
-        ({"design": np.ones((9, 2))}, "collinear"),
-        ({"design": np.full((9, 1), np.nan)}, "holds NaN"),
-        ({"design": np.ones((4, 1))}, "design must have shape"),
-        ({"covariance": "round"}, '"full", "diagonal" or a matrix'),
-        ({"covariance": [[-1.0]]}, "variances must be positive"),
-        ({"covariance": [[1.0, 0.0], [0.0, 1.0]]}, "symmetric matrix of shape"),
-        ({"start": ([0.0, 1.0], [[1.0]])}, "start must be"),
-        ({"start": ([0.0], [[-1.0]])}, "positive definite"),
-    ],
-)
-def test_senseless_calls_are_refused(settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_observations(tg.Observations.exact(np.arange(9.0)), **settings)
-
-
 # Published fits
 
 

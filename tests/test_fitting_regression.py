@@ -180,28 +180,6 @@ def test_intervals_that_shrink_lead_to_the_exact_fit():
     assert gaps[1] < 0.3 * gaps[0] < 0.3
 
 
-@pytest.mark.parametrize(
-    "settings, sentence",
-    [
-        ({"outcome": np.zeros((9, 3))}, "or .n, 2. for the ends of intervals"),
-        ({"censored_low": 2.0, "censored_high": 1.0}, "must lie below censored_high"),
-        ({"censored_low": [0.0, 1.0]}, "number or have shape"),
-        ({"truncated_low": 4.5}, "5 of 9 row.s. lie outside their limits of truncation, first"),
-        ({"design": np.ones((9, 2))}, "fit_regression: the columns of the design .* collinear"),
-        ({"scale_design": np.zeros((9, 1))}, "collinear"),
-        ({"design": np.eye(9)}, "9 row.s. cannot determine"),
-        ({"start": ([0.0], [0.0, 1.0])}, "start must be .coefficients, log_scale."),
-        ({"start": ([np.nan], [0.0])}, "start must be finite"),
-        ({"weights": -np.ones(9)}, "weights must be finite, not negative"),
-        ({"noise": -1.0}, "noise must be symmetric positive"),
-        ({"information": "expected"}, 'must be "observed" or "sandwich", got .expected'),
-    ],
-)
-def test_senseless_calls_are_refused(settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_regression(**({"outcome": np.arange(9.0), "design": np.ones((9, 1))} | settings))
-
-
 @pytest.mark.quick("-1000000000000.0")
 @pytest.mark.parametrize("stand_in", [-1e9, -1e12])
 def test_a_limit_that_stands_for_infinity_is_one(stand_in):

@@ -107,24 +107,6 @@ def test_a_published_bivariate_fit():
     np.testing.assert_allclose(fit.standard_errors.covariance_matrix, errors, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "rows, low, high, sentence",
-    [
-        ([[0.5], [-1.0], [np.nan]], None, None, "1 of 3 row.s. hold NaN or infinity, first row 2"),
-        ([[0.5], [-1.0], [-2.0]], 0.0, None, "2 of 3 row.s. lie outside the limits, first row 1"),
-        ([[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]], None, None, "column 0 is constant at 1.0"),
-        ([[1.0, 2.0], [2.0, 3.0]], None, None, "2 row.s. cannot determine a covariance in 2"),
-        ([[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]], None, None, "linearly dependent"),
-        (np.zeros((2, 2, 2)), None, None, "data must have shape"),
-        ([[1.0], [2.0], [3.0]], [0.0, 0.0], None, "low and high must be numbers or of shape"),
-        ([[1.0], [2.0], [3.0]], 5.0, 4.0, "low must be below high"),
-    ],
-)
-def test_rows_that_cannot_be_fitted_are_refused_in_a_sentence(rows, low, high, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_truncated_normal(rows, low, high)
-
-
 def test_covariances_off_the_diagonal_are_compared_with_the_likelihood():
     rng = np.random.default_rng(11)
     x = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.5], [0.5, 1.0]], 600)

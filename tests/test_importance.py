@@ -251,55 +251,6 @@ def test_float32_and_batches():
         assert abs(log_prob - log_noncentral(1.0, distance, 2)) < 4 * stderr < 0.03
 
 
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (lambda: tg.ImportanceSampling(1000), "power of two, got 1000"),
-        (lambda: tg.ImportanceSampling(num_replicates=0), "num_replicates must be a positive int"),
-        (
-            lambda: tg.log_probability(
-                MEAN,
-                COVARIANCE,
-                tg.Selection(lambda x: x[0] > 0, 2),
-                METHOD.hold(MEAN, COVARIANCE, tg.Ball([0.0, 0.0], 1.0)),
-            ),
-            "made for a convex region",
-        ),
-        (
-            lambda: tg.log_probability(MEAN, COVARIANCE, tg.Selection(lambda x: 2.0, 2)),
-            r"between 0 and 1; \[.*\] is kept with 2",
-        ),
-        (
-            lambda: tg.truncated_samples(
-                jax.random.key(0), MEAN, COVARIANCE, tg.Selection(lambda x: 2.0, 2), 3
-            ),
-            "is kept with 2",
-        ),
-        (lambda: tg.Selection(lambda x: x, 2), r"one point to one probability.* \(2,\)"),
-        (
-            lambda: tg.log_probability(
-                np.zeros(3),
-                np.eye(3),
-                tg.Ball(np.zeros(3), 1.0),
-                METHOD.hold(MEAN, COVARIANCE, tg.Ball(np.zeros(2), 1.0)),
-            ),
-            "made for 2 coordinates",
-        ),
-    ],
-)
-def test_mistakes_are_told(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong()
-
-
-@pytest.mark.parametrize(
-    "function", [lambda x: np.exp(-np.square(np.asarray(x))[0]), lambda x: 1.0 if x[0] > 0 else 0.0]
-)
-def test_a_function_that_jax_cannot_trace_is_told(function):
-    with pytest.raises(TypeError, match="jax.numpy instead of numpy"):
-        tg.Selection(function, 1)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("distance", [10.0, pytest.param(37.0, marks=pytest.mark.slow)])
 def test_a_half_space_in_a_tail_that_only_says_yes_or_no(distance):

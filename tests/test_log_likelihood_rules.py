@@ -91,20 +91,6 @@ def test_impossible_rows_are_minus_infinity_and_nan_stays_nan():
     np.testing.assert_array_equal(np.isneginf(found), [False, True, False, True])
 
 
-def test_shapes_that_disagree_are_refused():
-    rows = tg.Observations.exact(np.zeros((4, 3)))
-    with pytest.raises(ValueError, match="dimensions disagree"):
-        tg.log_likelihood(rows, np.zeros(2), np.eye(2))
-    with pytest.raises(ValueError, match=r"leading axes \(5,\), expected \(\) or \(4,\)"):
-        tg.log_likelihood(rows, np.zeros((5, 3)), np.eye(3))
-    with pytest.raises(ValueError, match="leading axes"):
-        tg.log_likelihood(rows, np.zeros((2, 4, 3)), np.eye(3))
-    held = tg.likelihood.hold(tg.Exact(), tg.Observations([0.0], [1.0]), [0.0], [[1.0]])
-    with pytest.raises(ValueError, match="another pattern"):
-        tg.log_likelihood(tg.Observations(np.zeros((1, 2)), np.ones((1, 2))), *TWO, held)
-
-
-TWO = np.zeros(2), np.eye(2)
 FOUR = np.full((4, 4), 0.5) + 0.5 * np.eye(4)
 
 

@@ -96,20 +96,6 @@ def test_a_soft_selection_is_part_of_the_density_and_of_the_draws():
     assert np.isnan(empty.sample(jax.random.key(0))).all()
 
 
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        ({"weights": [0.5, 0.5]}, "need shapes"),
-        ({"low": 0.0, "region": tg.Box([0.0], [1.0])}, "limits or a region, not both"),
-        ({"region": tg.Box([0.0, 0.0], [1.0, 1.0])}, "must be one of dimension 1"),
-    ],
-)
-def test_senseless_distributions_are_refused(arguments, sentence):
-    given = {"weights": [1.0], "locs": [[0.0]], "covariances": [[[1.0]]]} | arguments
-    with pytest.raises(ValueError, match=sentence):
-        tg.TruncatedMixture(**given)
-
-
 # The true values behind rows
 
 

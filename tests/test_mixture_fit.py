@@ -234,13 +234,6 @@ def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
 # Ends and refusals
 
 
-def test_a_component_that_shrinks_onto_a_row_is_no_maximum():
-    y = np.append(np.linspace(-1.0, 1.0, 30), 50.0)
-    start = np.array([0.9, 0.1]), np.array([[0.0], [50.0]]), np.array([[[0.3]], [[1e-3]]])
-    with pytest.raises(ValueError, match="shrank onto a few rows"):
-        tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
-
-
 def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
     y = np.random.default_rng(0).normal(size=9)
     fit = tg.fit_mixture(tg.Observations.exact(y), 3, num_starts=2)
@@ -251,12 +244,6 @@ def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
     assert 1.99 < count < 2 and f"rests on {np.floor(1e3 * count) / 1e3:.4g} rows, fewer" in told
 
 
-def test_rows_that_are_all_censored_do_not_blame_a_column():
-    rows = tg.Observations(np.full((20, 1), -INF), np.zeros((20, 1)), names=["lead"])
-    with pytest.raises(ValueError, match="no row knows entry lead exactly, and all have the same"):
-        tg.fit_mixture(rows, 1)
-
-
 def test_more_components_than_the_rows_show_do_not_converge():
     y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
     start = np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1))
@@ -264,41 +251,3 @@ def test_more_components_than_the_rows_show_do_not_converge():
     assert not fit.converged and "do not determine" in fit.reason
     with pytest.raises(ValueError, match="profile: there is no maximum to start from"):
         fit.profile("weights[0]")
-
-
-@pytest.mark.parametrize(
-    "rows, settings, sentence",
-    [
-        ([[0.0], [1.0], [3.0]], {"num_components": 1.5}, "must be a positive int"),
-        ([[0.0], [1.0], [3.0]], {"num_components": 2}, "3 row.s. cannot determine 5 parameters"),
-        ([[2.0]] * 9, {"num_components": 1}, "all rows have the same entry 0, 2,"),
-        ([[0.0], [1.0], [3.0]], {"num_components": 1, "covariance": "low_rank"}, 'or "tied", got'),
-    ],
-)
-def test_rows_that_cannot_be_fitted_are_refused(rows, settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_mixture(tg.Observations.exact(np.array(rows)), **settings)
-
-
-@pytest.mark.parametrize(
-    "start, sentence",
-    [
-        (([1.0], [[0.0]], [[1.0]]), "must be .weights, locs, covariances. of shapes"),
-        (([-1.0], [[0.0]], [[[1.0]]]), "with positive weights"),
-        (([1.0], [[0.0]], [[[-1.0]]]), "must be positive definite"),
-    ],
-)
-def test_starts_that_make_no_sense_are_refused(start, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.fit_mixture(tg.Observations.exact(np.arange(9.0)), 1, start=start)
-
-
-def test_a_selection_that_nothing_passes_is_refused():
-    y = np.linspace(-3.0, 1.0, 20)
-    with pytest.raises(ValueError, match="14 of 20 row.s. are impossible, first row 0"):
-        tg.fit_mixture(tg.Observations.exact(y, region=tg.Box([-0.1], [INF])), 1)
-
-
-def test_arrays_are_told_what_they_should_be():
-    with pytest.raises(ValueError, match=r"needs tg.Observations, got ndarray"):
-        tg.fit_mixture(np.zeros((10, 2)), 2)

@@ -186,17 +186,3 @@ def test_an_impossible_row_is_minus_infinity_without_a_gradient_of_nan():
     assert np.all(np.isfinite(gradient))
     broken = tg.mixtures.mixture_log_likelihood(rows, *MIXTURE[:2], COVARIANCES * jnp.nan)
     assert np.all(np.isnan(broken.log_prob))
-
-
-@pytest.mark.parametrize(
-    "weights, locs, sentence",
-    [
-        (WEIGHTS, LOCS[:2], "one row for each component"),
-        ([0.5, -0.1, 0.6], LOCS, "must not be negative"),
-        ([0.0, 0.0, 0.0], LOCS, "nor all zero"),
-    ],
-)
-def test_senseless_mixtures_are_refused(weights, locs, sentence):
-    rows = tg.Observations.exact([[0.5, 0.5]])
-    with pytest.raises(ValueError, match=sentence):
-        tg.mixtures.mixture_log_likelihood(rows, weights, locs, COVARIANCES)

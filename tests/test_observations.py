@@ -14,39 +14,6 @@ INF = np.inf
 TWO = [[0.0, 0.0], [1.0, 1.0]]
 
 
-@pytest.mark.parametrize(
-    "lower, upper, settings, sentence",
-    [
-        (TWO, [[1.0], [1.0]], {}, r"one shape \(n, d\), got \(2, 2\) and \(2, 1\)"),
-        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), {}, r"must have shape \(n, d\)"),
-        ([["a", "b"]], TWO, {}, "lower holds text .*, not numbers"),
-        ([[0.0, np.nan], [0.0, 0.0]], TWO, {}, "1 of 2 row.s. hold NaN, first row 0"),
-        (TWO, [[0.0, 0.0], [0.5, 2.0]], {}, "1 of 2 row.s. have lower above upper, first row 1"),
-        ([[0.0, INF]], [[0.0, INF]], {}, "1 of 1 row.s. lie at infinity"),
-        (TWO, TWO, {"region": tg.Box([0.0], [1.0])}, "rows of 2 entries, but the region has dimen"),
-        (TWO, TWO, {"region": tg.Box(np.zeros((3, 2)), 1.0)}, r"leading axes \(3,\)"),
-        (TWO, TWO, {"region": tg.Box([0.0, np.nan], [1.0, 1.0])}, "region has NaN"),
-        (TWO, TWO, {"noise": [1.0, 2.0, 3.0]}, "noise must have shape"),
-        (TWO, TWO, {"noise": [[1.0, 2.0], [2.0, 1.0]]}, "noise must be symmetric positive semi-"),
-        (TWO, TWO, {"noise": [[1.0, 0.5], [0.0, 1.0]]}, "noise must be symmetric positive semi-"),
-        (TWO, TWO, {"noise": [[1.0, 0.0], [0.0, np.nan]]}, "noise must be symmetric positive semi"),
-        (TWO, TWO, {"weights": [1.0]}, r"weights must have shape \(2,\)"),
-        (TWO, TWO, {"weights": [1.0, -1.0]}, "weights must be finite, not negative"),
-        (TWO, TWO, {"weights": [0.0, 0.0]}, "not all zero"),
-        (TWO, TWO, {"limits_on": "both"}, '"observed" or "latent"'),
-        (
-            TWO,
-            TWO,
-            {"limits_on": "latent", "region": tg.Box([0, 0], 1), "noise": np.diag([1.0, 0.0])},
-            "every entry needs noise",
-        ),
-    ],
-)
-def test_senseless_rows_are_refused_in_a_sentence(lower, upper, settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tg.Observations(lower, upper, **settings)
-
-
 def test_nan_is_missing_only_where_that_is_said():
     values = [[0.5, np.nan], [1.0, 2.0]]
     with pytest.raises(ValueError, match="hold NaN"):

@@ -283,23 +283,6 @@ def test_weighted_expectations_are_differentiable():
 # --- What is refused ------------------------------------------------------------------------------
 
 
-def test_errors_speak():
-    with pytest.raises(ValueError, match="positive int, got 0"):
-        tg.truncated_samples(KEY, *PAIR, 0)
-    with pytest.raises(ValueError, match="use vmap"):
-        tg.truncated_samples(jax.random.split(KEY), *PAIR, 10)
-    with pytest.raises(ValueError, match="Ball"):
-        tg.weighted_samples(KEY, *PAIR[:2], tg.Ball([0.0, 0.0], 1.0), 10)
-    with pytest.raises(ValueError, match="lattice"):
-        tg.weighted_samples(KEY, *PAIR, 10, points="sobol")
-
-    def mean(loc):
-        return tg.truncated_samples(KEY, loc, *PAIR[1:], 10).mean()
-
-    with pytest.raises(ValueError, match="weighted_samples"):
-        jax.grad(mean)(np.zeros(2))
-
-
 # --- Larger, slower -------------------------------------------------------------------------------
 
 

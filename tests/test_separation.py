@@ -233,15 +233,6 @@ def test_what_is_known_and_outside_has_no_probability():
 # --- Edges ----------------------------------------------------------------------------------------
 
 
-def test_errors_say_what_to_use():
-    with pytest.raises(ValueError, match="ImportanceSampling"):
-        tg.log_probability([0.0], [[1.0]], tg.Ball([0.0], 1.0), tg.Separation())
-    with pytest.raises(ValueError, match="num_points must be a positive int, got 0"):
-        tg.Separation(num_points=0)
-    with pytest.raises(ValueError, match="num_replicates"):
-        tg.Separation(num_replicates=1.5)
-
-
 @pytest.mark.slow
 def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
     """Automatic differentiation through the recursion would keep d arrays of (d, n)."""

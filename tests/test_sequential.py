@@ -141,21 +141,3 @@ def test_an_estimate_that_has_failed_says_so():
     covariance = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
     plain = tg.SequentialMonteCarlo(num_particles=32, num_replicates=8, twisted=False)
     assert log_probability(covariance, 0.0, INF, plain).stderr == INF
-
-
-@pytest.mark.parametrize(
-    "build, message",
-    [
-        (lambda: tg.SequentialMonteCarlo(0), "num_particles must be a positive int, got 0"),
-        (lambda: tg.SequentialMonteCarlo(8, 2.0), "num_replicates must be a positive int"),
-        (
-            lambda: tg.log_probability(
-                np.zeros(2), np.eye(2), tg.Ball([0.0, 0.0], 1.0), tg.SequentialMonteCarlo()
-            ),
-            "a tg.Box or a tg.Polyhedron; got Ball",
-        ),
-    ],
-)
-def test_errors_speak(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

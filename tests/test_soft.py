@@ -219,43 +219,6 @@ def test_antithetic_points_come_in_pairs():
     np.testing.assert_array_equal(z[:5], -z[5:])
 
 
-@pytest.mark.parametrize(
-    "build, message",
-    [
-        (lambda: tg.SoftMonteCarlo(0), "num_samples must be a positive int, got 0"),
-        (lambda: tg.SoftMonteCarlo(10.0), "num_samples must be a positive int"),
-        (lambda: tg.SoftMonteCarlo(points="grid"), "one of random, antithetic, lattice"),
-        (lambda: tg.SoftMonteCarlo(11, points="antithetic"), "pairs"),
-        (lambda: tg.SoftMonteCarlo(edge=0.1), "edge must be an edge such as tg.Tanh"),
-        (
-            lambda: tg.log_probability([0.0], jnp.eye(2), tg.Box([0.0], [1.0])),
-            r"loc has shape \(1,\), the covariance dimension 2, the region dimension 1",
-        ),
-        (
-            lambda: tg.log_probability(
-                [0.0], [[1.0]], tg.Box([0.0], [1.0]), tg.SoftMonteCarlo(samples=jnp.ones((5, 2)))
-            ),
-            r"samples have shape \(5, 2\), expected \(n, 1\)",
-        ),
-        (
-            lambda: tg.log_probability(
-                jnp.zeros((2, 1)), jnp.ones((3, 1, 1)), tg.Box([0.0], [1.0])
-            ),
-            "leading axes do not broadcast",
-        ),
-        (lambda: tg.Automatic(rtol=0.0), "rtol must be positive"),
-    ],
-)
-def test_errors_speak(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-def test_limits_that_are_no_region_are_an_error_that_speaks():
-    with pytest.raises(TypeError, match=r"write tg.Box\(low, high\)"):
-        tg.log_probability([0.0], [[1.0]], (0.0, 1.0))
-
-
 def test_nan_in_nan_out():
     got = tg.log_probability([jnp.nan], [[1.0]], tg.Box([0.0], [1.0]), tg.SoftMonteCarlo(100))
     assert jnp.isnan(got.log_prob) and jnp.isnan(got.stderr)

@@ -105,12 +105,6 @@ def test_what_cannot_be_looked_at_stays_whole():
     assert tg.log_probability(*free) == (0.0, 0.0)
 
 
-def test_a_factor_that_is_not_lower_triangular_is_an_error():
-    for matrix in ([[1.0, 0.5], [0.5, 1.0]], [[1.0, 0.5], [0.0, 1.0]]):
-        with pytest.raises(ValueError, match="lower triangular, got 0.5"):
-            tg.ScaleTril(matrix)
-
-
 def test_one_nan_row_leaves_the_others_their_structure():
     """Two blocks and a coordinate without limits, in which one row's mean is NaN."""
     matrix = jnp.asarray(linalg.block_diag(autoregression(4, 0.7), common_factor(5), [[1.0]]))
