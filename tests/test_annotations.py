@@ -26,7 +26,6 @@ CHECKED = [
     "truncgauss.separation",
     "truncgauss.special",
     "truncgauss.gaussian.total_moments",
-    "truncgauss.gaussian.standardization",
 ]
 SETUP = f"""
 from jaxtyping import install_import_hook

@@ -10,7 +10,7 @@ import pytest
 import truncgauss as tg
 from tests import random_problems
 from truncgauss.gaussian.problem import Estimate, as_problem
-from truncgauss.probability import row_batches
+from truncgauss.probability import refinement
 from truncgauss.probability.automatic import PROBABILITY
 from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
 
@@ -188,9 +188,12 @@ def test_more_points_are_a_number_of_the_method():
 
 
 def test_many_rows_begin_with_fewer_points():
-    method = tg.Automatic()
-    assert method.affordable(5) == method.affordable(5, 32) == 1024
-    assert method.affordable(5, 10_000) == 128 and method.affordable(100_000) == 32
+    counts = lambda d, rows: tg.Automatic().counts(
+        as_problem(np.zeros(d), tg.LowRank(np.zeros((d, 0)), np.ones(d)), tg.Box(np.zeros(d), INF)),
+        rows,
+    )
+    assert counts(5, 1) == counts(5, 32) == counts(5, None) == (1024, 1024)
+    assert counts(5, 10_000) == (128, 128) and counts(100_000, 1) == (32, 32)
 
 
 @pytest.mark.slow
@@ -202,7 +205,7 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
     ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
     whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
     for most in (4 * 3000, 10):
-        monkeypatch.setattr(row_batches, "MOST_NUMBERS", most)
+        monkeypatch.setattr(refinement, "MOST_NUMBERS", most)
         for method in (tg.Exact(), tg.Automatic()):
             got = ask(method)
             assert got.log_prob.shape == (5, 2)
@@ -218,7 +221,7 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     region = tg.Box(jnp.zeros(4), INF)
     held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, ordering(4), region)
     whole = tg.log_probability(shifts, ordering(4), region, held)
-    monkeypatch.setattr(row_batches, "MOST_NUMBERS", 2 * held.numbers_held(4))
+    monkeypatch.setattr(refinement, "MOST_NUMBERS", 2 * held.numbers_held(4))
     got = tg.log_probability(shifts, ordering(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)
@@ -257,7 +260,13 @@ def test_rtol_buys_points_under_a_trace():
         problem = as_problem(jnp.zeros(5), ordering(5), region)
         assert method.choice(problem).num_points == max(256, bought[-1])
     assert bought == [64, 64, 256, 1024, 1024, 8192, 65536, 65536]
-    assert [tg.Automatic(rtol).num_points(20) for rtol in (1e-2, 1e-4)] == [128, 1024]
+    wide, bought = as_problem(np.zeros(20), np.eye(20), tg.Box(np.zeros(20), INF)), []
+    for rtol in (1e-2, 1e-4):
+        ask = lambda loc, rtol=rtol: bought.append(
+            tg.Automatic(rtol).counts(wide._replace(loc=loc))
+        )
+        jax.eval_shape(ask, wide.loc)
+    assert bought == [(128, 128), (1024, 1024)]
 
 
 @pytest.mark.parametrize("differentiates", [False, True])
@@ -276,7 +285,7 @@ def test_rtol_buys_points_of_a_call_with_numbers(differentiates):
     rows = jnp.arange(6.0)[:, None] + jnp.zeros(4)
     problem = as_problem(rows, factor, tg.Box(jnp.zeros(4), jnp.full(4, INF)))
     goal = Goal(evaluate, errors, differentiates)
-    got = tg.Automatic(rtol=1e-2).sampled(problem, jax.random.key(0), goal)
+    got = tg.Automatic(rtol=1e-2).answer(problem, jax.random.key(0), goal)
     assert got.attempts[0].method.num_points >= 1024 and len(got.attempts) == 1
     if differentiates:  # where each count of points is a program
         assert [n for n, _ in bought] == [1024, 16384]
@@ -326,7 +335,7 @@ def test_long_chains_go_to_sequential_monte_carlo():
     d = 1000
     covariance = 0.9 ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = as_problem(jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF)))
-    found = tg.Automatic(rtol=0.05).sampled(problem, jax.random.key(0), PROBABILITY)
+    found = tg.Automatic(rtol=0.05).answer(problem, jax.random.key(0), PROBABILITY)
     assert isinstance(found.method, tg.SequentialMonteCarlo)
     got = found.result
     assert abs(got.log_prob + 85.039) < 7 * got.stderr < 0.5

@@ -29,8 +29,7 @@ from tests.random_problems import (
     sum_of_limits,
 )
 from tests.reference import both, rounding, standardised
-from truncgauss.gaussian.problem import as_problem
-from truncgauss.gaussian.standardization import standardized
+from truncgauss.gaussian.problem import as_problem, standardized
 
 KNOWN = {precision: known(precision) for precision in ("float64", "float32")}
 TOO_FAR = 9.0

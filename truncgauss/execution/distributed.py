@@ -133,7 +133,6 @@ def address(
 
 
 def _missing(environment: Mapping[str, str]) -> str:
-    """Variables of a cluster that are set, and those that are missing, in a sentence."""
     cure = (
         "Start the processes by srun or mpirun, or give --coordinator HOST:PORT, --num-processes "
         "and --process-index."

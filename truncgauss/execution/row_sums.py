@@ -106,7 +106,6 @@ class RowSums:
         return bool(self.max(np.asarray(bool(condition))))
 
     def all(self, condition: Any) -> bool:
-        """Whether a condition holds on all processes."""
         return not self.any(not bool(condition))
 
     def concatenate(self, rows: np.ndarray) -> np.ndarray:
@@ -114,7 +113,6 @@ class RowSums:
         return rows if self.share is None else np.concatenate(exchanged(rows))
 
     def count(self, rows: Any) -> int:
-        """The number of all rows."""
         return int(self.sum(np.asarray(len(rows))))
 
     def triangle(self, columns: np.ndarray, units: Any = 1.0) -> np.ndarray:
@@ -155,7 +153,6 @@ class RowSums:
         return solution
 
     def norm(self, columns: np.ndarray) -> np.ndarray:
-        """Euclidean lengths of the columns (n, p) of all rows, (p,)."""
         return np.asarray(np.sqrt(self.sum(np.einsum("ij,ij->j", columns, columns))))
 
     def std(self, values: np.ndarray) -> np.ndarray:
@@ -382,7 +379,6 @@ def local_shards(array: jax.Array) -> dict[int, np.ndarray]:
 
 
 def sums_of(loss: Any) -> RowSums:
-    """The sums over the rows of a loss; NumPy's if it has none."""
     sums: RowSums = getattr(loss, "sums", RowSums())
     return sums
 
@@ -416,7 +412,6 @@ def exchanged(tree: T) -> list[T]:
 
 
 def added(trees: list[T]) -> T:
-    """The sum of pytrees, leaf by leaf, in the order of the processes."""
     return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *trees)
 
 
@@ -461,12 +456,10 @@ def fingerprint_of(columns: list[Any], counted: np.ndarray | None, begin: int) -
 
 
 def hashed(words: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Words of 64 bits, each mixed with its number."""
     return mixed(words ^ mixed(numbers))
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
-    """Words of 64 bits, each mixed."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

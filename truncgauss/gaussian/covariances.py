@@ -117,7 +117,6 @@ class CovarianceMatrix(Covariance):
         return CovarianceMatrix(jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix)))
 
     def check(self) -> None:
-        """Raise ValueError if the matrix is not symmetric or not positive semi-definite."""
         if not is_concrete(self.matrix):
             return
         matrix = np.asarray(self.matrix)
@@ -232,7 +231,6 @@ class ScaleTril(Covariance):
         return ScaleTril(jnp.where(still[..., :, None], identity, self.matrix))
 
     def check(self) -> None:
-        """Raise ValueError if a diagonal entry is negative."""
         # JAX cannot fetch an array without elements that is spread over devices.
         if not is_concrete(self.matrix) or self.matrix.size == 0:
             return
@@ -323,7 +321,6 @@ class LowRank(Covariance):
         return LowRank(self.cov_factor * by[..., :, None], self.cov_diag * by * by)
 
     def check(self) -> None:
-        """Raise ValueError if a variance of the noise is not positive."""
         check_positive("LowRank", "cov_diag", self.cov_diag)
 
 
@@ -406,7 +403,6 @@ class Markov(Covariance):
         return Markov(transition, self.noise_scale * after, self.initial_scale * by[..., 0])
 
     def check(self) -> None:
-        """Raise ValueError if a scale is not positive."""
         check_positive("Markov", "noise_scale", self.noise_scale)
         check_positive("Markov", "initial_scale", self.initial_scale)
 
@@ -419,7 +415,6 @@ def as_covariance(value: Any) -> Covariance:
 
 
 def check_square(owner: str, matrix: Any) -> None:
-    """Raise ValueError unless the trailing two axes have equal lengths."""
     shape = jnp.shape(matrix)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         cure = "For one dimension write [[variance]]."
@@ -431,6 +426,5 @@ def check_square(owner: str, matrix: Any) -> None:
 
 
 def check_positive(owner: str, name: str, values: ArrayLike) -> None:
-    """Raise ValueError naming the smallest value if one is not positive; NaN passes."""
     if is_concrete(values) and np.any(np.asarray(values) <= 0):
         raise ValueError(f"{owner}: {name} must be positive, got {np.asarray(values).min():.3g}.")

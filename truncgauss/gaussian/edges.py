@@ -43,7 +43,6 @@ def _with_limits(margin: ArrayLike, value: Array, below: float, above: float) ->
 
 
 def _pair(margin: ArrayLike, width: ArrayLike) -> tuple[Array, Array]:
-    """Margin and width as arrays of one dtype and shape."""
     dtype = jnp.result_type(as_float_array(margin), as_float_array(width))
     margin, width = jnp.broadcast_arrays(jnp.asarray(margin, dtype), jnp.asarray(width, dtype))
     return margin, width
@@ -74,11 +73,9 @@ class Tanh(Edge):
         check_positive("Tanh", "steepness", self.steepness)
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """log value at each margin."""
         return _with_limits(margin, log_sigmoid(self._log_odds(margin)), -jnp.inf, 0.0)
 
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """The weight of a point at `margin`, between 0 and 1."""
         return _with_limits(margin, sigmoid(self._log_odds(margin)), 0.0, 1.0)
 
     def _log_odds(self, margin: ArrayLike) -> Array:
@@ -109,11 +106,9 @@ class Probit(Edge):
         check_positive("Probit", "width", self.width)
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """log value at each margin."""
         return _with_limits(margin, log_ndtr(self._position(margin)), -jnp.inf, 0.0)
 
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """The weight of a point at `margin`, between 0 and 1."""
         return _with_limits(margin, ndtr(self._position(margin, -FAR)), 0.0, 1.0)
 
     def _position(self, margin: ArrayLike, start: float = -jnp.inf) -> Array:
@@ -264,11 +259,9 @@ class Surrogate(Edge):
     edge: Edge
 
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """The hard value with the derivative of the soft one."""
         return with_slope_of(Hard().value(margin), self.edge.value(margin))
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """The hard log value with the derivative of the soft one."""
         return with_slope_of(Hard().log_value(margin), self.edge.log_value(margin))
 
 

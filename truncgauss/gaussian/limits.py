@@ -34,12 +34,10 @@ class GaussianLimits(NamedTuple):
 
     @property
     def num_constraints(self) -> int:
-        """The number m of limited variables."""
         return len(self.low)
 
     @property
     def scale_tril(self) -> Float[Array, "m m"]:
-        """The lower-triangular factor of the covariance, shape (m, m)."""
         if self.root is None or self.root.shape[0] > self.root.shape[1]:
             return factored(self.covariance)
         return triangle(self.root)[0]

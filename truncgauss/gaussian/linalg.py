@@ -115,7 +115,6 @@ def numerical_rank(covariance_matrix: np.ndarray) -> int:
 
 
 def row_norms(matrix: Array) -> Array:
-    """The norm of each row, without derivative."""
     return jnp.sqrt(jnp.sum(jnp.square(lax.stop_gradient(matrix)), axis=-1))
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key, Real, UInt32
+from jaxtyping import Array, Bool, Float, Key, Real, UInt32
 
 from truncgauss.execution.batches import mapped
 from truncgauss.execution.pytrees import (
@@ -27,6 +28,7 @@ from truncgauss.execution.pytrees import (
 )
 from truncgauss.gaussian.covariances import Covariance, as_covariance
 from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import power_of_two
 from truncgauss.gaussian.regions import Box, LinearRegion, Region, as_linear
 
 # What public functions take; leading axes broadcast.
@@ -63,12 +65,10 @@ class Problem(NamedTuple):
 
     @property
     def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The leading axes of loc, covariance and region."""
         return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes of all three, broadcast."""
         return common_shape(*self.batch_shapes)
 
 
@@ -82,7 +82,6 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
 
 
 def on_device(problem: Problem) -> Problem:
-    """The problem with all of its numbers in JAX arrays."""
     return jax.tree.map(as_jax_array, problem)
 
 
@@ -229,3 +228,39 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
         return jax.tree.map(nothing, jax.eval_shape(of_row, *rows))
     results = mapped(of_row, tuple(rows), tuple(0 if batch else None for batch in batches))
     return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)
+
+
+class Standardized(NamedTuple):
+    """A Gaussian and a region in units in which standard deviations are about one.
+
+    Attributes:
+        problem: in these units, decided constraints without limits: those of variance 0, which
+            are checked here, and those with equal limits, which nothing meets.
+        unit: the unit of each coordinate, shape (d,): x = unit * (x in these units).
+        row_unit: the unit of each constraint, shape (m,); for a box the same as `unit`.
+        still: whether each coordinate has variance 0, shape (d,).
+        known: the log probability of the decided constraints: 0 if all are met, else -inf; NaN if
+            limits of one of variance 0 are inverted or a number is NaN.
+    """
+
+    problem: Problem
+    unit: Float[Array, " d"]
+    row_unit: Float[Array, " m"]
+    still: Bool[Array, " d"]
+    known: Float[Array, ""]
+
+
+def standardized(loc: Float[Array, " d"], covariance: Covariance, region: Region) -> Standardized:
+    """The problem of one Gaussian and one region, in units of its standard deviations.
+
+    Multiplying a coordinate by a constant then changes no digit of a probability, whatever units
+    the user works in. The units are powers of two, so that changing to them and back is free of
+    rounding, and constants, so that no derivative goes through them.
+    """
+    variances = lax.stop_gradient(covariance.variances)
+    still = variances == 0
+    unit = power_of_two(variances)
+    covariance = covariance.scaled(1.0 / unit)
+    loc, linear = loc / unit, as_linear(region).scaled(1.0 / unit)
+    covariance, linear, row_unit, known = linear.released(loc, covariance, unit, still)
+    return Standardized(Problem(loc, covariance, linear), unit, row_unit, still, known)

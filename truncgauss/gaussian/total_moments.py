@@ -176,23 +176,20 @@ def corrected(pieces: Pieces, variates: Surprises) -> Pieces:
     response = response + jnp.eye(len(variances), dtype=variances.dtype)
     means = variates.means @ response.T
     matrices = response @ variates.squares @ response.T
-    extent = _safe_extent(*lax.stop_gradient((_mixture(pieces)[1], pieces.log_shares, matrices)))
-    return pieces._replace(
-        means=pieces.means - extent * means, covariances=pieces.covariances - extent * matrices
-    )
-
-
-def _safe_extent(before: Array, log_shares: Array, matrices: Array) -> Array:
-    """The largest factor up to 1 with which the matrices' mixture is at most half of `before`."""
+    fixed = lax.stop_gradient((_mixture(pieces)[1], pieces.log_shares, matrices))
+    before, log_shares, subtracted = fixed
     scale = jnp.sqrt(jnp.diagonal(before))
-    taken = jnp.einsum("r,rkl->kl", jax.nn.softmax(log_shares), matrices)
+    taken = jnp.einsum("r,rkl->kl", jax.nn.softmax(log_shares), subtracted)
     # One division after the other: the product of two scales may underflow.
     factor = jnp.linalg.cholesky(before / scale[:, None] / scale[None, :])
     half = solve_triangular(factor, taken / scale[:, None] / scale[None, :], lower=True)
     inner = solve_triangular(factor, half.T, lower=True)
     sound = jnp.all(jnp.isfinite(inner))
     most = jnp.linalg.eigvalsh(jnp.where(sound, inner, 0.0))[-1]
-    return jnp.where(sound, 0.5 / jnp.maximum(most, 0.5), 0.0)
+    extent = jnp.where(sound, 0.5 / jnp.maximum(most, 0.5), 0.0)
+    return pieces._replace(
+        means=pieces.means - extent * means, covariances=pieces.covariances - extent * matrices
+    )
 
 
 def _mixture(pieces: Pieces) -> tuple[Array, ...]:
@@ -278,7 +275,12 @@ def assembled(
     """
     limited = np.concatenate(coordinates)
     free = np.setdiff1d(np.arange(len(matrix)), limited)
-    response = _regression(matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)])
+    within, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
+    factor = jnp.linalg.cholesky(within)
+    if np.all(np.isfinite(factor)):
+        response = cho_solve((factor, True), cross.T).T
+    else:  # singular
+        response = cross @ jnp.linalg.pinv(within, hermitian=True)
     return _followed_by(parts, np.concatenate([limited, free]), loc, matrix, response)
 
 
@@ -323,11 +325,3 @@ def _block_diagonal(blocks: list[Array]) -> Array:
     for start, end, block in zip(ends[:-1], ends[1:], blocks):
         whole = whole.at[..., start:end, start:end].set(block)
     return whole
-
-
-def _regression(matrix: Array, cross: Array) -> Array:
-    """cross @ matrix^-1, also where `matrix` is singular."""
-    factor = jnp.linalg.cholesky(matrix)
-    if np.all(np.isfinite(factor)):
-        return cho_solve((factor, True), cross.T).T
-    return cross @ jnp.linalg.pinv(matrix, hermitian=True)

@@ -39,8 +39,15 @@ from truncgauss.probability.method import (
     estimate_with_gradient,
     prepared,
 )
-from truncgauss.probability.refinement import FAILURE, Answer, Goal, Search, errors
-from truncgauss.probability.row_batches import in_batches
+from truncgauss.probability.refinement import (
+    FAILURE,
+    Answer,
+    Goal,
+    Recipe,
+    Search,
+    errors,
+    in_batches,
+)
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.structure import Part, independent_parts, is_recognised
@@ -108,41 +115,39 @@ class Automatic(Method):
                 f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."
             )
 
-    def num_points(self, dimension: int) -> int:
-        """The points of each replicate by rtol where none can follow."""
-        asked = max((rtol for rtol in POINTS if rtol <= self.rtol), default=min(POINTS))
-        few = POINTS[asked] < MOST_POINTS and dimension > FEW_DIMENSIONS
-        return (1 + few) * POINTS[asked]
+    def counts(self, problem: Problem, num_rows: int | None = None) -> tuple[int, int]:
+        """The points of each replicate to begin with, and those that rows above rtol get at once.
 
-    def candidates(
-        self, problem: Problem, num_rows: int = 1, growing: bool = False
-    ) -> Iterator[Method]:
-        """The methods that apply to a problem, in order of preference.
-
-        Their counts are final, or those to begin with where they are `growing`.
+        Without a number of rows none follow: both are what rtol asks for.
         """
         d = problem.covariance.dimension
-        full = self.affordable(d, num_rows)
-        least = max(LEAST_TO_GROW, 2 ** (d - 1).bit_length())
-        wanted = self.num_points(d)
+        asked = max((rtol for rtol in POINTS if rtol <= self.rtol), default=min(POINTS))
+        few = POINTS[asked] < MOST_POINTS and d > FEW_DIMENSIONS
+        first = (1 + few) * POINTS[asked]
         # What `hold` returns is then what the call with numbers begins with.
         if is_concrete(problem):
-            wanted = max(least, wanted)
-        wanted = min(MOST_POINTS, wanted) if growing else wanted
+            first = max(first, LEAST_TO_GROW, 2 ** (d - 1).bit_length())
+        wanted = (first, first) if num_rows is None else (min(first, MOST_POINTS), MOST_POINTS)
+        most = max(1, self.max_draws // (Separation.num_replicates * d))
+        alone = max(LEAST_POINTS, 2 ** int(math.log2(most)))
+        of_many = max(LEAST_OF_MANY, 2 ** int(math.log2(max(1, most // (num_rows or 1)))))
+        begin, full = (min(count, alone, of_many) for count in wanted)
+        return begin, full
+
+    def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]:
+        """The methods that apply to a problem, in order of preference, see `counts`."""
+        begin, full = self.counts(problem, num_rows)
         for kind in CANDIDATES:
             # Particles are for problems that are too hard for the points of rtol.
-            particles = kind is SequentialMonteCarlo
-            points = full if particles else self.affordable(d, num_rows, wanted)
-            method = kind.candidate(problem, points)
+            method = kind.candidate(problem, full if kind is SequentialMonteCarlo else begin)
             if method is not None:
                 method = method.serving(problem)
-                if growing and isinstance(method, FactorLattice) and points < full:
-                    method = method.enlarged(full // points)  # more are another program
-                yield method
+                # Of which more points are another program.
+                yield method.enlarged(full // begin) if type(method) is FactorLattice else method
 
-    def choice(self, problem: Problem, growing: bool = False) -> Method:
+    def choice(self, problem: Problem) -> Method:
         """The first method that applies to a problem, see `candidates`."""
-        method = next(self.candidates(problem, growing=growing), None)
+        method = next(self.candidates(problem), None)
         if method is None:
             raise ValueError(
                 f"no method applies to {type(problem.region).__name__} in "
@@ -150,13 +155,6 @@ class Automatic(Method):
                 "computed in up to 256."
             )
         return method
-
-    def affordable(self, dimension: int, num_rows: int = 1, wanted: int = MOST_POINTS) -> int:
-        """The number of points of the first lattice, of those that are wanted."""
-        most = max(1, self.max_draws // (Separation.num_replicates * dimension))
-        alone = min(wanted, max(LEAST_POINTS, 2 ** int(math.log2(most))))
-        of_many = 2 ** int(math.log2(max(1, most // num_rows)))
-        return min(alone, max(LEAST_OF_MANY, of_many))
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
         """The chosen method with its plan held; `HeldParts` where structure is recognised."""
@@ -169,13 +167,12 @@ class Automatic(Method):
         return self._held_parts(problem, parts, whole)
 
     def _held_parts(self, problem: Problem, parts: list[Part], whole: Method | None) -> Method:
-        """The methods held for the blocks of a problem, or for the problem itself."""
         if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
             return self.choice(problem).hold(*problem)
 
         def held(part: Part) -> Block:
             method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
-            return block_of(part, Answer(method, None, recipe=((method, None),)))
+            return block_of(part, ((method, None),))
 
         return HeldParts(tuple(map(held, parts)), problem.covariance.covariance_matrix, whole)
 
@@ -184,18 +181,30 @@ class Automatic(Method):
         # Inside a derivative at concrete numbers these decide, as outside of it.
         values = values_of(problem)
         known = problem if values is None or not is_concrete(key) else values
-        inside = known is not problem
-        parts, results = self.parts(known, key), []
-        for method, part, part_key in parts:
-            answer = method._with_gradient(part, known, part_key) if inside else None
-            if answer is None:
-                answer = method.answer(part.problem, part_key, PROBABILITY, wanted=not inside)
-            results.append(answer)
-        if not inside:
-            return combined([answer.result for answer in results])
-        blocks = [block_of(part, answer) for (_, part, _), answer in zip(parts, results)]
+        parts = self.parts(known, key)
+        if known is problem:
+            answers = [
+                method.answer(part.problem, part_key, PROBABILITY)
+                for method, part, part_key in parts
+            ]
+            return combined([answer.result for answer in answers])
+        blocks = [method._block(part, known, part_key) for method, part, part_key in parts]
         recognised = is_recognised(parts[0][1], known)
         return differentiable(problem, recognised, blocks, [part_key for *_, part_key in parts])
+
+    def _block(self, part: Part, whole: Problem, key: jax.Array) -> Block:
+        """An independent block with the methods of its estimate, to be differentiated.
+
+        Where `Separation` alone serves it, they come with the estimate and its gradient: the number
+        of points is determined by the program of both, and that of the value is not compiled.
+        """
+        problem = part.problem
+        spread = parallel.plan().replicates is not None or 0 in problem.batch_shape
+        sampled = isinstance(self.choice(problem), Separation)
+        both = sampled and not spread and not is_recognised(part, whole)
+        goal = WITH_GRADIENT if both else PROBABILITY
+        answer = self.answer(problem, key, goal, wanted=False)
+        return block_of(part, answer.recipe, answer.result if both else None)
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
         """The independent blocks of a problem, each with its method and key.
@@ -228,75 +237,46 @@ class Automatic(Method):
             result = goal.evaluate(chosen, problem, key)
             return Answer(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
-            return self.sampled(problem, key, goal)
-        # An error then comes from the rounding of the inputs, which no other method mends.
-        exact = isinstance(problem.region, QuadraticRegion | Outside)
-        certain = problem.covariance.dimension <= 3 or exact
-        if certain and not wanted:
-            return Answer(chosen, None, recipe=((chosen, None),))
-        result = in_batches(goal.evaluate, chosen, problem, key)
-        if certain:
-            return Answer(chosen, result, recipe=((chosen, None),))
-        first = jax.tree.leaves(result)[0]
-        axes = tuple(range(len(problem.batch_shape), first.ndim))
-        unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
-        error = np.where(unknown, math.inf, goal.error(result))
-        if np.all(error <= self.rtol):
-            return Answer(chosen, result, recipe=((chosen, None),))
-        # A chain whose grid is too coarse, or factors with nearly no noise.
-        search = Search(problem, key, goal, self.rtol, self.max_draws)
-        search.begin(chosen, result, error)
-        return self._searched(search, above=self.rtol)
-
-    def _with_gradient(self, part: Part, whole: Problem, key: jax.Array) -> Answer | None:
-        """The result for one block with its gradient, where `Separation` alone serves it.
-
-        The number of points is then determined by the program that computes the gradient, and the
-        program of the value is not compiled.
-        """
-        chosen = self.choice(part.problem)
-        spread = parallel.plan().replicates is not None or is_recognised(part, whole)
-        if not isinstance(chosen, Separation) or spread or 0 in part.problem.batch_shape:
-            return None
-        goal = Goal(estimate_with_gradient, lambda result: errors(result[0]))
-        search = Search(part.problem, key, goal, self.rtol, self.max_draws)
-        first = self.choice(part.problem, growing=True)
-        factor = max(1, self.affordable(part.problem.covariance.dimension) // first.count)
-        search.attempt(first, above=-1.0, factor=factor)
-        if np.any(search.error > FAILURE):
-            return None  # for other methods
-        search.refine()
-        answer = search.answer()
-        value, gradient = answer.result
-        return answer._replace(result=value, gradient=gradient)
-
-    def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Answer:
-        """The best result by sampling methods."""
-        search = Search(on_device(problem), key, goal, self.rtol, self.max_draws)
-        return self._searched(search, above=-1.0)
-
-    def _searched(self, search: Search, above: float) -> Answer:
-        """The result after trying methods on rows of large error and adding points."""
-        num_rows, problem = len(search.error), search.problem
-        full = self.affordable(problem.covariance.dimension, num_rows)
-        for method in self.candidates(problem, num_rows, growing=True):
-            if method.growth is not None:
-                factor = full // method.count if isinstance(method, Separation) else 1
-                if search.goal.differentiates:  # more points are another program
-                    method, factor = method.enlarged(max(1, factor)), 1
-                search.attempt(method, above, max(1, factor))
-                above = max(above, FAILURE)
+            problem = on_device(problem)
+        search, above = Search(problem, key, goal, self.rtol, self.max_draws), -1.0
+        if chosen.growth is None:
+            # An error then comes from the rounding of the inputs, which no other method mends.
+            exact = isinstance(problem.region, QuadraticRegion | Outside)
+            certain = problem.covariance.dimension <= 3 or exact
+            if certain and not wanted:
+                return Answer(chosen, None, recipe=((chosen, None),))
+            result = in_batches(goal.evaluate, chosen, problem, key)
+            if certain:
+                return Answer(chosen, result, recipe=((chosen, None),))
+            first = jax.tree.leaves(result)[0]
+            axes = tuple(range(len(problem.batch_shape), first.ndim))
+            unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
+            error = np.where(unknown, math.inf, goal.error(result))
+            if np.all(error <= self.rtol):
+                return Answer(chosen, result, recipe=((chosen, None),))
+            # A chain whose grid is too coarse, or factors with nearly no noise.
+            search.begin(chosen, result, error)
+            above = self.rtol
+        for method in self.candidates(search.problem, num_rows := len(search.error)):
+            if method.growth is None:
+                continue
+            begin, full = self.counts(search.problem, num_rows)
+            factor = full // begin if isinstance(method, Separation) else 1
+            if goal.differentiates:  # more points are another program
+                method, factor = method.enlarged(factor), 1
+            search.attempt(method, above, factor)
+            above = max(above, FAILURE)
         search.refine()
         return search.answer()
 
 
 PROBABILITY = Goal(estimate, errors)
+WITH_GRADIENT = Goal(estimate_with_gradient, lambda result: errors(result[0]))
 
 
-def block_of(part: Part, answer: Answer) -> Block:
+def block_of(part: Part, recipe: Recipe, result: tuple[Estimate, Problem] | None = None) -> Block:
     """A block with the methods of its result, and with the result if its gradient is known."""
-    methods, rows = zip(*answer.recipe)
-    result = None if answer.gradient is None else (answer.result, answer.gradient)
+    methods, rows = zip(*recipe)
     indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
     return Block(part.problem.covariance, methods, rows, result, indices)
 
@@ -367,7 +347,6 @@ def log_probability(
 
 
 def _gaussian(problem: Problem, method: Method, key: PRNGKey) -> Estimate:
-    """The estimate for every row of a Gaussian problem."""
     if isinstance(method, Automatic):
         return method.estimate(problem, key)
     problem = on_device(problem)

@@ -16,6 +16,7 @@ Reference:
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate
-from truncgauss.probability.row_batches import flattened, taken
+from truncgauss.probability.refinement import flattened, taken
 from truncgauss.probability.row_moments import row_moments
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
@@ -68,7 +69,6 @@ class Block:
         return sampled or isinstance(self.covariance, CovarianceMatrix)
 
     def indices(self, dimension: int) -> np.ndarray:
-        """The indices of its coordinates among those of all."""
         return np.arange(dimension) if self.coordinates is None else np.array(self.coordinates)
 
     def part_of(self, problem: Problem, matrix: Array | None = None) -> Problem:
@@ -158,11 +158,14 @@ def _along(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
     return combined([block.estimate(part, key) for block, part, key in zip(blocks, parts, keys)])
 
 
+@partial(by_blocks.defjvp, symbolic_zeros=True)
+@in_full_precision
 def _by_blocks_jvp(
     primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Estimate, Estimate]:
     (inputs, blocks, keys), change = primals, tangents[0]
-    moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
+    whole = lambda primal, tangent: jnp.zeros_like(primal) if _is_zero(tangent) else tangent
+    moved = jax.tree.map(whole, inputs, change, is_leaf=_is_zero)
     result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
     slope = slopes.log_prob
     if not _is_zero(change[2]):
@@ -170,15 +173,8 @@ def _by_blocks_jvp(
     return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
 
-by_blocks.defjvp(in_full_precision(_by_blocks_jvp), symbolic_zeros=True)
-
-
 def _is_zero(x: object) -> bool:
     return isinstance(x, SymbolicZero)
-
-
-def _instantiated(primal: Array, tangent: Any) -> Array:
-    return jnp.zeros_like(primal) if _is_zero(tangent) else tangent
 
 
 def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array) -> Array:
@@ -192,7 +188,7 @@ def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change
         if block.is_plain:
             gradient = _mean_slope(block, row, key)
         else:
-            gradient, second = _slopes(block, row, key)
+            gradient, second = _slopes(row_moments(block.methods[0], row, key), row)
             total = total + 0.5 * jnp.einsum("...ij,ij->...", second, inner)
         # The sum after the loop leaves products of the gradients of two different blocks.
         total = total - 0.5 * jnp.einsum("...i,ij,...j->...", gradient, inner, gradient)
@@ -201,19 +197,14 @@ def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change
 
 
 def _mean_slope(block: Block, row: Problem, key: Array) -> Array:
-    """The gradient of a block's log P in the mean."""
     total = lambda loc: jnp.sum(block.estimate(row._replace(loc=loc), key).log_prob)
     full = jnp.broadcast_to(row.loc, row.batch_shape + row.loc.shape[-1:])
     return jax.grad(total)(full)
 
 
-def _slopes(block: Block, row: Problem, key: Array) -> tuple[Array, Array]:
-    """g and H + g g^T of a block with recognised structure, from the moments by its method."""
-    return _slopes_of(row_moments(block.methods[0], row, key), row)
-
-
 @jax.jit
-def _slopes_of(moments: Moments, row: Problem) -> tuple[Array, Array]:
+def _slopes(moments: Moments, row: Problem) -> tuple[Array, Array]:
+    """g and H + g g^T of a block with recognised structure."""
     factor = jnp.linalg.cholesky(lax.stop_gradient(row.covariance.covariance_matrix))
     inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(factor), dtype=factor.dtype))
     gap = moments.mean - row.loc
@@ -227,6 +218,7 @@ def _once(matrix: Array) -> Array:
     return matrix
 
 
+@partial(_once.defjvp, symbolic_zeros=True)
 def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
     if not _is_zero(tangents[0]):
         raise ValueError(
@@ -235,9 +227,6 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
             "as tg.LowRank or tg.Markov, differentiate under jax.jit, or use tg.Separation()."
         )
     return primals[0], tangents[0]
-
-
-_once.defjvp(_once_jvp, symbolic_zeros=True)
 
 
 @frozen_pytree
@@ -267,23 +256,17 @@ class HeldParts(Method):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of plans held for many problems."""
         every = [method for block in self.blocks for method in block.methods]
         every += [] if self.whole is None else [self.whole]
         return jnp.broadcast_shapes(*(method.batch_shape for method in every))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
-        """The method with its plans broadcast to leading axes."""
-
         def spread(leaf: Array) -> Array:
             return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
 
         def of_rows(method: Method) -> Method:
-            return (
-                method.broadcast_to(batch_shape)
-                if method.batch_shape
-                else jax.tree.map(spread, method)
-            )
+            held = bool(method.batch_shape)
+            return method.broadcast_to(batch_shape) if held else jax.tree.map(spread, method)
 
         def of_block(block: Block) -> Block:
             covariance = jax.tree.map(spread, block.covariance)

@@ -68,7 +68,6 @@ class Complement(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """log P and a bound of its error, from those of the pieces."""
         assert isinstance(region, Outside) and isinstance(region.region, LinearRegion)
         limits = region.region
         pieces, empty = region.pieces()

@@ -124,11 +124,9 @@ class Exact(Method):
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
-        """The exact algorithm for a region that is not quadratic."""
         return route_of(covariance, region)
 
     def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
-        """The function of (loc, covariance, low, high) that returns log P and a bound."""
         return route.log_probability
 
     def serving(self, problem: Problem) -> "Exact":
@@ -140,7 +138,6 @@ class Exact(Method):
         return ExactForManyRows() if count >= MANY_ROWS else self
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance to rounding, by the quadrature of the probability."""
         if isinstance(row.region, Outside):
             return super().moments(row, key)
         if isinstance(row.region, QuadraticRegion):
@@ -178,15 +175,17 @@ class ExactPolygon(Exact):
     polygon, elsewhere a box as ever."""
 
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
-        identity = jnp.eye(2, dtype=region.low.dtype)
+        identity, is_factor = jnp.eye(2, dtype=region.low.dtype), isinstance(covariance, ScaleTril)
         singular = jnp.isnan(bivariate.regression(covariance).residual_scale)
         ways = polygon_route(identity), route_of(covariance, region)
 
         def by_either(name: str) -> Callable[..., Any]:
             def algorithm(loc: Array, matrix: Covariance, low: Array, high: Array) -> Any:
+                known = matrix.scale_tril if is_factor else matrix.covariance_matrix
+                form = ScaleTril if is_factor else CovarianceMatrix
                 # What is not taken has derivatives that are no numbers, but for other covariances.
                 results = [
-                    getattr(way, name)(loc, where_or_identity(taken, matrix), low, high)
+                    getattr(way, name)(loc, form(jnp.where(taken, known, identity)), low, high)
                     for way, taken in zip(ways, (singular, ~singular))
                 ]
                 return tuple(jnp.where(singular, x, y) for x, y in zip(*results))
@@ -194,14 +193,6 @@ class ExactPolygon(Exact):
             return algorithm
 
         return Route(by_either("log_probability"), by_either("moments"), ways[0].reason)
-
-
-def where_or_identity(taken: Array, covariance: Covariance) -> Covariance:
-    """The covariance of two coordinates where it is taken, else the identity."""
-    is_factor = isinstance(covariance, ScaleTril)
-    matrix = covariance.scale_tril if is_factor else covariance.covariance_matrix
-    matrix = jnp.where(taken, matrix, jnp.eye(2, dtype=matrix.dtype))
-    return ScaleTril(matrix) if is_factor else CovarianceMatrix(matrix)
 
 
 class Route(NamedTuple):
@@ -242,26 +233,23 @@ def applies(covariance: Covariance, region: Region) -> bool:
         return covariance.dimension <= 2
     if not isinstance(region, Box):
         return False
-    if covariance.dimension <= 3:
-        return not is_singular(covariance)
+    known = is_concrete(covariance)
+    if covariance.dimension <= 3:  # three that are singular are beyond the quadrature
+        of_three = covariance.dimension == 3 and known
+        return not of_three or numerical_rank(_numbers(covariance)) == 3
     if isinstance(covariance, Markov):
         return True
     if isinstance(covariance, LowRank):
         return covariance.rank <= 2
-    return is_diagonal(covariance)
+    if not known:
+        return False
+    matrix = _numbers(covariance)
+    return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
 def is_quadratic(region: Region) -> bool:
-    """Whether the region is a ball or an ellipsoid, or the outside of one."""
     inner = region.region if isinstance(region, Outside) else region
     return isinstance(inner, QuadraticRegion)
-
-
-def is_singular(covariance: Covariance) -> bool:
-    """Whether a covariance of three coordinates is known to be singular, beyond its quadrature."""
-    if covariance.dimension != 3 or not is_concrete(covariance):
-        return False
-    return numerical_rank(_numbers(covariance)) < 3
 
 
 def has_singular_pair(covariance: Covariance) -> bool:
@@ -278,14 +266,6 @@ def has_singular_pair(covariance: Covariance) -> bool:
     # Of these few the determinant is computed without rounding.
     rows = zip(*(map(Fraction, x[close].tolist()) for x in (first, second, product)))
     return any(a * b <= c * c for a, b, c in rows)
-
-
-def is_diagonal(covariance: Covariance) -> bool:
-    """Whether the covariance is known to be diagonal."""
-    if not is_concrete(covariance):
-        return False
-    matrix = _numbers(covariance)
-    return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
 def _numbers(covariance: Covariance) -> np.ndarray:
@@ -326,7 +306,6 @@ def polygon_route(rows: Array) -> Route:
 
 
 def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:
-    """Mean and covariance in a ball or ellipsoid."""
     found, of_x = _within(loc, covariance, region)
     known = region.is_proper & jnp.isfinite(found.log_prob)
     mean, matrix, mean_error, error = (jnp.where(known, x, jnp.nan) for x in of_x())
@@ -343,7 +322,6 @@ def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion)
 
 
 def _certain(log_prob: Array) -> tuple[Array, Array]:
-    """The log probability with an error of 0."""
     return log_prob, jnp.zeros_like(log_prob)
 
 
@@ -357,17 +335,13 @@ def _with_last_digit(
     return log_prob, last_digit(log_prob, *inputs)
 
 
-def _chain_moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, ...]:
-    point, mean, *others = markov_chain.moments(loc, covariance, low, high)
+def _about(point: Array, mean: Array, *others: Array) -> tuple[Array, ...]:
     return point + mean, *others
 
 
-def _one_factor_moments(
-    loc: Array, covariance: LowRank, low: Array, high: Array
-) -> tuple[Array, Array]:
-    nodes = Nodes(*one_factor.nodes(loc, covariance, low, high))
-    mean, matrix = total_moments(nodes)
-    return nodes.point + mean, matrix
+def _one_factor_moments(*inputs: Any) -> tuple[Array, ...]:
+    nodes = Nodes(*one_factor.nodes(*inputs))
+    return _about(nodes.point, *total_moments(nodes))
 
 
 def _two_factor_moments(
@@ -409,13 +383,6 @@ def _trivariate_log_probability(
     return _with_last_digit(covariance, conditioning.last_digit, *inputs)
 
 
-def _trivariate_moments(
-    loc: Array, covariance: Covariance, low: Array, high: Array
-) -> tuple[Array, Array]:
-    point, mean, matrix = trivariate.moments(loc, covariance, low, high)
-    return point + mean, matrix
-
-
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
@@ -447,7 +414,7 @@ def _independent_moments(
 
 CHAIN = Route(
     markov_chain.log_probability,
-    _chain_moments,
+    lambda *inputs: _about(*markov_chain.moments(*inputs)),
     "a Markov chain, integrated by a forward recursion",
 )
 ONE_FACTOR = Route(
@@ -467,7 +434,7 @@ TWO_DIMENSIONS = Route(
 )
 THREE_DIMENSIONS = Route(
     _trivariate_log_probability,
-    _trivariate_moments,
+    lambda *inputs: _about(*trivariate.moments(*inputs)),
     "a box in three dimensions, integrated by quadrature",
     partial(_trivariate_log_probability, many=True),
 )

@@ -58,7 +58,6 @@ class ExpectationPropagation(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """The approximation for one Gaussian and one region; the key is not used."""
         scaled, known = ep.scaled_limits(as_linear(region).limits_in(loc, covariance))
         solution = ep.fixed_point(lax.stop_gradient(scaled))
         cavity = ep.differentiable(solution, scaled)

@@ -17,7 +17,6 @@ from truncgauss.gaussian.regions import Region
 from truncgauss.probability.automatic import PROBABILITY, Automatic
 from truncgauss.probability.blocks import combined
 from truncgauss.probability.method import Method, estimate, prepared
-from truncgauss.probability.refinement import Answer
 
 
 @reported
@@ -72,9 +71,12 @@ def explain(
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
         answer = own_method.answer(part, own_key, PROBABILITY)
-        lines += trials(answer)
-        lines += account(answer.method, answer.method.reason(part), part, answer.result, own_key)
-        lines += shortfall(answer, method)
+        chosen, mine = answer.method, [x for x in answer.attempts if x.method is answer.method]
+        others = [attempt for attempt in answer.attempts if attempt.method is not chosen]
+        lines += [f"tried    {named(other.method)}: {verdict(other.error)}" for other in others]
+        lines += account(chosen, chosen.reason(part), part, answer.result, own_key)
+        if mine and mine[0].error > method.rtol:
+            lines.append(f"short    of rtol={method.rtol:g}: {mine[0].ending}")
         results.append(answer.result)
     if len(parts) > 1:
         total = combined(results)
@@ -83,25 +85,7 @@ def explain(
 
 
 def dimensions(d: int) -> str:
-    """The dimension in words."""
     return "1 dimension" if d == 1 else f"{d} dimensions"
-
-
-def trials(answer: Answer) -> list[str]:
-    """Lines on methods that were tried and not used."""
-    return [
-        f"tried    {named(attempt.method)}: {verdict(attempt.error)}"
-        for attempt in answer.attempts
-        if attempt.method is not answer.method
-    ]
-
-
-def shortfall(answer: Answer, method: Automatic) -> list[str]:
-    """A line on the reason why the standard error stayed above rtol, if it did."""
-    attempts = [attempt for attempt in answer.attempts if attempt.method is answer.method]
-    if not attempts or not attempts[0].error > method.rtol:
-        return []
-    return [f"short    of rtol={method.rtol:g}: {attempts[0].ending}"]
 
 
 def account(
@@ -117,14 +101,12 @@ def account(
 
 
 def named(method: Method) -> str:
-    """The method with its counts."""
     fields = getattr(method, "__dataclass_fields__", {})
     counts = [f"{name}={getattr(method, name)}" for name in fields if name.startswith("num_")]
     return type(method).__name__ + (f"({', '.join(counts)})" if counts else "")
 
 
 def verdict(stderr: float) -> str:
-    """The standard error of log P in words."""
     if stderr == 0:
         return "exact to rounding"
     if jnp.isnan(stderr):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
@@ -18,9 +19,9 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     over_rows,
+    standardized,
 )
 from truncgauss.gaussian.regions import Box, Region, as_linear
-from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
 from truncgauss.quadrature.factor_integrand import (
@@ -98,7 +99,6 @@ class FactorLattice(Method):
             check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "FactorLattice":
-        """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
         fresh.check(*problem)
@@ -108,22 +108,24 @@ class FactorLattice(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """One estimate for each key; stderr is inf for fewer than ten effective points."""
-        covariance, box = as_low_rank(covariance), as_linear(region)
-        low, high = box.low, box.high
+        low, high = as_linear(region).low, as_linear(region).high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integrand that is 0 everywhere has no plan.
-        low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
-        plan = lax.stop_gradient(plan)
-        integrand = about(plan.anchor, loc, covariance, low, high)
-        uniforms = lattice(keys, self.num_points, covariance.rank, loc)
+        box = Box(jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high))
+        integrand, plan = self._integrand(Problem(loc, covariance, box))
+        uniforms = lattice(keys, self.num_points, plan)
         weights, level = log_weights(integrand, plan, uniforms)
         weights = weights.reshape(len(keys), self.num_points)
         log_probs = log_mean_exp(weights, axis=1) + level
         log_probs = jnp.where(invalid, jnp.nan, log_probs)
         # If all points miss the bulk of the integrand their weights may be nearly equal, but much
         # smaller than that of a point at the mode.
-        at_mode = log_weight_at_mode(lax.stop_gradient(integrand), plan)
+        offset = plan.mode - plan.anchor
+        spread = solve_triangular(plan.scale, offset, lower=True) / WIDTH
+        log_density = jnp.sum(jax.nn.log_sigmoid(spread) + jax.nn.log_sigmoid(-spread))
+        log_density = log_density - len(offset) * math.log(WIDTH)
+        height = lax.stop_gradient(integrand).heights(offset[None])[0][0]
+        at_mode = height - log_density + jnp.sum(jnp.log(jnp.diagonal(plan.scale)))
         at_mode = jnp.broadcast_to(at_mode, (len(keys), 1))
         effective = effective_sample_size(jnp.concatenate([weights, at_mode], axis=1))
         alone = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, jnp.nan)
@@ -135,19 +137,17 @@ class FactorLattice(Method):
         Given the factors the coordinates are independent, so their conditional variances add to the
         diagonal of the covariance of their conditional means.
         """
-        loc, covariance, box = row.loc, as_low_rank(row.covariance), as_linear(row.region)
-        low, high = box.low, box.high
+        loc, covariance = row.loc, as_low_rank(row.covariance)
+        low, high = as_linear(row.region).low, as_linear(row.region).high
         broken = jnp.any(~(low < high))
         low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
-        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
-        plan = lax.stop_gradient(plan)
-        integrand = about(plan.anchor, loc, covariance, low, high)
+        integrand, plan = self._integrand(row._replace(region=Box(low, high)))
         mean, rest = mean_at(plan.anchor, loc, covariance.cov_factor)
         point = lax.stop_gradient(jnp.clip(mean, low, high))
         near = standardize(low, high, point)
 
         def one(key: Array) -> Pieces:
-            uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
+            uniforms = lattice(key[None], self.num_points, plan)
             weights, level = log_weights(integrand, plan, uniforms)
             moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest[None]
             given = (mean - point)[None] + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
@@ -167,26 +167,22 @@ class FactorLattice(Method):
         return 8 * self.num_points * self.num_replicates * dimension
 
     def account(self, problem: Problem, key: Array) -> list[str]:
-        """The number of factors and the effective sample size."""
-        own = standardized(*problem)
-        loc, covariance = own.loc, as_low_rank(own.covariance)
-        low, high = own.region.low, own.region.high
-        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
-        integrand = about(plan.anchor, loc, covariance, low, high)
-        uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
+        integrand, plan = self._integrand(standardized(*problem).problem)
+        uniforms = lattice(key[None], self.num_points, plan)
         share = effective_sample_size(log_weights(integrand, plan, uniforms)[0]) / self.num_points
         return [
-            f"factors  {covariance.rank} integrated, coordinates in closed form",
+            f"factors  {len(plan.anchor)} integrated, coordinates in closed form",
             f"points   {float(share):.0%} effective",
         ]
 
+    def _integrand(self, row: Problem) -> tuple[Integrand, FactorPlan]:
+        """The integrand about the anchor of the plan that is held, or of that for this problem."""
+        plan = lax.stop_gradient(plan_of(row) if self.plan is None else self.plan)
+        low, high = as_linear(row.region).low, as_linear(row.region).high
+        return about(plan.anchor, row.loc, as_low_rank(row.covariance), low, high), plan
+
 
 def as_low_rank(covariance: Covariance) -> LowRank:
-    """The covariance itself, if it is `LowRank`.
-
-    Raises:
-        TypeError: if it is not.
-    """
     if not isinstance(covariance, LowRank):
         raise TypeError(f"a tg.LowRank is expected, got {type(covariance).__name__}.")
     return covariance
@@ -203,26 +199,27 @@ def serves(covariance: Covariance, region: Region) -> bool:
     return d >= 10 * covariance.rank or d > LARGEST_DENSE
 
 
+def plan_of(row: Problem) -> FactorPlan:
+    box = as_linear(row.region)
+    return solve_plan(row.loc, as_low_rank(row.covariance), box.low, box.high)
+
+
 @jax.jit
 def _plans(problem: Problem) -> FactorPlan:
     """The plan of every row of a problem. Factors have no units, so it serves all units."""
-
-    def of_row(row: Problem) -> FactorPlan:
-        own = standardized(*row)
-        return solve_plan(own.loc, as_low_rank(own.covariance), own.region.low, own.region.high)
-
-    return over_rows(of_row, problem)
+    return over_rows(lambda row: plan_of(standardized(*row).problem), problem)
 
 
-def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
+def lattice(keys: Array, num_points: int, plan: FactorPlan) -> Array:
     """Uniforms of shape (R * n, r): a lattice with a new random shift for each key.
 
     It is not folded, because the integrand vanishes with all derivatives on the cube's faces.
     """
+    rank = len(plan.anchor)
     points = lattice_points(num_points, rank)
     shifts = jax.vmap(lambda key: jax.random.bits(key, (rank,), jnp.uint32))(keys)
     bits = points[None] + shifts[:, None, :]
-    return open_uniforms(bits.reshape(-1, rank), like.dtype)
+    return open_uniforms(bits.reshape(-1, rank), plan.anchor.dtype)
 
 
 def offsets(plan: FactorPlan, uniforms: Array) -> Array:
@@ -235,19 +232,4 @@ def log_weights(integrand: Integrand, plan: FactorPlan, uniforms: Array) -> tupl
     """The log weights of points of shape (n, r), shape (n,), less a common level; and the level."""
     heights, level = integrand.heights(offsets(plan, uniforms))
     log_density = jnp.sum(jnp.log(uniforms) + jnp.log1p(-uniforms) - math.log(WIDTH), axis=-1)
-    return heights - log_density + log_determinant(plan), level
-
-
-def log_determinant(plan: FactorPlan) -> Array:
-    """log det(scale)."""
-    return jnp.sum(jnp.log(jnp.diagonal(plan.scale)))
-
-
-def log_weight_at_mode(integrand: Integrand, plan: FactorPlan) -> Array:
-    """The log weight of a point at the mode, less the level of `log_weights`."""
-    offset = plan.mode - plan.anchor
-    spread = jax.scipy.linalg.solve_triangular(plan.scale, offset, lower=True) / WIDTH
-    height = integrand.heights(offset[None])[0][0]
-    log_density = jnp.sum(jax.nn.log_sigmoid(spread) + jax.nn.log_sigmoid(-spread))
-    log_density = log_density - len(offset) * math.log(WIDTH)
-    return height - log_density + log_determinant(plan)
+    return heights - log_density + jnp.sum(jnp.log(jnp.diagonal(plan.scale))), level

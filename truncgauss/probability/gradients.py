@@ -30,8 +30,7 @@ from truncgauss.probability.method import (
     spread,
     with_fields,
 )
-from truncgauss.probability.refinement import Goal, errors
-from truncgauss.probability.row_batches import in_batches
+from truncgauss.probability.refinement import Goal, errors, in_batches
 from truncgauss.special.logspace import log_sum_exp
 
 # Smaller parts of the stderr of log P are rounding: of the inputs, or this many of its own units.
@@ -135,7 +134,6 @@ def log_probability_and_gradient(
 
 @jax.jit
 def _evaluated(method: Method, problem: Problem, key: Array) -> LogProbabilityAndGradient:
-    """The result for every row of a problem, with one key for all rows."""
     held = method if jax.tree.leaves(method) else method.hold(*problem)
     return over_rows(lambda row, method: _of_row(method, row, key), problem, held)
 
@@ -184,5 +182,4 @@ def _errors(result: LogProbabilityAndGradient) -> np.ndarray:
 
 
 def _plain(gradient: Gradient) -> Gradient:
-    """The gradient with its covariance as a matrix."""
     return gradient._replace(covariance=gradient.covariance.matrix)

@@ -177,7 +177,6 @@ class ImportanceSampling(Method):
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        """The points of each Gaussian."""
         convex = self.proposal is not None and self.proposal.convex
         shares = (1, BROAD, DEFENSIVE if convex else 1)
         return tuple(max(1, int(share * self.num_points)) for share in shares)
@@ -199,7 +198,6 @@ class ImportanceSampling(Method):
         return jnp.hypot(spread(log_probs, alone), share)
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance of the weighted points."""
         self = self._with_proposal(row)
 
         def one(key: Array) -> tuple[Array, Array]:
@@ -219,7 +217,6 @@ class ImportanceSampling(Method):
         return 8 * self.num_points * dimension
 
     def account(self, problem: Problem, key: Array) -> list[str]:
-        """The share of effective points."""
         x, log_ratio = self._with_proposal(problem)._points(problem, key)
         log_weights = log_ratio + jnp.log(probabilities(problem.region, x))
         return [f"points   {float(effective_sample_size(log_weights) / len(x)):.0%} effective"]
@@ -236,14 +233,12 @@ class ImportanceSampling(Method):
         return math.inf if convex else self._counts[2]
 
     def _total(self, row: Problem, key: Array) -> "Weights":
-        """The weights of all points of a replicate."""
         lattice = None if self.lattices is None else self.lattices[0]
         total = over_pieces(lattice, lambda j: self._weights(row, key, j), Weights.plus)
         number = jnp.asarray(1 if lattice is None else lattice.num_pieces, row.loc.dtype)
         return total._replace(log_mean=total.log_mean - jnp.log(number))
 
     def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
-        """The weights of a piece of the lattices."""
         x, log_ratio = self._points(row, key, piece)
         kept = lax.stop_gradient(probabilities(row.region, x))
         counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))

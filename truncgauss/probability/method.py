@@ -21,9 +21,15 @@ from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    over_rows,
+    standardized,
+)
 from truncgauss.gaussian.regions import LinearRegion, Region
-from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.special import log_mean_exp
 from truncgauss.special.logspace import standard_error
@@ -78,7 +84,6 @@ class Method:
 
     @property
     def held_plan(self) -> Any:
-        """The plan that is held, or None."""
         return getattr(self, self.held_fields[0]) if self.held_fields else None
 
     @property
@@ -282,7 +287,6 @@ def check_method(method: Any) -> None:
 
 
 def check_linear(owner: str, region: Region) -> None:
-    """Raise ValueError unless a region consists of limits on linear functions."""
     if not isinstance(region, LinearRegion):
         raise ValueError(
             f"{owner} applies to limits on linear functions, a tg.Box or a tg.Polyhedron; got "
@@ -291,7 +295,6 @@ def check_linear(owner: str, region: Region) -> None:
 
 
 def check_counts(method: Method, *names: str) -> None:
-    """Raise ValueError unless these fields of a method are positive ints."""
     for name in names:
         count = getattr(method, name)
         if not isinstance(count, int) or count < 1:
@@ -349,7 +352,6 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 
 
 def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
-    """The work of the estimate of every row of a problem."""
     return method.cost(problem)
 
 
@@ -411,7 +413,6 @@ def _with_slopes(
 
 @functools.partial(Compiled, cost=cost_of)
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
-    """The estimate for every row, and the derivatives of each row's log P in its inputs."""
     count = math.prod(problem.batch_shape)
 
     def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
@@ -428,7 +429,6 @@ def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estima
 def estimate_with_gradient(
     method: Method, problem: Problem, key: Array
 ) -> tuple[Estimate, Problem]:
-    """The estimate for every row of a problem of numbers, and the derivatives of its log P."""
     with jax.debug_nans(False):  # a stderr of NaN is no error
         return _with_gradient(method, problem, key)
 
@@ -540,6 +540,5 @@ def spread(log_probs: Array, alone: Array) -> Array:
 
 
 def spread_and_common(log_probs: Array, alone: Array) -> Array:
-    """The standard error by `spread`, and one that all replicates share, of which `alone` tells."""
     common = jnp.min(alone)
     return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(common), common, 0.0))

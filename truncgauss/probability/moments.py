@@ -33,8 +33,7 @@ from truncgauss.gaussian.total_moments import Moments, assembled
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method, check_method, prepared
-from truncgauss.probability.refinement import Goal
-from truncgauss.probability.row_batches import in_batches
+from truncgauss.probability.refinement import Goal, in_batches
 from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 
@@ -100,9 +99,18 @@ def truncated_moments(
         if not student.is_gaussian(df):
             degrees = student.checked_df(df, noncentral, problem)
             return _of_t(method, problem, key, degrees, noncentral)
-        if isinstance(method, Automatic):
-            return _chosen(method, problem, key)
-        return in_batches(row_moments, prepared(method, problem), problem, key)
+        if not isinstance(method, Automatic):
+            return in_batches(row_moments, prepared(method, problem), problem, key)
+        # Those of independent blocks, each by the method that applies, assembled.
+        goal = Goal(row_moments, _errors)
+        parts = independent_parts(problem) if is_concrete((problem, key)) else []
+        if len(parts) < 2 and all(part.coordinates is None for part in parts):
+            whole: Moments = method.answer(parts[0].problem if parts else problem, key, goal).result
+            return whole
+        own = [(method.of_part(part.problem, problem), part.problem) for part in parts]
+        answers = [its_method.answer(part, key, goal).result for its_method, part in own]
+        indices = [part.coordinates for part in parts if part.coordinates is not None]
+        return assembled(answers, indices, problem.loc, problem.covariance.covariance_matrix)
 
 
 def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) -> Moments:
@@ -174,24 +182,6 @@ def _bounded(problem: Problem) -> Array:
         spanned = jnp.linalg.pinv(rows) @ rows
         return jnp.abs(jnp.diagonal(spanned, axis1=-2, axis2=-1) - 1.0) < 1e-6
     return jnp.full(problem.loc.shape, isinstance(region, QuadraticRegion))
-
-
-# --- The choice -----------------------------------------------------------------------------------
-
-
-def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
-    """The moments of independent blocks, each by the method that applies, assembled."""
-    parts = independent_parts(problem) if is_concrete((problem, key)) else []
-    if len(parts) < 2 and all(part.coordinates is None for part in parts):
-        return _answer(method, parts[0].problem if parts else problem, key)
-    answers = [_answer(method.of_part(part.problem, problem), part.problem, key) for part in parts]
-    indices = [part.coordinates for part in parts if part.coordinates is not None]
-    return assembled(answers, indices, problem.loc, problem.covariance.covariance_matrix)
-
-
-def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
-    """The moments by the method that applies, refined until rtol is met or the budget spent."""
-    return method.answer(problem, key, Goal(row_moments, _errors)).result
 
 
 def _errors(moments: Moments) -> np.ndarray:

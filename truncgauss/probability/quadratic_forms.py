@@ -90,16 +90,12 @@ def log_quadratic_form_tail(
     forms = QuadraticForm(
         rows(others[0]), others[1] if one else rows(others[1]), rows(others[0] * others[2])
     )
-    log_prob, error = _tails(*_in_units(forms, jnp.broadcast_to(q_rows, batch).reshape(-1)))
-    return Estimate(log_prob.reshape(batch), error.reshape(batch))
-
-
-def _in_units(forms: QuadraticForm, q: Array) -> tuple[QuadraticForm, Array]:
-    """The forms and values in units of the largest weight, whose powers would overflow."""
+    # In units of the largest weight, whose powers would overflow.
     unit = lax.stop_gradient(jnp.max(jnp.abs(forms.weights), axis=-1))
     unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1.0)
     scaled = QuadraticForm(forms.weights / unit[:, None], forms.df, forms.shifts / unit[:, None])
-    return scaled, q / unit
+    log_prob, error = _tails(scaled, jnp.broadcast_to(q_rows, batch).reshape(-1) / unit)
+    return Estimate(log_prob.reshape(batch), error.reshape(batch))
 
 
 def _check(parts: Array, degrees: Array, away: Array) -> None:
@@ -124,13 +120,11 @@ def _check(parts: Array, degrees: Array, away: Array) -> None:
 
 
 def _cost(forms: QuadraticForm, q: Array) -> Cost:
-    """The work of nodes times weights of each row."""
     return Cost(100 * np.size(forms.weights))
 
 
 @jax.custom_jvp
 def _with_derivatives(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
-    """log P and a bound of its error for every row."""
     return _with_slopes((False, False, False), forms, q)[:2]
 
 

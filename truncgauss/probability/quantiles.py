@@ -200,7 +200,6 @@ class Family:
     outside: bool = static_field(default=False)
 
     def problem(self, inputs: Inputs, level: Array) -> Problem:
-        """The problem at levels of the batch shape."""
         if self.region is not None:
             return as_problem(inputs.loc, inputs.covariance, self.region(level))
         d = inputs.covariance.dimension
@@ -349,7 +348,6 @@ def _log_exceedance(
 
 
 def _of_outside(problem: Problem, df: Any, method: Method, key: PRNGKey | None) -> Estimate:
-    """The log probability of the outside."""
     pieces: Problem
     pieces, empty = _outside(problem)
     parts = log_probability(*pieces, method, key, df)
@@ -378,7 +376,12 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
     shape = np.broadcast_shapes(inputs.share.shape, problem.batch_shape, jnp.shape(inputs.df))
     numbers: Any = np if is_concrete(fixed.share) else jnp
     fixed = fixed._replace(share=numbers.broadcast_to(fixed.share, shape))
-    family = dataclasses.replace(family, outside=_counts_outside(inputs, family))
+    share, d = values_of(inputs.share), inputs.covariance.dimension
+    several = family.problem(inputs, jnp.ones(inputs.share.shape, inputs.loc.dtype))
+    if share is not None and isinstance(several.region, Box | Polyhedron) and d <= MOST_OUTSIDE:
+        shares = np.asarray(share)
+        outside = np.any(shares > 0.5) if _is_exact(several) else np.all(shares > 1.0 - RARE)
+        family = dataclasses.replace(family, outside=bool(outside))
     staged = not is_concrete(lax.stop_gradient((problem, fixed)))
     directed = None if staged else _by_directions(fixed, family, method, key)
     if directed is not None:
@@ -408,7 +411,9 @@ def _by_search(
     rough = Automatic(rtol=1e-3) if isinstance(method, Automatic) else method
 
     def moving(y: Array) -> Array:
-        log_odds = _plain(fixed, family, y, rough, key).log_prob
+        problem, empty = family.pieces(fixed, y)
+        inside = log_probability(*problem, rough, key, fixed.df, family.kind)
+        log_odds: Array = _log_odds(inside, empty).log_prob
         return lax.stop_gradient(log_odds) - target
 
     pilot = _root(moving, jnp.zeros(target.shape, target.dtype), PILOT, staged)
@@ -490,7 +495,6 @@ def _by_directions(
 
 
 def _has_far_tail(inputs: Inputs, family: Family, method: Method) -> bool:
-    """Whether directions find levels of probabilities near 1 in a trace, where some may be."""
     if family.region is not None or not isinstance(method, Automatic):
         return False
     problem = family.problem(inputs, jnp.ones((), inputs.share.dtype))
@@ -586,7 +590,6 @@ def _of_one(share: np.ndarray, df: np.ndarray, both: bool) -> np.ndarray:
 
 
 def _is_exact_in_parts(problem: Problem) -> bool:
-    """Whether every independent block of coordinates has an exact form."""
     return all(_is_exact(part.problem) for part in independent_parts(problem))
 
 
@@ -602,26 +605,8 @@ def _logit(share: Array) -> Array:
     return jnp.log(share) - jnp.log1p(-share)
 
 
-def _counts_outside(inputs: Inputs, family: Family) -> bool:
-    """Whether the log odds are computed from the outside."""
-    problem = family.problem(inputs, jnp.ones(inputs.share.shape, inputs.loc.dtype))
-    d, share = inputs.covariance.dimension, values_of(inputs.share)
-    if not isinstance(problem.region, Box | Polyhedron) or d > MOST_OUTSIDE or share is None:
-        return False
-    shares = np.asarray(share)
-    return bool(np.any(shares > 0.5) if _is_exact(problem) else np.all(shares > 1.0 - RARE))
-
-
 def _is_exact(problem: Problem) -> bool:
     return applies(student.recognised(problem).covariance, problem.region)
-
-
-def _plain(inputs: Inputs, family: Family, y: Array, method: Method, key: Array) -> Estimate:
-    """The log odds at a coordinate, by the method as it serves that level."""
-    problem, empty = family.pieces(inputs, y)
-    inside = log_probability(*problem, method, key, inputs.df, family.kind)
-    result: Estimate = _log_odds(inside, empty)
-    return result
 
 
 def _held(
@@ -639,28 +624,15 @@ def _held(
 
     def log_odds(inputs: Inputs, y: Array) -> Estimate:
         problem, empty = family.pieces(inputs, y)
-        result: Estimate
-        if gaussian:
-            result = _log_odds(estimate(plan, problem, key), empty)
-            return result
-        degrees = student.checked_df(inputs.df, family.kind, problem)
-        conditional = estimate(plan, student.at_scale(problem, nodes.log_scale, family.kind), key)
-        result = _log_odds(student.mixed(nodes, degrees, conditional), empty)
+        given = problem if gaussian else student.at_scale(problem, nodes.log_scale, family.kind)
+        inside = estimate(plan, given, key)
+        if not gaussian:
+            degrees = student.checked_df(inputs.df, family.kind, problem)
+            inside = student.mixed(nodes, degrees, inside)
+        result: Estimate = _log_odds(inside, empty)
         return result
 
     return log_odds
-
-
-class Bracket(NamedTuple):
-    """The latest point of a search, the ends of its bracket, and its previous point and steps."""
-
-    point: Any
-    low: Any
-    high: Any
-    previous: Any
-    height: Any
-    steps: Any
-    done: Any
 
 
 def _root(function: Callable[[Any], Array], start: Array, tolerance: float, staged: bool) -> Array:
@@ -668,7 +640,8 @@ def _root(function: Callable[[Any], Array], start: Array, tolerance: float, stag
     xp: Any = jnp if staged else np
     eps = 4.0 * float(jnp.finfo(start.dtype).eps)
 
-    def step(state: Bracket) -> Bracket:
+    def step(state: Any) -> Any:
+        # The ends of the bracket, the previous point with its value, and the latest two steps.
         point, low, high, previous, height, steps, done = state
         value = function(point) if staged else np.asarray(function(jnp.asarray(point)))
         low, high = xp.where(value < 0, point, low), xp.where(value > 0, point, high)
@@ -688,18 +661,18 @@ def _root(function: Callable[[Any], Array], start: Array, tolerance: float, stag
         done = done | finished | xp.isnan(value)
         following = xp.where(done, point, point + change)
         steps = xp.stack([change, steps[0]])
-        return Bracket(following, low, high, point, value, steps, done)
+        return following, low, high, point, value, steps, done
 
     first: Any = start if staged else np.asarray(start)
     nothing, endless = xp.full_like(first, xp.nan), xp.full_like(first, xp.inf)
     steps, done = xp.stack([endless, endless]), xp.zeros_like(first, dtype=bool)
-    state = Bracket(first, -endless, endless, nothing, nothing, steps, done)
+    state = first, -endless, endless, nothing, nothing, steps, done
     if staged:
         counted = lambda both: (both[0] + 1, step(both[1]))
-        unfinished = lambda both: (both[0] < MOST_STEPS) & ~jnp.all(both[1].done)
-        return lax.while_loop(unfinished, counted, (jnp.zeros((), int), state))[1].point
+        unfinished = lambda both: (both[0] < MOST_STEPS) & ~jnp.all(both[1][-1])
+        return lax.while_loop(unfinished, counted, (jnp.zeros((), int), state))[1][0]
     for _ in range(MOST_STEPS):
-        if state.done.all():
+        if state[-1].all():
             break
         state = step(state)
-    return jnp.asarray(state.point, start.dtype)
+    return jnp.asarray(state[0], start.dtype)

@@ -165,11 +165,12 @@ class LargestCoordinate:
         met = largest > 0
         with np.errstate(divide="ignore"):
             log_square = 2.0 * (np.log(limit) - np.log(np.where(met, largest, 1.0)))
-        log_tail = tail.log_beyond(log_square)
+        spline = interpolate.CubicSpline(tail.nodes, tail.values)
+        log_tail = spline(np.maximum(log_square, tail.nodes[0]))
+        log_tail = np.where(log_square <= tail.nodes[-1], log_tail, -np.inf)
         return np.mean(np.where(met, np.exp(log_tail - log_density - self.log_single(limit)), 0.0))
 
     def within(self, largest: np.ndarray, limit: float) -> Any:
-        """P(max <= c) by uniform directions."""
         positive = limit >= 0
         met = largest > 0 if positive else largest < 0
         with np.errstate(divide="ignore"):
@@ -179,7 +180,6 @@ class LargestCoordinate:
 
     @functools.cached_property
     def most_correlated(self) -> float:
-        """The largest correlation of two coordinates, in absolute value if two-sided."""
         matrix = self.root @ self.root.T
         matrix = np.abs(matrix) if self.two_sided else matrix
         np.fill_diagonal(matrix, 0.0 if self.two_sided else -1.0)
@@ -204,7 +204,6 @@ class LargestCoordinate:
         return float(min(UNSEEN / (num_points * NUM_REPLICATES), together))
 
     def quantile(self, probability: float) -> tuple[float, float]:
-        """The c with P(max <= c) = probability, and its standard error."""
         d = len(self.root)
         every = np.arange(d)
         if probability < 0.5:
@@ -230,7 +229,11 @@ class LargestCoordinate:
             count = math.exp(self.log_sum(level, self.root) - self.log_single(level))
             level = 0.0 if self.is_central(level, count) else level
             sampled = [(x[0], y) for x, y in self.directions(level, every, (d,), num_points)]
-            excess = functools.partial(self._excess, sampled, tail, math.log1p(-probability))
+
+            def excess(c: float, sampled: list[Any] = sampled) -> float:
+                mean = np.mean([self.relative(x, y, c, tail) for x, y in sampled])
+                return float(self.log_single(c) + np.log(mean)) - math.log1p(-probability)
+
             # Of samples the signs at the ends may be wrong.
             if excess(low) <= 0 or excess(high) >= 0:
                 level = low if excess(low) <= 0 else high
@@ -242,13 +245,6 @@ class LargestCoordinate:
         width = STEP * level
         slope = (excess(level - width) - excess(level + width)) / (2.0 * width)
         return level, float(error) / slope
-
-    def _excess(
-        self, sampled: list[tuple[np.ndarray, np.ndarray]], tail: "Tail", log_p: float, c: float
-    ) -> float:
-        """log P(max > c) by sampled directions, less that of a probability."""
-        mean = np.mean([self.relative(x, y, c, tail) for x, y in sampled])
-        return float(self.log_single(c) + np.log(mean)) - log_p
 
     def tails(self, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For every coordinate's limit, log P(max > limit) of all coordinates, and of those with
@@ -335,12 +331,6 @@ class Tail(NamedTuple):
         spread = math.log1p(end - start)
         nodes = start + (end - start) * np.expm1(spread * GRID) / math.expm1(spread)
         return cls(nodes, log_radial(nodes, rank, df)[1])
-
-    def log_beyond(self, log_square: np.ndarray) -> np.ndarray:
-        """log G at log T^2 from the level on."""
-        spline = interpolate.CubicSpline(self.nodes, self.values)
-        values = spline(np.maximum(log_square, self.nodes[0]))
-        return np.where(log_square <= self.nodes[-1], values, -np.inf)
 
     def relative(self, along: np.ndarray) -> np.ndarray:
         """G(level / s) / G(level) for numbers s up to 1."""
@@ -450,7 +440,6 @@ def _beta_fraction(a: float, b: float, odds: np.ndarray) -> np.ndarray:
 
 
 def _log_beta(a: float, b: float) -> float:
-    """log B(a, b), to rounding also where one of them is large."""
     a, b = min(a, b), max(a, b)
     if b < 16.0:
         return float(special.betaln(a, b))
@@ -462,7 +451,6 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:
-    """Standard error of the mean of replicates, along the last axis."""
     return np.asarray(np.std(values, axis=-1, ddof=1) / math.sqrt(values.shape[-1]))
 
 

@@ -1,4 +1,7 @@
-"""The allocation of draws by the default method: which rows need more points, and when to stop."""
+"""The allocation of draws by the default method: which rows need more points, and when to stop.
+
+Rows are evaluated in batches of bounded memory.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,22 +10,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import common_shape, is_concrete
+from truncgauss.gaussian.problem import Estimate, LocRows, Problem
 from truncgauss.probability.method import Method
-from truncgauss.probability.row_batches import (
-    at_once,
-    flattened,
-    in_batches,
-    padded,
-    some,
-    taken,
-)
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this
 STEP = 4  # the number of points grows by this factor, its square or its cube
 LEAST_RATE = 0.25  # no points are added where the stderr falls more slowly than n^-1/4
+
+ARRAYS: Any = (Array, np.ndarray)
+MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 
 MET, SPENT, STUCK = "", "the draws allowed by max_draws are spent", "more points help too little"
 
@@ -62,6 +63,9 @@ class Attempt(NamedTuple):
     ending: str
 
 
+Recipe = tuple[tuple[Method, np.ndarray | None], ...]
+
+
 class Answer(NamedTuple):
     """The result of every row, with the methods that it comes from.
 
@@ -71,14 +75,12 @@ class Answer(NamedTuple):
         attempts: the methods tried, in order, for `explain`.
         recipe: the held methods of the result, each with its rows of the flattened problem, None
             for all.
-        gradient: the derivatives of the result, where they were computed with it.
     """
 
     method: Method
     result: Any
     attempts: tuple[Attempt, ...] = ()
-    recipe: tuple[tuple[Method, np.ndarray | None], ...] = ()
-    gradient: Problem | None = None
+    recipe: Recipe = ()
 
 
 class Search:
@@ -99,8 +101,7 @@ class Search:
         self.error = np.full(math.prod(self.shape), math.inf)
         self.owner = np.full(len(self.error), -1)  # index of the attempt of each row's result
         self.attempts: list[Attempt] = []
-        # Held methods, their rows, and by what their points have been multiplied.
-        self.plans: list[tuple[Method, np.ndarray, int]] = []
+        self.plans: list[tuple[Method, np.ndarray]] = []  # held methods and their rows
         self.result: Any = None
         self.evaluations: list[tuple[Method, np.ndarray]] = []
         self.evaluation = np.full(len(self.error), -1)  # index of that of each row's result
@@ -109,14 +110,11 @@ class Search:
         """Record the result of a method without a count as the best so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
-        self.plans.append((method, np.arange(len(self.error)), 1))
-        self.evaluations.append((method, np.arange(len(self.error))))
+        self.plans.append((method, np.arange(len(self.error))))
+        self.evaluations.append(self.plans[0])
         self.evaluation[:] = 0
-        flat = lambda leaf: np.asarray(leaf).reshape((-1, *self._event(leaf)))
+        flat = lambda leaf: np.asarray(leaf).reshape(-1, *np.shape(leaf)[len(self.shape) :])
         self.result = jax.tree.map(flat, result)
-
-    def _event(self, leaf: jax.Array) -> tuple[int, ...]:
-        return leaf.shape[len(self.shape) :]
 
     def attempt(self, method: Method, above: float, factor: int = 1) -> None:
         """Evaluate a method on rows with an error above `above`, and keep the better results.
@@ -128,69 +126,46 @@ class Search:
             return
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
-        result, error = self._evaluated(held, 1, rows)
-        self.left -= cost(held, self._dimension) * len(rows)
+        result, error = self._evaluated(held, held, rows)
         better = (error < self.error[rows]) | (self.owner[rows] < 0)
         self._keep(result, error, rows, better)
         self.owner[rows[better]] = len(self.attempts)
-        factor = self._raised(held, rows, factor)
-        mine = self.error[self.owner == len(self.attempts)]
-        worst = float(mine.max()) if factor > 1 else float(error.max())
-        self.attempts.append(Attempt(held.enlarged(factor), worst, MET))
-        self.plans.append((held, rows, factor))
-
-    def _raised(self, held: Method, rows: np.ndarray, factor: int) -> int:
-        """The factor of the points that rows of the latest attempt above rtol got, else 1.
-
-        The rows are filled up to a number for which the program is compiled: at the few points of a
-        beginning they are computed sooner than another program is compiled.
-        """
+        method = held
         needy = np.flatnonzero((self.owner == len(self.attempts)) & (self.error > self.rtol))
-        if factor == 1 or not len(needy):
-            return 1
-        compiled = min(len(rows), at_once(held.in_pieces(1), self.problem))
-        if len(needy) > compiled:
-            needy = padded(needy)
-        else:
-            needy = np.concatenate([needy, np.full(compiled - len(needy), needy[0])])
-        price = cost(held.enlarged(factor), self._dimension) * len(needy)
-        if price > self.left:
-            return 1
-        position = np.zeros(len(self.error), int)
-        position[rows] = np.arange(len(rows))
-        result, error = self._evaluated(some(held, position[needy]), factor, needy)
-        self.left -= price
-        self._keep(result, error, needy, np.ones(len(needy), bool))
-        return factor
+        if factor > 1 and len(needy):
+            # Filled up to a number for which the program is compiled: at the few points of a
+            # beginning rows are computed sooner than another program is compiled.
+            compiled = min(len(rows), at_once(held.in_pieces(1), self.problem))
+            filling = np.full(max(0, compiled - len(needy)), needy[0])
+            needy = padded(needy) if len(needy) > compiled else np.concatenate([needy, filling])
+            more = held.enlarged(factor)
+            if cost(more, self._dimension) * len(needy) <= self.left:
+                self._grown(held, method := more, rows, needy)
+        self.attempts.append(Attempt(method, float(error.max()), MET))
+        self.plans.append((held, rows))
 
     def refine(self) -> None:
         """Add points for rows above rtol, where it helps and within the budget."""
-        for index, (held, rows, factor) in enumerate(self.plans):
-            if held.growth is not None:
-                method, ending = self._refined(held, rows, factor, rows_of=self.owner == index)
-                mine = self.error[self.owner == index]
-                if len(mine):
-                    worst = float(mine.max())
-                    self.attempts[index] = Attempt(method, worst, ending)
+        for index, (held, rows) in enumerate(self.plans):
+            mine = self.owner == index
+            if held.growth is not None and mine.any():
+                method, ending = self._refined(held, rows, self.attempts[index].method, mine)
+                self.attempts[index] = Attempt(method, float(self.error[mine].max()), ending)
 
     def _refined(
-        self, held: Method, rows: np.ndarray, factor: int, rows_of: np.ndarray
+        self, held: Method, rows: np.ndarray, method: Method, rows_of: np.ndarray
     ) -> tuple[Method, str]:
         """The method with its last number of points, and the reason to stop."""
-        position = np.zeros(len(self.error), int)
-        position[rows] = np.arange(len(rows))
         # An infinite error, from too few effective points, gets one step to become finite.
         unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
-        hopeful, ending, method = rows_of & ~np.any(unknown, axis=1), MET, held.enlarged(factor)
+        hopeful, ending = rows_of & ~np.any(unknown, axis=1), MET
         while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
             factor, needy = self._affordable(method, needy)
             if factor == 1:
                 return method, SPENT
             method, needy = method.enlarged(factor), padded(needy)
-            before, its = self.error[needy], some(held, position[needy])
-            result, error = self._evaluated(its, method.count // held.count, needy)
-            self.left -= cost(method, self._dimension) * len(needy)
-            self._keep(result, error, needy, np.ones(len(needy), bool))
+            before = self.error[needy]
+            error = self._grown(held, method, rows, needy)
             stuck = ~(error < before * factor**-LEAST_RATE)
             hopeful[:] = False
             hopeful[needy[~stuck]] = True
@@ -199,6 +174,16 @@ class Search:
         if np.any(rows_of & np.isinf(self.error)):
             ending = STUCK
         return method, ending
+
+    def _grown(
+        self, held: Method, method: Method, rows: np.ndarray, needy: np.ndarray
+    ) -> np.ndarray:
+        """The errors of some of the rows of a plan by more points, whose results are kept."""
+        position = np.zeros(len(self.error), int)
+        position[rows] = np.arange(len(rows))
+        result, error = self._evaluated(some(held, position[needy]), method, needy)
+        self._keep(result, error, needy, np.ones(len(needy), bool))
+        return error
 
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
         """The affordable factor of the number of points, and the rows that it is affordable for."""
@@ -219,10 +204,13 @@ class Search:
                 return 1, needy
         return factor, needy
 
-    def _evaluated(self, held: Method, factor: int, rows: np.ndarray) -> tuple[Any, np.ndarray]:
-        """The results of rows by `factor` times the points of a held method, and their errors."""
-        self.evaluations.append((held.enlarged(factor), rows))
-        method = self.evaluations[-1][0] if self.goal.differentiates else held.in_pieces(factor)
+    def _evaluated(self, held: Method, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The results of rows by a held method or by one of more points, and their errors."""
+        method = held.enlarged(method.count // held.count)
+        self.evaluations.append((method, rows))
+        self.left -= cost(method, self._dimension) * len(rows)
+        if not self.goal.differentiates:
+            method = held.in_pieces(method.count // held.count)
         problem = taken(self.problem, rows)
         result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
@@ -253,7 +241,6 @@ class Search:
         return self.problem.covariance.dimension
 
     def answer(self) -> Answer:
-        """The result with the leading axes of the problem."""
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]), leaf.dtype)
         first = self.attempts[self.owner[0]].method
         result = jax.tree.map(whole, self.result)
@@ -269,3 +256,74 @@ class Search:
                 yield method, None
             else:
                 yield some(method, position[chosen]), chosen
+
+
+# --- Rows in batches ------------------------------------------------------------------------------
+
+
+def flattened(problem: Problem) -> Problem:
+    """The problem with its leading axes as one; an input shared by all rows stays shared."""
+    return Problem(*(_flat(part, problem.batch_shape) for part in problem))
+
+
+def taken(problem: Problem, rows: np.ndarray) -> Problem:
+    return Problem(*(some(part, rows) for part in problem))
+
+
+def some(part: Any, rows: np.ndarray) -> Any:
+    """Some rows of an input with one leading axis; the input itself if all rows share it."""
+    shared = part.ndim == 1 if isinstance(part, ARRAYS) else part.batch_shape == ()
+    return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
+
+
+def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
+    whole = LocRows(part) if isinstance(part, ARRAYS) else part
+    if whole.batch_shape == ():
+        return part
+    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
+    whole = jax.tree.map(flat, whole.broadcast_to(batch_shape))
+    return whole.loc if isinstance(whole, LocRows) else whole
+
+
+def padded(rows: np.ndarray) -> np.ndarray:
+    """Row numbers, the first repeated up to a power of two, so that few shapes are compiled."""
+    size = 2 ** math.ceil(math.log2(len(rows)))
+    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
+
+
+def in_batches(
+    function: Callable[[Method, Problem, Array], Any], method: Method, problem: Problem, key: Array
+) -> Any:
+    """The results of `function(method, problem, key)`, in batches of rows of bounded memory.
+
+    Rows that are spread over devices, or under a trace, are one batch.
+    """
+    batch_shape = common_shape(problem.batch_shape, method.batch_shape)
+    num_rows, width = math.prod(batch_shape), at_once(method, problem)
+    if (
+        num_rows <= width
+        or not is_concrete((method, problem))
+        or any(map(parallel.is_spread, jax.tree.leaves(problem)))
+    ):
+        return function(method, problem, key)
+    flat, own = flattened(problem), _flat(method, batch_shape)
+    parts = []
+    for start in range(0, num_rows, width):
+        # The last batch is filled up with the first rows rather than compiled for fewer.
+        rows = np.arange(start, start + width) % num_rows
+        rows = rows[0] if width == 1 else rows
+        part = function(some(own, rows), taken(flat, rows), key)
+        parts.append(jax.block_until_ready(part))
+
+    def joined(*leaves: Array) -> Array:
+        parts = [jnp.expand_dims(leaf, 0) for leaf in leaves] if width == 1 else list(leaves)
+        whole = jnp.concatenate(parts)[:num_rows]
+        return whole.reshape(batch_shape + whole.shape[1:])
+
+    return jax.tree.map(joined, *parts)
+
+
+def at_once(method: Method, problem: Problem) -> int:
+    """The number of rows of a batch, a power of two."""
+    numbers = method.numbers_held(problem.covariance.dimension)
+    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))

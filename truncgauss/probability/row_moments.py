@@ -9,16 +9,14 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from truncgauss.execution.compiling import Compiled
 from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.problem import Problem, over_rows
+from truncgauss.gaussian.problem import Problem, Standardized, over_rows, standardized
 from truncgauss.gaussian.regions import Box, LinearRegion
-from truncgauss.gaussian.standardization import Standardized, standardized
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, cost_of
 from truncgauss.quadrature.conditioning import negligible
 
 
 def row_moments(method: Method, problem: Problem, key: Array) -> Moments:
-    """The moments of every row of a problem, with one key for all rows."""
     if not jax.config.jax_debug_nans:  # type: ignore[attr-defined]
         return _of_rows(method, problem, key)
     with jax.debug_nans(False):  # a stderr of NaN is no error
@@ -52,7 +50,7 @@ def _in_user_units(moments: Moments, standard: Standardized) -> Moments:
         return jnp.where(jnp.isnan(nan_propagator), nan_propagator, error)
 
     return Moments(
-        unit * jnp.where(still, standard.loc, mean) + nan_propagator,
+        unit * jnp.where(still, standard.problem.loc, mean) + nan_propagator,
         pair * jnp.where(pair_still, 0.0, matrix) + nan_propagator,
         known(unit * jnp.where(still, 0.0, mean_stderr)),
         known(pair * jnp.where(pair_still, 0.0, stderr)),

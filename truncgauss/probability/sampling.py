@@ -44,12 +44,13 @@ from truncgauss.gaussian.problem import (
     LocRows,
     PRNGKey,
     Problem,
+    Standardized,
     as_problem,
     checked_key,
     over_rows,
+    standardized,
 )
 from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion, Region, as_linear
-from truncgauss.gaussian.standardization import Standardized, standardized
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.importance import check_probabilities
@@ -222,7 +223,8 @@ def truncated_draws(
         problem = jax.tree.map(_without_derivative, problem)
     known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
     settings = _Settings(num_samples, _rank_of_work(problem, plan), chains=not known)
-    if known and plan is None and _is_limited(problem, settings):
+    limited = isinstance(region, LinearRegion) and not _is_direct(problem)
+    if known and plan is None and limited and settings.rank > 0:
         others = (solved_plans(problem, True, False, settings.rank),)
     inputs = problem, _Keys.of(key, problem), *others
     draws = _draws(settings, *inputs)
@@ -374,7 +376,6 @@ def _is_direct(problem: Problem) -> bool:
 
 
 def _rank_of_work(problem: Problem, plan: Plan | None) -> int:
-    """The rank of the constraints' values."""
     loc, covariance, region = problem
     if not isinstance(region, LinearRegion) or _is_direct(problem):
         return covariance.dimension
@@ -400,15 +401,7 @@ def _without_derivative_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tupl
     return primals[0], tangents[0]
 
 
-def _is_limited(problem: Problem, settings: _Settings) -> bool:
-    """Whether proposals need a plan."""
-    return (
-        isinstance(problem.region, LinearRegion) and settings.rank > 0 and not _is_direct(problem)
-    )
-
-
 def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
-    """For which rows accept-reject could not make all draws."""
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
     return np.asarray((size < num_samples) & ~np.isnan(rate))
 
@@ -440,10 +433,17 @@ def _cost(settings: _Settings, problem: Problem, *others: Any) -> Cost:
 
 @partial(Compiled, cost=_cost)
 def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
-    """Draws for every row, with the sample axis in front."""
-
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Draws:
-        return _row_draws(settings, row, key.key, *plan)
+        if not isinstance(row.region, LinearRegion):
+            return _standard_draws(settings, row, key.key)
+        standard = standardized(*row)
+        draws = _standard_draws(settings, standard.problem, key.key, *plan)
+        met = standard.known == 0
+        return Draws(
+            jnp.where(met, _in_user_units(draws.samples, standard), jnp.nan),
+            jnp.where(met, draws.acceptance_rate, jnp.nan),
+            jnp.where(met, draws.effective_sample_size, 0.0),
+        )
 
     draws = over_rows(of_row, problem, keys, *plan)
     return draws._replace(samples=jnp.moveaxis(draws.samples, -2, 0))
@@ -453,8 +453,6 @@ def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> D
 def _weighted(
     settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
-    """Weighted draws for every row, with the sample axis in front."""
-
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         standard = standardized(*row)
         row = standard.problem
@@ -472,31 +470,20 @@ def _weighted(
     return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
 
 
-def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
-    """Draws for one row."""
-    if not isinstance(row.region, LinearRegion):
-        return _standard_draws(settings, row, key)
-    standard = standardized(*row)
-    draws = _standard_draws(settings, standard.problem, key, plan)
-    met = standard.known == 0
-    return Draws(
-        jnp.where(met, _in_user_units(draws.samples, standard), jnp.nan),
-        jnp.where(met, draws.acceptance_rate, jnp.nan),
-        jnp.where(met, draws.effective_sample_size, 0.0),
-    )
-
-
 def _in_user_units(points: Array, standard: Standardized) -> Array:
     """Points of shape (n, d) in the user's units; coordinates of variance 0 are at their mean."""
-    return standard.unit[None] * jnp.where(standard.still[None], standard.loc[None], points)
+    return standard.unit[None] * jnp.where(standard.still[None], standard.problem.loc[None], points)
 
 
 def _standard_draws(
     settings: _Settings, row: Problem, key: Array, plan: Plan | None = None
 ) -> Draws:
     """Draws for one row, in units of standard deviations if its region is linear."""
-    if _is_direct(row):
-        samples = _direct_draws(settings.num_samples, row, key)
+    if _is_direct(row):  # each coordinate by its quantile function
+        uniforms = fresh_uniforms(key, 0, (settings.num_samples, len(row.loc)), row.loc.dtype)
+        box, scale = as_linear(row.region), jnp.sqrt(row.covariance.variances)
+        samples = truncated_quantile(uniforms, row.loc, scale, box.low, box.high)
+        samples = jnp.where(box.low == box.high, box.low, samples)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
     sampler: Sampler | GaussianSampler
@@ -511,7 +498,8 @@ def _standard_draws(
         samples, effective = filled(sampler, rounds, settings.num_samples, key)
     else:
         samples, effective = accepted(rounds, settings.num_samples)
-    proper = _is_proper(row)
+    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
+    proper = ~jnp.any(numbers) & row.region.is_proper
     rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
     return Draws(
         jnp.where(proper, samples, jnp.nan),
@@ -527,21 +515,6 @@ def _linear_sampler(
     if settings.rank == 0:
         return plain_sampler_of(row)
     return sampler_of(row, settings.rank, plan)
-
-
-def _is_proper(row: Problem) -> Array:
-    """Whether no number is NaN and the region is valid."""
-    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
-    return ~jnp.any(numbers) & row.region.is_proper
-
-
-def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
-    """Draws of independent coordinates, each by its quantile function."""
-    loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
-    uniforms = fresh_uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
-    low, high = region.low, region.high
-    samples = truncated_quantile(uniforms, loc, jnp.sqrt(covariance.variances), low, high)
-    return jnp.where(low == high, low, samples)
 
 
 # --- Rounds of proposals --------------------------------------------------------------------------

@@ -12,9 +12,15 @@ from jaxtyping import Array, Float
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    as_problem,
+    standardized,
+)
 from truncgauss.gaussian.regions import Box, LinearRegion, Polyhedron, Region, as_linear
-from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,

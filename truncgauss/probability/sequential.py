@@ -21,9 +21,9 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     over_rows,
+    standardized,
 )
 from truncgauss.gaussian.regions import LinearRegion, Region, as_linear
-from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
@@ -123,7 +123,6 @@ class SequentialMonteCarlo(Method):
         return 6 * self.num_particles * dimension
 
     def scaled(self, by: Array) -> "SequentialMonteCarlo":
-        """The method with its sites for the constraints multiplied by `by`."""
         return self if self.twist is None else replace(self, twist=self.twist.scaled(by))
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
@@ -162,11 +161,9 @@ class SequentialMonteCarlo(Method):
         return chain_of(limits, twist)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The standard error from the replicates and from rounding."""
         return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance of the surviving paths, with their importance weights."""
         chain = self._chain(row.limits)
         proposal, d = chain.constraints, len(chain.constraints.loc)
         low, high, mean, factor = proposal
@@ -195,8 +192,6 @@ class SequentialMonteCarlo(Method):
 
 @jax.jit
 def _twists(problem: Problem) -> Twist:
-    """The sites of every row of a problem."""
-
     def of_row(row: Problem) -> Twist:
         given = standardized(*row)
         return twist_of(given.problem.limits, LEAST_SHARE).scaled(given.row_unit)

@@ -103,7 +103,6 @@ class SoftMonteCarlo(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """log P and its standard error from one set of samples."""
         z = self.samples
         if z is None:
             z = normal_points(key, self.num_samples, loc.shape[-1], self.points, loc.dtype)
@@ -142,7 +141,6 @@ class SoftMonteCarlo(Method):
         return jnp.where(supported, stderr, jnp.inf)
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance of samples weighted by the soft edge."""
         loc, covariance, region = row
         factor = covariance.scale_tril
 

@@ -76,7 +76,6 @@ BETWEEN = 32  # points of a grid for draws, from one node to the next
 
 
 def is_gaussian(df: Any) -> bool:
-    """Whether df is known to be infinite."""
     values = values_of(df)
     return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
 
@@ -146,7 +145,7 @@ def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
 def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     """The same in one program.
 
-    For a box it is that of S (X - anchor) / unit, see `BoxUnits`: one covariance for all scales,
+    For a box it is that of S (X - anchor) / unit, see `units_of`: one covariance for all scales,
     whose structure is recognised, and limits that are multiplied without losing the digits of a
     difference. For other regions the covariance is divided, by which narrow limits keep theirs.
     """
@@ -170,33 +169,26 @@ def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     return Problem(mean, covariance.scaled(by), region)
 
 
-class BoxUnits(NamedTuple):
-    """A point and units, shape (..., d), without derivatives: X = anchor + unit * x.
+def units_of(problem: Problem) -> tuple[Array, Array]:
+    """An anchor and units, shape (..., d), without derivatives: X = anchor + unit * x of a box.
 
-    The point has the finite limits nearer to the mean for its coordinates. So the other limit is
+    The anchor has the finite limits nearer to the mean for its coordinates. So the other limit is
     the width, and no product of it with a scale has to be subtracted from another: an interval of
     1e-13, or one far from 0, keeps its digits. Units are powers of two, free of rounding.
     """
-
-    anchor: Array
-    unit: Array
-
-
-def units_of(problem: Problem) -> BoxUnits:
-    """The units of `at_scale`; 0 and 1 for a region other than a box."""
     loc, covariance, region = lax.stop_gradient(problem)
     if not isinstance(region, Box):
-        return BoxUnits(jnp.zeros_like(loc), jnp.ones_like(loc))
+        return jnp.zeros_like(loc), jnp.ones_like(loc)
     nearer = jnp.where(loc - region.low <= region.high - loc, region.low, region.high)
     anchor = jnp.where(jnp.isfinite(nearer), nearer, loc)
-    return BoxUnits(anchor, power_of_two(covariance.variances))
+    return anchor, power_of_two(covariance.variances)
 
 
-def in_user_units(problem: Problem, log_scale: Array) -> BoxUnits:
+def in_user_units(problem: Problem, log_scale: Array) -> tuple[Array, Array]:
     """The point and units by which X is found from the variable of `at_scale`."""
     anchor, unit = units_of(problem)
     scale = jnp.exp(log_scale)[..., None] if isinstance(problem.region, Box) else 1.0
-    return BoxUnits(anchor, unit / scale)
+    return anchor, unit / scale
 
 
 class ScaleNodes(NamedTuple):
@@ -260,7 +252,6 @@ class NodeRule:
 
 
 def _cost_of_nodes(rule: NodeRule, problem: Problem, df: Array) -> Cost:
-    """Without loops over points where the Gaussian is exact or not needed."""
     return of_rows(problem, df)._replace(loops=not (rule.exact or rule.direct))
 
 
@@ -419,7 +410,9 @@ def _support(
     # Broken approximations leave the whole reach, which costs nodes, and shows in the error.
     reach = jnp.stack(_reach(decay, jnp.maximum(df - moment, 0.25 * df))) * jnp.sign(apart)
 
-    def advanced(search: SupportSearch) -> SupportSearch:
+    def advanced(search: Any) -> Any:
+        # The mode with its bracket, and distances of the ends from it, two each, inside and outside
+        # of where the log integrand is `enough`.
         steps, mode, low, high, inner, outer, enough = search
         middle = 0.5 * (inner + outer)
         distance = jnp.where(steps < NUM_STEPS, apart, jnp.where(steps > NUM_STEPS, middle, 0.0))
@@ -437,9 +430,9 @@ def _support(
         ends = jnp.where(below, inner, middle), jnp.where(below, middle, outer)
         settled = jnp.abs(step - mode) < SETTLED * reach[1]
         following = jnp.where(settled, NUM_STEPS, steps + 1)
-        moves = SupportSearch(following, step, *above, inner, outer, enough)
-        halves = search._replace(steps=steps + 1, inner=ends[0], outer=ends[1])
-        reached = search._replace(steps=steps + 1, enough=sizes[0] - decay)
+        moves = following, step, *above, inner, outer, enough
+        halves = steps + 1, mode, low, high, *ends, enough
+        reached = steps + 1, mode, low, high, inner, outer, sizes[0] - decay
         others = jax.tree.map(partial(jnp.where, steps > NUM_STEPS), halves, reached)
         return jax.tree.map(partial(jnp.where, steps < NUM_STEPS), moves, others)
 
@@ -447,26 +440,13 @@ def _support(
     # Where a limit is far, log P at a scale of 1 may be -inf.
     far = farthest_limit(row.limits) if isinstance(row.region, Box) else zero
     center = -0.5 * jnp.log1p(jnp.square(far / jnp.sqrt(df)))
-    start = SupportSearch(steps, center, center - bound, zero + bound, 0.0 * reach, reach, zero)
-    unfinished = lambda search: search.steps <= NUM_STEPS + NUM_HALVINGS
-    search = lax.while_loop(unfinished, advanced, start)
-    ends = search.mode + search.outer
+    start = steps, center, center - bound, zero + bound, 0.0 * reach, reach, zero
+    unfinished = lambda search: search[0] <= NUM_STEPS + NUM_HALVINGS
+    _, mode, *_, outer, enough = lax.while_loop(unfinished, advanced, start)
+    ends = mode + outer
     if not isinstance(row.region, Box):  # no region of another kind is empty: too far to be found
-        ends = jnp.where(search.enough == -jnp.inf, jnp.nan, ends)
+        ends = jnp.where(enough == -jnp.inf, jnp.nan, ends)
     return jnp.maximum(ends[0], center - bound), jnp.minimum(ends[1], bound)
-
-
-class SupportSearch(NamedTuple):
-    """The number of steps, the mode with its bracket, and distances of the ends from it, two each,
-    inside and outside of where the log integrand is `enough`."""
-
-    steps: Array
-    mode: Array
-    low: Array
-    high: Array
-    inner: Array
-    outer: Array
-    enough: Array
 
 
 def log_terms(nodes: ScaleNodes, df: Array) -> Array:

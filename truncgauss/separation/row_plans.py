@@ -11,9 +11,8 @@ from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision, numerical_rank, ranks_of_root
-from truncgauss.gaussian.problem import Problem, over_rows
+from truncgauss.gaussian.problem import Problem, over_rows, standardized
 from truncgauss.gaussian.regions import Box, as_linear
-from truncgauss.gaussian.standardization import standardized
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import plan_of
 

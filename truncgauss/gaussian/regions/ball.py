@@ -60,7 +60,6 @@ class Ball(QuadraticRegion):
         return self.radius >= 0
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x of shape (..., d) lies inside."""
         return self._distance(x) <= self.radius
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:

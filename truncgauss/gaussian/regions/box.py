@@ -83,12 +83,10 @@ class Box(LinearRegion):
         return self.low.shape[-1]
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x of shape (..., d) lies inside; faces included."""
         x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
         return jnp.all((x >= low) & (x <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Box":
-        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
         return Box(self.low * by, self.high * by)
 
     def rows(self, x: Array) -> Array:

@@ -94,7 +94,6 @@ class Ellipsoid(QuadraticRegion):
         return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - center))
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x of shape (..., d) lies inside."""
         return self.radius_of(x) <= 1.0
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:

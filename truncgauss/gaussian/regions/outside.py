@@ -48,7 +48,6 @@ class Outside(Region):
         return self.region.batch_shape
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Outside":
-        """The same batch, broadcast to leading axes on every leaf."""
         return Outside(self.region.broadcast_to(batch_shape))
 
     @property

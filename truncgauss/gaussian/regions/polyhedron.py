@@ -76,13 +76,11 @@ class Polyhedron(LinearRegion):
         return self.matrix.shape[-1]
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x of shape (..., d) satisfies all rows."""
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
         image, low, high = jnp.broadcast_arrays(image, self.low, self.high)
         return jnp.all((image >= low) & (image <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Polyhedron":
-        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
         return Polyhedron(self.matrix / by[..., None, :], self.low, self.high)
 
     def rows(self, x: Array) -> Array:

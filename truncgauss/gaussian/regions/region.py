@@ -45,7 +45,6 @@ class Region(Batched):
 
     @property
     def dimension(self) -> int:
-        """The number d of coordinates."""
         raise NotImplementedError(f"{type(self).__name__} does not define dimension.")
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
@@ -124,12 +123,10 @@ class LinearRegion(Region):
 
     @property
     def num_constraints(self) -> int:
-        """The number m of limited linear functions."""
         return self.low.shape[-1]
 
     @property
     def is_everything(self) -> Bool[Array, ""]:
-        """Whether all limits are infinite."""
         return jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf))
 
     @property

@@ -56,7 +56,6 @@ class Section(Region):
         object.__setattr__(self, "where", tuple(where))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Section":
-        """The same batch, broadcast to leading axes on every leaf."""
         parts = (
             jnp.broadcast_to(leaf, (*batch_shape, leaf.shape[-1]))
             for leaf in (self.point, self.low, self.high)
@@ -84,12 +83,10 @@ class Section(Region):
         return point.at[..., coordinates].add(x[..., jnp.array(known, int)])
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
-        """The probability with which each x, shape (..., l), is kept."""
         between = jnp.all((x >= self.low) & (x <= self.high), axis=-1)
         return jnp.where(between, self.region.kept(self.whole(x)), 0.0)
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x, shape (..., l), may be kept at all."""
         return self.kept(x) > 0
 
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
@@ -97,6 +94,5 @@ class Section(Region):
         return jnp.minimum(self.region.closeness(self.whole(x)), jnp.minimum(gap, 0.0))
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
-        """Signed distances from x, shape (..., l), to the faces of its box and of the region."""
         box_margins = jnp.concatenate([x - self.low, self.high - x], axis=-1)
         return jnp.concatenate([self.region.margins(self.whole(x)), box_margins], axis=-1)

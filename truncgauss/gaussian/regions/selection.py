@@ -87,13 +87,11 @@ class Selection(Region):
         return x, jnp.zeros((), x.dtype)  # it has no numbers of its own
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
-        """The probability with which each point x, shape (..., d), is kept: s(x)."""
         x = x.astype(jnp.result_type(x, 0.0))  # whole numbers would cut a probability to 0 or 1
         values = jax.vmap(self.function)(x.reshape(-1, x.shape[-1]))
         return values.astype(x.dtype).reshape(x.shape[:-1])
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        """Whether each point x, shape (..., d), may be kept at all."""
         return self.kept(x) > 0
 
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
