@@ -248,7 +248,7 @@ def test_configs_experiments_and_figures_share_their_stems():
     stems = {path.parent.name for path in (ROOT / "experiments").glob("*/settings.py")}
     assert stems, "there are no experiments"
     assert {path.stem for path in (ROOT / "configs").glob("*.yaml")} == stems
-    for suffix in ("png", "svg", "json"):
+    for suffix in ("png", "svg", "json", "md"):  # with a caption
         assert {path.stem for path in (ROOT / "figures").glob(f"*.{suffix}")} == stems
 
 

@@ -68,7 +68,7 @@ def test_errors_and_times_of_ours_and_the_peers():
     assert curve["Separation"]["honest"][0] > 0.7
     assert results["shared"]["error"].max() < 1e-12 and results["shared"]["honest"].all()
     text = "\n".join(results["summary"])
-    assert "SciPy / best of ours" in text and "beyond three standard errors: none" in text
+    assert "SciPy, times the least of ours" in text and "beyond three standard errors: none" in text
     if affinity is not None:
         assert os.sched_getaffinity(0) == affinity
     check_picture(picture)

@@ -144,17 +144,19 @@ def source_of(target: str) -> str:
 
 
 def figures_of_experiments() -> str:
-    """Every figure, with the first paragraph of its experiment's docstring and links to both."""
+    """Every figure, with what its experiment is, its caption, and links to both."""
     parts = []
     for path in sorted((ROOT / "figures").glob("*.png")):
         name = path.stem
         code = (ROOT / "experiments" / name / "__init__.py").read_text()
-        caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
-        if caption is None:
-            raise PluginError(f"experiments/{name} has no docstring to caption its figure")
+        about = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
+        caption = path.with_suffix(".md")
+        if about is None or not caption.is_file():
+            raise PluginError(f"experiments/{name} has no docstring, or figures/{name}.md is absent")
         moving = f"![{name}, moving](../figures/{name}.gif)\n\n" * path.with_suffix(".gif").exists()
         parts.append(
-            f"\n## {name}\n\n{caption[1]}\n\n![{name}](../figures/{name}.png)\n\n{moving}"
+            f"\n## {name}\n\n{about[1]}\n\n![{name}](../figures/{name}.png)\n\n"
+            f"{caption.read_text()}\n{moving}"
             f"[experiments/{name}](../experiments/{name}) · "
             f"[configs/{name}.yaml](../configs/{name}.yaml) · [as SVG](../figures/{name}.svg)\n"
         )

@@ -12,7 +12,7 @@ def plot(results):
     picture, (left, right) = plotting.figure(1, 2, size=(3.6, 3.4))
     trial(results, left)
     errors(results, right)
-    return picture
+    return plotting.lettered(picture)
 
 
 def trial(results, ax):

@@ -29,7 +29,7 @@ def plot(results):
     for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
         plotting.legend(columns=3 if ax is axes[0, 1] else 2, ax=ax)
     plotting.legend(columns=3, ax=axes[0, 0])
-    return picture
+    return plotting.lettered(picture)
 
 
 def recovered(results, ax):

@@ -23,4 +23,4 @@ def plot(results):
         )  # fmt: skip
         plotting.title(f"Ranks of {QUANTITIES[j]}", ax=ax)
     plotting.shared_legend(picture, columns=3)
-    return picture
+    return plotting.lettered(picture)

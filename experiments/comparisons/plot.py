@@ -18,7 +18,7 @@ def plot(results):
     plotting.title("A band for a curve", ax=right)
     for ax in (left, right):
         plotting.legend(columns=2, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def inference(results, values, errors, number):

@@ -8,14 +8,14 @@ from .run import KINDS, LEVEL
 
 
 def plot(results):
-    """Four markers for each kind of samples, and the band of three binomial errors."""
+    """Four markers for each kind of samples, and the band of three standard errors of a share."""
     cases = list(results["cases"].values())
     picture, ax = plotting.figure(size=(6.4, 4.2))
     places = np.arange(len(cases))
     for place, found in enumerate(cases):
         half = 3 * found["stderr"]
         ends = {"ymin": LEVEL - half, "ymax": min(LEVEL + half, 1.0)}
-        label = {"label": "three binomial errors"} if place == 0 else {}
+        label = {"label": "within three standard errors of 95 %"} if place == 0 else {}
         ax.fill_between([place - 0.4, place + 0.4], ends["ymin"], ends["ymax"],
                         color="#888888", alpha=0.25, linewidth=0, **label)  # fmt: skip
     ax.axhline(LEVEL, color="#555555", linewidth=0.7)
@@ -30,6 +30,7 @@ def plot(results):
     ]
     ax.set(xticks=places, xticklabels=labels, ylabel="share that holds the truth")
     ax.set_xlim(-0.6, len(cases) - 0.4)
+    ax.set_ylim(min(ax.get_ylim()[0], 0.84), 1.005)
     plotting.title(f"Coverage of {LEVEL:.0%} intervals", ax=ax)
     plotting.legend(columns=2, below=62, ax=ax)
     return picture

@@ -14,9 +14,9 @@ def plot(results):
     scaling = results["scaling"]
     kinds = [name for name in scaling if "processes" not in name]
     at = np.arange(len(kinds), dtype=float)
-    picture, axes = plotting.figure(1, 2, size=(3.4, 2.4), sharey=True)
+    picture, axes = plotting.figure(1, 2, size=(4.0, 2.4), sharey=True)
     titles = {
-        "efficiency": ("wall", f"By the clock, load before {results['load']:.1f}"),
+        "efficiency": ("wall", "By the clock"),
         "work_efficiency": ("work", "By processor seconds"),
     }
     for ax, (field, (bound, title)) in zip(axes, titles.items(), strict=True):
@@ -36,8 +36,14 @@ def plot(results):
             [at[kinds.index(name.replace("processes", "strong"))] for name in of_processes],
             series=1, label="joined processes of one device", ax=ax,
         )  # fmt: skip
-        ax.set(xlim=(0.0, 1.2), xlabel="efficiency", yticks=at, yticklabels=kinds)
+        ax.set(xlim=(0.0, 1.2), xlabel="efficiency", yticks=at, yticklabels=[*map(in_words, kinds)])
         ax.set_ylim(len(kinds) - 0.5, -0.5)
         plotting.title(title, ax=ax)
     axes[0].set_ylabel("kind of work")
-    return plotting.shared_legend(picture, columns=3)
+    return plotting.lettered(plotting.shared_legend(picture, columns=3))
+
+
+def in_words(kind):
+    """The name of a kind of work for readers: strong scaling shares the same work, weak adds."""
+    what, scaling = kind.split(", ")
+    return f"{what}, {'the same work shared' if scaling == 'strong' else 'more work each'}"

@@ -29,7 +29,7 @@ def plot(results):
     both_residuals(results, residual)
     for ax in axes.flat:
         plotting.legend(columns=2, below=44 if ax is left else 34, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def found(result):

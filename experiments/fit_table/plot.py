@@ -4,7 +4,7 @@ import numpy as np
 
 from truncgauss import plotting
 
-MOST, LEAST = 14, 4  # estimates that are drawn, and for which there is room
+MOST, LEAST = 10, 4  # estimates that are drawn, and for which there is room
 FEW = 2  # outcomes that have panels of their own
 AT_MOST, AT_LEAST, INTERVAL = (plotting.SERIES[k] for k in (2, 1, 4))
 
@@ -32,7 +32,7 @@ def plot(results):
     for j in range(number):
         draws = np.atleast_2d(results["residuals"][..., j])
         finite = draws[:, np.isfinite(draws).all(axis=0)]
-        plotting.worm(finite, label="residuals", ax=panels[f"residuals {j}"])
+        plotting.worm(finite, label="residuals", series=2, ax=panels[f"residuals {j}"])
         plotting.title(f"Residuals of {data['labels'][j]}", ax=panels[f"residuals {j}"])
     if curves:
         profiles(results, panels["profile"])
@@ -41,7 +41,8 @@ def plot(results):
         columns = 4 if wide else 2 if row is above or len(row) == 1 else 1
         for name in row:
             plotting.legend(columns=columns, ax=panels[name])
-    estimates(results, right)
+    plotting.lettered(page)
+    estimates(results, right, "abcdefg"[len(panels)])
     return page
 
 
@@ -235,7 +236,7 @@ def plane(results, _, ax):
 # ---------------------------------------------------------------- the estimates
 
 
-def estimates(results, part):
+def estimates(results, part, letter):
     """Every estimate with its interval and the naive one, each on an axis of its own units."""
     names = [str(name) for name in results["names"]]
     shown = list(range(min(len(names), MOST)))
@@ -273,7 +274,11 @@ def estimates(results, part):
     left_out = len(names) - len(shown)
     more = f" (the first {MOST} of {len(names)})" if left_out else ""
     part.suptitle(
-        f"Estimates and 95 % intervals{more}", fontsize=9.5, weight="bold", x=0.03, ha="left"
+        f"{letter}   Estimates and 95 % intervals{more}",
+        fontsize=9.5,
+        weight="bold",
+        x=0.03,
+        ha="left",
     )
     plotting.legend(columns=3, below=20.0, ax=axes[str(shown[-1])])
 

@@ -31,7 +31,7 @@ def plot(results):
     of_estimators(results, lower)
     for name, ax in {**upper, **lower}.items():
         plotting.legend(columns=3 if name in ("shift", "bias") else 2, ax=ax)
-    return picture, gif(growing_bump(results["widths"]))
+    return plotting.lettered(picture), gif(growing_bump(results["widths"]))
 
 
 def of_the_gaussian(results, inverted, axes):

@@ -6,7 +6,7 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """Both on logarithmic axes, values and gradients, with the last exponents in the legend."""
+    """Both on logarithmic axes, values and gradients, with the last exponents in the title."""
     picture, axes = plotting.figure(1, 2, size=(4.2, 3.2))
     for ax, field, unit, label in zip(
         axes, ("work", "memory"), (1.0, 1e9), ("processor seconds", "GB held by the program"),
@@ -14,15 +14,17 @@ def plot(results):
     ):  # fmt: skip
         for number, name in enumerate(("value", "gradient")):
             rows = results[name]
-            power = float(rows["exponent"])
             plotting.curves(
                 rows["dimension"], [np.asarray(rows[field]) / unit],
-                [f"{name}: at last seconds grow as d^{power:.1f}"], series=[number], marker="o",
+                [name], series=[number], marker="o",
                 xlabel="dimension d", ylabel=label, ax=ax,
             )  # fmt: skip
+        powers = [float(results[name]["exponent"]) for name in ("value", "gradient")]
+        said = ", at last as d^{:.1f} and d^{:.1f}".format(*powers) if field == "work" else ""
+        plotting.title({"work": "Time", "memory": "Memory"}[field] + said, ax=ax)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ticks = [int(d) for d in results["dimensions"]]
         ax.set_xticks(ticks, [f"{d:,}" for d in ticks])
         ax.set_xticks([], minor=True)
-    return plotting.shared_legend(picture, columns=2)
+    return plotting.lettered(plotting.shared_legend(picture, columns=2))

@@ -32,9 +32,11 @@ def plot(results):
         ax.minorticks_off()
     if len(results["fits"]):
         bars(results["fits"], results["fit_costs"], axes.flat[3])
-    return plotting.shared_legend(picture, columns=3)
+    plotting.legend(columns=2, ax=axes.flat[0])
+    return plotting.lettered(picture)
 
 
+GREYS = ("#333333", "#888888", "#cccccc")  # lines of the other panels have the colours
 STEPS = {"first": "first fit", "kept": "first fit, programs kept", "warm": "warm fit"}
 
 
@@ -47,8 +49,9 @@ def bars(names, versions, ax):
         label = STEPS[field] if len(versions) == 1 else f"{version}, {STEPS[field]}"
         ax.barh(
             at + (k + 0.5) * width - 0.4, versions[version][field], width, label=label,
-            color=f"C{k % 10}",
+            color=GREYS[k % len(GREYS)],
         )  # fmt: skip
     ax.set(xscale="log", xlabel="seconds", ylabel="fit")
     ax.set_yticks(at, list(names))
     ax.invert_yaxis()
+    plotting.legend(columns=3, ax=ax)

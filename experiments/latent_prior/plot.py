@@ -34,7 +34,7 @@ def plot(results):
         text = f"Limits [{low:g}, {high:g}]\n(without: {mean:.2f} ± {sd:.2f})"
         plotting.title(text.replace("inf", "∞").replace("-", "−"), ax=ax)
     plotting.shared_legend(picture, columns=3)
-    return picture
+    return plotting.lettered(picture)
 
 
 def view(draws, mean, sd):

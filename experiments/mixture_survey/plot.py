@@ -15,7 +15,7 @@ def plot(results):
     errors(results, axes["errors"])
     for ax in axes.values():
         plotting.legend(columns=2, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def survey(results, ax):

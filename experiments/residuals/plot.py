@@ -14,5 +14,5 @@ def plot(results):
         for draw, ax in ((plotting.worm, axes[0, number]), (plotting.qq, axes[1, number])):
             draw(finite, label="median residual", series=1, ax=ax)
         plotting.title(str(sample["label"]), ax=axes[0, number])
-    plotting.shared_legend(picture, columns=3)
-    return picture
+        plotting.legend(columns=2, ax=axes[1, number])
+    return plotting.lettered(picture)

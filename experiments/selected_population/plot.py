@@ -19,7 +19,7 @@ def plot(results):
     estimates(results, series, axes["all"])
     for name, ax in axes.items():
         plotting.legend(columns=1, below=62.0 if name == "all" else 34.0, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def fields(results, ax):
@@ -28,7 +28,10 @@ def fields(results, ax):
     for k in range(x.shape[1]):
         look = {"series": k % len(plotting.SERIES), "ax": ax}
         label = f"field {k + 1}: {limit_text(results, k)}"
-        plotting.points(*x[:, k].T, label=label, inverted=magnitudes(results), **look)
+        grey = str(0.25 + 0.55 * k / max(x.shape[1] - 1, 1))  # colours tell the estimates apart
+        plotting.points(
+            *x[:, k].T, label=label, color=grey, inverted=magnitudes(results), **look
+        )  # fmt: skip
     truth = results["loc"], results["covariance"]
     flat = x.reshape(-1, 2)
     naive = flat.mean(0), np.cov(flat, rowvar=False)

@@ -1,4 +1,4 @@
-"""The fitted Gaussians, and the fraction along a shift of the mean."""
+"""The fitted Gaussians, and their means."""
 
 import numpy as np
 
@@ -7,29 +7,34 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """The Gaussians with the box; the fraction along a shift, and below it its gradient."""
-    layout = [["rows", "fraction"], ["rows", "gradient"]]
-    picture, axes = plotting.mosaic(layout, size=(3.8, 2.3))
+    """The Gaussians with the box, and their means with standard errors."""
+    picture, axes = plotting.mosaic([["rows", "rows", "means"]], size=(2.8, 4.4))
     (plane if len(results["columns"]) > 1 else line)(results, axes["rows"])
-    curves = results["shift"]
-    soft = {"linewidth": 3.0, "linestyle": "-", "alpha": 0.55}  # under the exact curve, and wider
-    for kind, suffix in (("fraction", ""), ("gradient", "_gradient")):
-        labels = "by samples and soft limits", str(curves["best_name"])
-        for name, label, series, look in zip(("soft", "best"), labels, (1, 0), (soft, {})):
-            plotting.curves(
-                curves["shift"], [curves[name + suffix]], [label], series=(series,),
-                **{"linewidth": 0.9, **look}, xlabel="shift of the mean (standard deviations)",
-                ylabel="", ax=axes[kind],
-            )  # fmt: skip
-    axes["fraction"].set(xlabel="", ylabel="fraction not truncated")
-    axes["gradient"].set_ylabel("its gradient (per s.d.)")
-    plotting.title("The fraction as the mean moves", ax=axes["fraction"])
+    means(results, axes["means"])
     plotting.legend(ax=axes["rows"])
-    plotting.legend(ax=axes["gradient"])
-    return picture
+    plotting.legend(columns=1, ax=axes["means"])
+    return plotting.lettered(picture)
 
 
 NAMES = {"naive": "naive fit", "corrected": "truncated fit", "full": "fit to all rows"}
+SERIES_OF = {"naive": 3, "corrected": 1, "full": 2}
+
+
+def means(results, ax):
+    """The mean of each column less the naive one, by each Gaussian."""
+    names = [name for name in NAMES if name in results]
+    places = np.arange(len(results["columns"]), dtype=float)
+    for number, name in enumerate(names):
+        plotting.points(
+            places + 0.2 * (number - 1), results[name]["loc"] - results["naive"]["loc"],
+            stderr=results[name]["stderr"], series=SERIES_OF[name], label=NAMES[name], ax=ax,
+        )  # fmt: skip
+    unit = f" ({results['unit']})" if str(results["unit"]) else ""
+    labels = [str(column).replace("_", "\n") for column in results["columns"]]
+    ax.axhline(0.0, color="#555555", linewidth=0.7)
+    ax.set(xticks=places, xticklabels=labels, xlim=(-0.5, len(places) - 0.5))
+    ax.set_ylabel(f"mean less the naive one{unit}")
+    plotting.title("Means, ± 1 standard error", ax=ax)
 
 
 def axis_name(results, j):
@@ -39,23 +44,23 @@ def axis_name(results, j):
 
 def plane(results, ax):
     """Rows, ellipses of the three Gaussians, and the region, in the first two columns."""
-    for kind, label in ((True, "rows, seen"), (False, "rows, not seen")):
+    for kind, label in ((True, "rows selected"), (False, "rows not selected")):
         rows = results["rows"][results["seen"] == kind, :2]
         if len(rows):
             # Rounded measurements coincide.
             places, counts = np.unique(rows, axis=0, return_counts=True)
-            plotting.points(*places.T, counts=counts, filled=kind, label=label, ax=ax)
-    for number, name in enumerate(("naive", "corrected", "full")):
+            more = f", larger: up to {counts.max()} alike" if counts.max() > 1 else ""
+            plotting.points(*places.T, counts=counts, filled=kind, label=label + more, ax=ax)
+    for name in NAMES:
         if name in results:
             plotting.contours(
                 results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.9,),
-                series=(3, 1, 2)[number], label=NAMES[name],
-                ax=ax,
+                series=SERIES_OF[name], label=NAMES[name], ax=ax,
             )  # fmt: skip
     low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
     plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
     ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
-    plotting.title("Rows behind limits, and 90 % ellipses", ax=ax)
+    plotting.title("Rows inside limits, and 90 % ellipses", ax=ax)
 
 
 def line(results, ax):
@@ -71,10 +76,10 @@ def line(results, ax):
         x, densities, [NAMES[name] for name in names], series=(3, 1, 2),
         xlabel=axis_name(results, 0), ylabel="density", ax=ax,
     )  # fmt: skip
-    plotting.points(rows[seen], np.zeros(seen.sum()), label="rows, seen", ax=ax)
+    plotting.points(rows[seen], np.zeros(seen.sum()), label="rows selected", ax=ax)
     if not seen.all():
         plotting.points(
-            rows[~seen], np.zeros((~seen).sum()), filled=False, label="rows, not seen", ax=ax
+            rows[~seen], np.zeros((~seen).sum()), filled=False, label="rows not selected", ax=ax
         )
     for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
         if np.isfinite(limit):

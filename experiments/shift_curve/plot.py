@@ -28,11 +28,11 @@ def plot(results):
             if stderr is not None:
                 ends = curve - 2 * stderr, curve + 2 * stderr
                 plotting.band(x, *ends, label=f"{label}, ± 2 standard errors", color=color, ax=ax)
+            ax.plot(x, exact[kind], color="#bbbbbb", linewidth=3.5, label="exact")
             plotting.curves(x, [curve], [label], series=(series,), xlabel="", ylabel="", ax=ax)
-            ax.plot(x, exact[kind], color="black", linewidth=0.7, linestyle="-", label="exact")
         column[1].set_xlabel("shift of the mean (s.d.)")
     top = max(np.nanmax(curves[name]["gradient"]) for name in titles)
     axes[1, 0].set_ylim(-0.05 * top, 1.1 * top)
     axes[0, 0].set_ylabel("fraction not truncated")
     axes[1, 0].set_ylabel("gradient (per s.d.)")
-    return plotting.shared_legend(picture, columns=3)
+    return plotting.lettered(plotting.shared_legend(picture, columns=3))

@@ -31,7 +31,7 @@ def plot(results):
     estimates(results, series, axes["all"])
     for name, ax in axes.items():
         plotting.legend(columns=1, below=62.0 if name == "all" else 34.0, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def differences(curves, xlabel, ax):

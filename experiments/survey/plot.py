@@ -18,7 +18,7 @@ def plot(results):
     differences(results, axes[0, -1])
     for ax in axes[0]:
         plotting.legend(columns=2, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def draw_plane(results, ax):
@@ -32,7 +32,7 @@ def draw_plane(results, ax):
             label=name, ax=ax,
         )  # fmt: skip
     ax.set(xlabel=str(results["labels"][0]), ylabel=str(results["labels"][1]))
-    plotting.title("Half and 90 % of the population", ax=ax)
+    plotting.title("Measured objects; ellipses of 50 and 90 %", ax=ax)
 
 
 def differences(results, ax):
@@ -53,4 +53,4 @@ def differences(results, ax):
         xticks=[tick for tick in ticks if low <= tick <= high],
     )  # fmt: skip
     ax.xaxis.set_major_formatter("{x:g}")
-    plotting.title("Three estimates", ax=ax)
+    plotting.title("Estimates of three methods, less the truth", ax=ax)

@@ -13,7 +13,7 @@ def plot(results):
     purchases(results, right)
     for ax in (left, right):
         plotting.legend(columns=2, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def estimates(results, ax):
@@ -41,7 +41,7 @@ def estimates(results, ax):
         xlabel="difference from the published estimate (standard errors)", ylabel="estimate",
         yticks=places, yticklabels=[str(name) for name in results["names"]], ylim=(-0.5, 3.6),
     )  # fmt: skip
-    plotting.title("Tobin's table, four times", ax=ax)
+    plotting.title("Four estimates of each coefficient", ax=ax)
 
 
 def purchases(results, ax):

@@ -14,7 +14,7 @@ def plot(results):
     marginal_effects(results, right)
     for ax in (left, right):
         plotting.legend(columns=2, ax=ax)
-    return picture
+    return plotting.lettered(picture)
 
 
 def wage_lines(results, ax):
@@ -47,9 +47,14 @@ def marginal_effects(results, ax):
         color = plotting.SERIES[series].color
         ax.hlines(places[there] + shift, low[there], high[there], color=color, linewidth=1.8)
         plotting.points(value[there], places[there] + shift, series=series, label=str(kind), ax=ax)
+        for place in places[~there]:
+            ax.annotate(
+                f"not in {kind}", (0.0, place + shift), (4, 0), textcoords="offset points",
+                fontsize=7, color=color, va="center",
+            )  # fmt: skip
     ax.axvline(0.0, color="#555555", linewidth=0.7)
     ax.set(
         xlabel=f"average effect on the wage, {results['level']:.0%} interval", ylabel="covariate",
         yticks=places, yticklabels=names, ylim=(-0.6, len(names) - 0.4),
     )  # fmt: skip
-    plotting.title("Marginal effects", ax=ax)
+    plotting.title("Average effects on the wage", ax=ax)

@@ -168,7 +168,7 @@ def curves_table(found):
                     f"{there / here:.3g}" if there / here > 0 else "-"
                     for (there, _), here in zip(times[peer], best, strict=True)
                 ]
-                lines.append(row(f"  {peer} / best of ours", *ratios))
+                lines.append(row(f"  {peer}, times the least of ours", *ratios))
     return [*lines, *cases_table(found)]
 
 

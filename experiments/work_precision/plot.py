@@ -22,8 +22,8 @@ def plot(results):
         for name, curve in results.get(part, {}).items()
         if any(way in curve for way in LOOKS)
     ]
-    # One setting is no curve: such cases are in the summary, and drawn if there is nothing else.
-    several = [case for case in cases if most_settings(case[1]) > 1]
+    # Two settings are no curve: such cases are in the summary, and drawn if there is nothing else.
+    several = [case for case in cases if most_settings(case[1]) > 2]
     panels = [partial(work_precision, *case) for case in several or cases]
     if "gradients" in results:
         panels.append(partial(cost_of_gradients, results["gradients"]))
@@ -40,7 +40,7 @@ def plot(results):
         draw(ax)
     for ax in axes.flat[len(panels) :]:
         ax.remove()
-    return plotting.shared_legend(picture, columns=5)
+    return plotting.lettered(plotting.shared_legend(picture, columns=5))
 
 
 def most_settings(curve):

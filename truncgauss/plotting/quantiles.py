@@ -174,4 +174,5 @@ def say(text: str, ax: Axes) -> None:
     ax.annotate(
         lines, (0.02, 0.98), (0, -24 * above), xycoords="axes fraction",
         textcoords="offset points", va="top", fontsize=8, color="#444444", gid="hint",
+        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -214,6 +215,24 @@ def title(text: str, *, ax: Axes = NEW_AXES) -> Axes:
     """
     ax.set_title(text)
     return ax
+
+
+def lettered(picture: Figure) -> Figure:
+    """The figure with the letters a, b, c, ... before the titles of its panels, as a caption names
+    them: of those with a title, or of all if none has one; one panel alone has no letter.
+
+    Example:
+        >>> picture = tg.plotting.lettered(tg.plotting.figure(1, 2)[0])
+        >>> [ax.get_title(loc="left") for ax in picture.axes]
+        ['a', 'b']
+    """
+    panels = [ax for ax in picture.axes if not str(ax.get_label()).startswith("right of")]
+    titled = [ax for ax in panels if ax.get_title(loc="left")] or panels
+    for letter, ax in zip(string.ascii_lowercase, titled if len(titled) > 1 else []):
+        text = f"{letter}   {ax.get_title(loc='left')}".rstrip()
+        with matplotlib.rc_context(STYLE):
+            ax.set_title(text)
+    return picture
 
 
 def twins(ax: Axes) -> list[Axes]:
