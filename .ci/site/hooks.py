@@ -152,7 +152,7 @@ def figures_of_experiments() -> str:
         about = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         caption = path.with_suffix(".md")
         if about is None or not caption.is_file():
-            raise PluginError(f"experiments/{name} has no docstring, or figures/{name}.md is absent")
+            raise PluginError(f"{name}: there is no docstring of it, or no figures/{name}.md")
         moving = f"![{name}, moving](../figures/{name}.gif)\n\n" * path.with_suffix(".gif").exists()
         parts.append(
             f"\n## {name}\n\n{about[1]}\n\n![{name}](../figures/{name}.png)\n\n"
