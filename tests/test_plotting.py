@@ -103,6 +103,25 @@ def test_contours_ask_for_two_coordinates(d):
         plotting.contours(np.zeros(d), np.eye(d))
 
 
+def test_a_mixture_has_its_rows_below_its_ellipses_and_axes_named_by_columns():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.normal(size=(30, 3)), rng.normal(6.0, 1.0, size=(20, 3))])
+    y[3, 2] = np.nan
+    names = ("mass", "age", "size")
+    rows = tg.Observations.exact(y, nan_is_missing=True, names=names)
+    fit = tg.fit_mixture(rows, 2, covariance="tied", num_starts=1)
+    ax = plotting.mixture(fit, ("size", 0), levels=[0.9])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("size", "mass")
+    labels = ["component 0: 60 %", "component 1: 40 %"]
+    assert ax.get_legend_handles_labels()[1] == [*labels, "not drawn: 1 row(s) known in part"]
+    drawn = [np.asarray(marks.get_offsets()) for marks in ax.collections]
+    np.testing.assert_array_equal(drawn[0], np.delete(y[:30], 3, axis=0)[:, [2, 0]])
+    np.testing.assert_array_equal(drawn[1], y[30:, [2, 0]])
+    assert max(marks.zorder for marks in ax.collections) < min(each.zorder for each in ax.patches)
+    with pytest.raises(ValueError, match="two of 3 columns, mass, age, size, can be drawn"):
+        plotting.mixture(fit, ("size", "weight"))
+
+
 def test_region_hatches_the_outside_and_keeps_the_view():
     ax = plotting.figure()[1]
     ax.set(xlim=(-2, 2), ylim=(-1, 3))

@@ -20,7 +20,7 @@ from truncgauss.plotting.panels import (
     points,
     value_and_gradient,
 )
-from truncgauss.plotting.plane import contours, region
+from truncgauss.plotting.plane import contours, mixture, region
 from truncgauss.plotting.quantiles import qq, worm
 from truncgauss.plotting.style import (
     ALARM,
@@ -65,6 +65,7 @@ __all__ = [
     "in_house_style",
     "legend",
     "lettered",
+    "mixture",
     "mosaic",
     "nan_spans",
     "page",

@@ -1,4 +1,4 @@
-"""Gaussians and regions in the plane."""
+"""Gaussians, their mixtures, and regions in the plane."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
+from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_settings
 
 BEYOND = "\\" * 4  # the hatch of what is not seen: in an SVG lines take bytes, dots 200 kB
@@ -68,6 +69,56 @@ def contours(
         reach = radius * np.sqrt(np.diagonal(covariance))
         ax.update_datalim([loc - reach, loc + reach])
     ax.autoscale_view()
+    return ax
+
+
+@in_house_style
+def mixture(
+    fit: Any, columns: tuple[Any, Any] = (0, 1), levels: Iterable[float] = (0.5, 0.9), *,
+    ax: Axes = NEW_AXES,
+) -> Axes:  # fmt: skip
+    """The rows of a fitted mixture in two of their columns, each in the colour of its likeliest
+    component, under the ellipses of the components.
+
+    Rows that are not known exactly in both columns are not drawn, and counted in the legend. The
+    region of rows of two columns is drawn if all share one.
+
+    Args:
+        fit: what `tg.fit_mixture` returns, of seven components at most.
+        columns: names or numbers of the two.
+        levels: probabilities inside each ellipse.
+        ax: where to draw; new axes if None.
+
+    Raises:
+        ValueError: for columns that are not there, or more components than can be distinguished.
+
+    Example:
+        >>> rows = jax.random.normal(jax.random.key(0), (60, 2))
+        >>> fit = tg.fit_mixture(tg.Observations.exact(rows), 1)
+        >>> tg.plotting.mixture(fit).get_legend_handles_labels()[1]
+        ['component 0: 100 %']
+    """
+    rows, d, labels = fit.observations, fit.locs.shape[1], list(fit.observations.labels)
+    where = [labels.index(name) if name in labels else name for name in columns]
+    if len(fit.weights) > len(SERIES) or len({*where} & {*range(d)}) != 2:
+        raise ValueError(
+            f"mixture: two of {d} columns, {', '.join(labels)}, can be drawn, with at most "
+            f"{len(SERIES)} components; got {columns} and {len(fit.weights)}."
+        )
+    lower, upper = (np.asarray(ends)[:, where] for ends in (rows.lower, rows.upper))
+    exact, likeliest = (lower == upper).all(axis=1), np.argmax(fit.responsibilities, axis=1)
+    area = float(np.clip(2500 / exact.sum(), 2.5, 14.0)) if exact.any() else 14.0
+    for k, weight in enumerate(fit.weights):
+        xy = lower[exact & (likeliest == k)]
+        points(*xy.T, series=k, s=area, alpha=0.45, linewidth=0, zorder=1.5, ax=ax)
+        covariance, label = fit.covariances[k][np.ix_(where, where)], f"component {k}: {weight:.0%}"
+        shown = {"label": label.replace("%", " %"), "series": k, "zorder": 3.5}
+        contours(fit.locs[k, where], covariance, levels, ax=ax, **shown)
+    if not exact.all():
+        ax.plot([], [], " ", label=f"not drawn: {np.sum(~exact)} row(s) known in part")
+    ax.set(xlabel=labels[where[0]], ylabel=labels[where[1]])
+    if d == 2 and where == [0, 1] and rows.region is not None and not rows.region.batch_shape:
+        region(rows.region, ax=ax)
     return ax
 
 
