@@ -189,8 +189,15 @@ class ImportanceSampling(Method):
         """One estimate for each key; their stderr is what the points may not have seen."""
         row = Problem(loc, covariance, region)
         self = self._with_proposal(row)
-        total = lax.map(jax.checkpoint(lambda key: self._total(row, key)), keys)
-        return Estimate(total.log_mean, total.unsure)
+        lattice = None if self.lattices is None else self.lattices[0]
+
+        def total(key: Array) -> Weights:
+            total = over_pieces(lattice, lambda j: self._weights(row, key, j), Weights.plus)
+            number = jnp.asarray(1 if lattice is None else lattice.num_pieces, row.loc.dtype)
+            return total._replace(log_mean=total.log_mean - jnp.log(number))
+
+        totals = lax.map(jax.checkpoint(total), keys)
+        return Estimate(totals.log_mean, totals.unsure)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error from the replicates, and from what the points may not have seen."""
@@ -231,12 +238,6 @@ class ImportanceSampling(Method):
         """The points from the Gaussian itself; inf where they need not find other pieces."""
         convex = self.proposal is not None and self.proposal.convex
         return math.inf if convex else self._counts[2]
-
-    def _total(self, row: Problem, key: Array) -> "Weights":
-        lattice = None if self.lattices is None else self.lattices[0]
-        total = over_pieces(lattice, lambda j: self._weights(row, key, j), Weights.plus)
-        number = jnp.asarray(1 if lattice is None else lattice.num_pieces, row.loc.dtype)
-        return total._replace(log_mean=total.log_mean - jnp.log(number))
 
     def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
         x, log_ratio = self._points(row, key, piece)

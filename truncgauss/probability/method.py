@@ -187,7 +187,8 @@ class Method:
             log_prob, stderr = self.replicate(*row, key)
             return Estimate(log_prob, jax.lax.stop_gradient(stderr))
         keys = jax.random.split(key, self.num_replicates)
-        log_probs, alone = parallel.over_replicates(_replicates, keys, self, row)
+        some = lambda keys, method, row: method.replicates(*row, keys)
+        log_probs, alone = parallel.over_replicates(some, keys, self, row)
         stderr = jax.lax.stop_gradient(self.combined_stderr(log_probs, alone))
         return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
@@ -519,10 +520,6 @@ def decided(known: Array, result: Estimate) -> Estimate:
     return Estimate(
         jnp.where(certain, known, result.log_prob), jnp.where(certain, stderr, result.stderr)
     )
-
-
-def _replicates(keys: Array, method: Method, problem: Problem) -> Estimate:
-    return method.replicates(problem.loc, problem.covariance, problem.region, keys)
 
 
 def spread(log_probs: Array, alone: Array) -> Array:
