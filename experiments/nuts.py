@@ -16,7 +16,7 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 
-from truncgauss.execution import checkpoint, digests
+from truncgauss.execution import checkpoint
 from truncgauss.execution.progress import bar
 
 MOST_R_HAT = 1.05
@@ -69,8 +69,8 @@ def sampled_chains(model, arguments, chains, key, start):
     advanced = jax.jit(functools.partial(block, kernel, arguments))
     nothing = jax.tree.map(lambda x: np.asarray(x)[:0], advanced(first, 0)[1])
     begin = {"state": first, "seconds": np.zeros(()), "traces": nothing}
-    work = digests.source_digest((model, arguments, repr(chains)))
-    about = digests.fingerprint(key=key, model=work)
+    work = checkpoint.source_digest((model, arguments, repr(chains)))
+    about = checkpoint.fingerprint(key=key, model=work)
     last, size = chains.num_warmup + chains.num_samples, 1
     with checkpoint.Checkpoint(begin, about, "nuts") as kept:
         while (done := int(np.max(kept.state["state"].i))) < last:

@@ -16,7 +16,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.execution import checkpoint, digests
+from truncgauss.execution import checkpoint
 from truncgauss.fitting.optimization import loop
 
 
@@ -154,7 +154,7 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
 
 
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
-    path, mark = tmp_path / "state.npz", digests.fingerprint(start=jnp.zeros(2))
+    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
     with fitting.resumable(path), checkpoint.Checkpoint(state, mark):
         pass
@@ -189,7 +189,7 @@ def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
 
 
 def test_a_checkpoint_of_altered_numbers_is_refused(tmp_path):
-    path, mark = tmp_path / "state.npz", digests.fingerprint(start="a")
+    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start="a")
     start = {"x": np.zeros(3)}
     with fitting.resumable(path), checkpoint.Checkpoint(start, mark):
         pass

@@ -12,7 +12,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss.execution import distributed, parallel, row_sums
-from truncgauss.execution.digests import words_of
+from truncgauss.execution.checkpoint import words_of
 from truncgauss.execution.row_sums import RowSums, Share
 from truncgauss.fitting import centring
 from truncgauss.fitting.gaussian_starts import as_designs

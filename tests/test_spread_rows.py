@@ -14,7 +14,7 @@ import pytest
 from test_distributed import LIMIT, alone, ends, killed, launch, port, result
 
 import truncgauss as tg
-from truncgauss.execution.digests import digest, source_digest
+from truncgauss.execution.checkpoint import digest, source_digest
 
 
 def test_a_fit_of_a_files_rows_goes_on_with_any_number_of_devices(tmp_path):

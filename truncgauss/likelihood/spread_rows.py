@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import checkpoint, parallel, row_sums
-from truncgauss.execution.digests import source_digest
+from truncgauss.execution.checkpoint import source_digest
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations

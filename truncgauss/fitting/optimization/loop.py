@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 from truncgauss.diagnosis.nonfinite import Report, first_nonfinite
 from truncgauss.execution import checkpoint as checkpoints
-from truncgauss.execution import digests, parallel
+from truncgauss.execution import parallel
 from truncgauss.execution.progress import bar
 from truncgauss.fitting.optimization.parameters import (
     Coordinates,
@@ -183,11 +183,11 @@ class Minimization:
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
         num_steps, kept = int(self.rules.num_steps), contextlib.ExitStack()
-        fingerprint = digests.fingerprint(  # which tell this fit from others
+        fingerprint = checkpoints.fingerprint(  # which tell this fit from others
             start=self.coordinates.start,
             constraints=self.coordinates.constraints,
             objective=self.objective,
-            code=digests.source_digest(self.objective),
+            code=checkpoints.source_digest(self.objective),
             key=self.key,
         )
         if self.checkpoint is not None:
@@ -355,7 +355,7 @@ def first_state(coordinates: Coordinates, optimizer: Optimizer, key: Any) -> Sta
 
 
 def strong(leaf: Any) -> jax.Array:
-    return leaf if digests.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
+    return leaf if checkpoints.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
 
 
 @functools.lru_cache
