@@ -18,7 +18,6 @@ References:
 """
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,13 +59,6 @@ class Directions(Batched):
     event_ranks = {"unit": 3, "density": 2}
 
 
-class Caps(NamedTuple):
-    """Half-spaces of a standard normal vector, normals of length 1 (K, q) and distances (K,)."""
-
-    normals: Array
-    gaps: Array
-
-
 def is_served(problem: Problem) -> bool:
     """Whether the limits are a box, of not too many variables."""
     root = jax.eval_shape(lambda: problem.covariance.root)
@@ -76,8 +68,7 @@ def is_served(problem: Problem) -> bool:
 def directions_to(row: Problem, two_sided: bool, keys: Array) -> Directions:
     """Directions given that one of the limits, above or on both sides of the mean, is exceeded."""
     row = jax.lax.stop_gradient(row)
-    caps = _caps(row, two_sided)
-    normals, gaps = caps
+    normals, gaps = _caps(row, two_sided)
     q = normals.shape[1]
     bits = jax.vmap(lambda key: lattice_bits(lattice_points(NUM_POINTS, q + 2), key))(keys)
     uniforms = open_uniforms(bits[..., :2], gaps.dtype)
@@ -89,21 +80,19 @@ def directions_to(row: Problem, two_sided: bool, keys: Array) -> Directions:
     normal = normals[chosen]
     z = z + (along - jnp.sum(normal * z, axis=-1))[..., None] * normal
     unit = z / jnp.linalg.norm(z, axis=-1, keepdims=True)
-    density = jnp.sum(_tail(_inverse_radii(caps, unit), q), axis=-1) / sums[-1]
+    density = jnp.sum(_tail(_inverse_radii(normals, gaps, unit), q), axis=-1) / sums[-1]
     return Directions(unit, density)
 
 
 def log_outside(row: Problem, two_sided: bool, directions: Directions) -> Estimate:
     """log P(some limit is exceeded), NaN where the mean is outside, and its standard error."""
-    caps = _caps(row, two_sided)
-    q = caps.normals.shape[1]
-    nearest = jnp.max(_inverse_radii(caps, directions.unit), axis=-1)
-    values = jnp.mean(_tail(nearest, q) / directions.density, axis=-1)
+    normals, gaps = _caps(row, two_sided)
+    nearest = jnp.max(_inverse_radii(normals, gaps, directions.unit), axis=-1)
+    values = jnp.mean(_tail(nearest, normals.shape[1]) / directions.density, axis=-1)
     mean = jnp.mean(values)
     spread = jnp.std(values, ddof=1) / math.sqrt(NUM_REPLICATES) / mean
     # If two limits are exceeded, the sum of both variables exceeds that of the limits.
-    gaps = caps.gaps
-    correlations = product(caps.normals, caps.normals.T)
+    correlations = product(normals, normals.T)
     tiny = float(jnp.finfo(gaps.dtype).tiny) ** 0.5
     lengths = jnp.sqrt(jnp.maximum(2.0 + 2.0 * correlations, tiny))
     pairs = jnp.triu(ndtr(-(gaps[:, None] + gaps[None, :]) / lengths), 1)
@@ -112,7 +101,8 @@ def log_outside(row: Problem, two_sided: bool, directions: Directions) -> Estima
     return Estimate(jnp.where(jnp.all(gaps > 0), jnp.log(mean), jnp.nan), stderr)
 
 
-def _caps(row: Problem, two_sided: bool) -> Caps:
+def _caps(row: Problem, two_sided: bool) -> tuple[Array, Array]:
+    """Half-spaces of a standard normal vector, normals of length 1 (K, q) and distances (K,)."""
     loc, covariance, region = row
     assert isinstance(region, Box)
     root = covariance.root
@@ -126,13 +116,13 @@ def _caps(row: Problem, two_sided: bool) -> Caps:
         normals = jnp.concatenate([normals, -normals])
         gaps = jnp.concatenate([gaps, (loc - region.low) / lengths])
         still = jnp.concatenate([still, still])
-    return Caps(normals, jnp.where(still & (gaps >= 0), jnp.inf, gaps))
+    return normals, jnp.where(still & (gaps >= 0), jnp.inf, gaps)
 
 
-def _inverse_radii(caps: Caps, unit: Array) -> Array:
+def _inverse_radii(normals: Array, gaps: Array, unit: Array) -> Array:
     """One over the distances along directions (..., n, q) to the half-spaces, shape (..., n, K);
     not positive for those that are never met."""
-    return product(unit, caps.normals.T) / caps.gaps
+    return product(unit, normals.T) / gaps
 
 
 def _tail(inverse_radius: Array, q: int) -> Array:
