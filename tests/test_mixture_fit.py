@@ -142,8 +142,6 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
     value, error = fit.delta(lambda estimates: seen(*fit.parts(estimates)))
     np.testing.assert_allclose(value, fit.observed_weights, rtol=1e-9)
     np.testing.assert_allclose(error, fit.standard_errors.observed_weights, rtol=1e-6)
-    with pytest.warns(DeprecationWarning, match="write fit.delta"):
-        np.testing.assert_array_equal(fit.function_of(seen), (value, error))
     table = str(fit)
     assert "covariances[1][1, 0]" in table and "ICL" in table and table.count("3 of 3 starts") == 1
     variances = [name for name in fit.names if "[0, 0]" in name or "[1, 1]" in name]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from truncgauss.execution.pytrees import is_concrete, is_staged, refuse_text
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Problem, as_problem
-from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.gaussian.regions import Box, Region
 
 
 def compile_time_constants(values: Any) -> contextlib.AbstractContextManager[Any]:
@@ -61,48 +61,48 @@ def common_dtype(values: Any) -> Any:
 def truncated_problem(
     owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
 ) -> Problem:
-    """The problem of a mean, one form of a covariance, and limits or a region, all checked."""
+    """The problem of a mean, exactly one of three forms of a covariance, and limits or a region.
+
+    Raises:
+        ValueError: for no form, several, or a precision matrix that is none.
+        TypeError: for a region that is no limits on linear functions of the coordinates.
+    """
     values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
     dtype = common_dtype(values)
     with compile_time_constants(values):
-        covariance = one_covariance(owner, dtype, covariances)
-        region = one_region(owner, dtype, low, high, region, covariance.dimension)
-        region = linear_region(owner, region)
+        forms = {name: value for name, value in covariances.items() if value is not None}
+        if len(forms) != 1:
+            raise ValueError(
+                f"{owner} needs exactly one of {', '.join(covariances)}; got "
+                f"{' and '.join(forms) or 'none'}."
+            )
+        ((name, value),) = forms.items()
+        if not isinstance(value, Covariance):
+            value = jnp.asarray(value, dtype)
+            if name == "precision_matrix":
+                # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is
+                # lower, a factor of the inverse, which is not formed.
+                matrix = CovarianceMatrix(value).covariance_matrix
+                upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
+                identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=dtype), matrix.shape)
+                inverse = solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
+                if is_concrete(inverse) and np.isnan(inverse).any() and not np.isnan(value).any():
+                    raise ValueError(
+                        f"{owner}: precision_matrix must be symmetric and positive definite, got "
+                        f"{value}."
+                    )
+                value = inverse
+            value = as_covariance(value) if name == "covariance_matrix" else ScaleTril(value)
+        region = one_region(owner, dtype, low, high, region, value.dimension)
+        linear = region.linear() if isinstance(region, Region) else None
+        if linear is None:
+            raise TypeError(
+                f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
+                f"constraints, got {type(region).__name__}."
+            )
         loc = jnp.asarray(loc, dtype)
-        loc = jnp.full(covariance.dimension, loc) if loc.ndim == 0 else loc
-        return as_problem(loc, covariance, region)
-
-
-def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covariance:
-    """The covariance, given under exactly one of three names."""
-    forms = {name: value for name, value in covariances.items() if value is not None}
-    if len(forms) != 1:
-        raise ValueError(
-            f"{owner} needs exactly one of {', '.join(covariances)}; got "
-            f"{' and '.join(forms) or 'none'}."
-        )
-    ((name, value),) = forms.items()
-    if isinstance(value, Covariance):
-        return value
-    value = jnp.asarray(value, dtype)
-    if name == "scale_tril":
-        return ScaleTril(value)
-    if name == "covariance_matrix":
-        return as_covariance(value)
-    factor = ScaleTril(factor_of_inverse(CovarianceMatrix(value).covariance_matrix))
-    if is_concrete(factor) and np.isnan(factor.matrix).any() and not np.isnan(value).any():
-        raise ValueError(
-            f"{owner}: precision_matrix must be symmetric and positive definite, got {value}."
-        )
-    return factor
-
-
-def factor_of_inverse(matrix: Array) -> Array:
-    """The lower Cholesky factor of a matrix's inverse, computed without forming the inverse."""
-    # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is lower.
-    upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
-    identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
-    return solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
+        loc = jnp.full(value.dimension, loc) if loc.ndim == 0 else loc
+        return as_problem(loc, value, linear)
 
 
 def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
@@ -114,21 +114,6 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
     if low is not None or high is not None:
         raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
     return region
-
-
-def linear_region(owner: str, region: Any) -> LinearRegion:
-    """The region as limits on linear functions of the coordinates.
-
-    Raises:
-        TypeError: for a region that has no such form.
-    """
-    linear = region.linear() if isinstance(region, Region) else None
-    if linear is None:
-        raise TypeError(
-            f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
-            f"constraints, got {type(region).__name__}."
-        )
-    return linear
 
 
 def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:

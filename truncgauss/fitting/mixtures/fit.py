@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -147,20 +145,6 @@ class MixtureFit(LikelihoodFit):
             1.118 0.3953
         """
         return cast(tuple[Any, Any, Any], self.coordinates.shaped(estimates))
-
-    def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
-        """A function of (weights, locs, covariances) and its standard errors. Deprecated: write
-        `fit.delta(lambda estimates: function(*fit.parts(estimates)))`."""
-        warnings.warn(
-            "function_of will go: write fit.delta(lambda estimates: "
-            "function(*fit.parts(estimates))).",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        if not self.converged:
-            raise ValueError(f"function_of: there are no standard errors. {self.reason}")
-        value, error = self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
-        return value, error
 
     def kind_of(self, number: int) -> str:
         kind: str = self.coordinates.kinds[number]
