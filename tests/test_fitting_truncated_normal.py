@@ -11,8 +11,8 @@ from tests import published_rows
 from truncgauss import fitting
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting import truncated_normal
-from truncgauss.fitting.natural_parameters import hessian_of, packed
 from truncgauss.fitting.optimization.newton import Chord, newton_steps, point, slope
+from truncgauss.fitting.truncated_normal import hessian_of, packed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 

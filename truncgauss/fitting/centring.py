@@ -209,7 +209,6 @@ class Centred:
 
     @property
     def size(self) -> jax.Array:
-        """The total weight of the rows."""
         return jax.device_put(np.asarray(self.summary.size))
 
     @property

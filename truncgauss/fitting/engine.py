@@ -235,7 +235,6 @@ class Clusters(NamedTuple):
 
 
 def refuse_missing_labels(labels: np.ndarray, what: str) -> None:
-    """Raise ValueError where a label is None or NaN."""
     if any(label is None or label != label for label in labels.tolist()):
         raise ValueError(f"{what}: some labels are missing.")
 

@@ -376,7 +376,6 @@ class FractionsModel(Model):
         return distinct[1:]
 
     def chi_squared(self, path: Path) -> float:
-        """Pearson's chi-squared of fractions out of trials."""
         last: Any = path.end
         p = np.exp(last.log_prob)
         squares = np.asarray(self.trials * (self.fractions - p) ** 2)
@@ -563,7 +562,6 @@ class FractionLoss:
 
     @property
     def method(self) -> Any:
-        """The method of the probabilities, with its plans."""
         return self.held.method
 
     @property

@@ -342,12 +342,10 @@ class ObservationsLoss:
         return -self.total(x).log_prob / self.size
 
     def total(self, x: jax.Array) -> Estimate:
-        """The log-likelihood of all rows and its standard error."""
         loc, covariance = self.gaussian(x)
         return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
 
     def scores(self, x: jax.Array) -> jax.Array:
-        """The gradient of each row's log-likelihood, times its weight, (n, q)."""
 
         def rows(x: jax.Array) -> jax.Array:
             loc, covariance = self.gaussian(x)

@@ -382,7 +382,6 @@ class GaussianRows(Model):
 
     @property
     def summary(self) -> Summary:
-        """The facts of all rows."""
         return self.centred.summary
 
     @property
@@ -470,7 +469,6 @@ class GaussianRows(Model):
         return path.end.x if path.arrived else self.first
 
     def scattered(self, count: int) -> list[np.ndarray]:
-        """So many starts around the first."""
         return scattered(self.first, self.scale, self.inner, count)
 
     @property
@@ -633,7 +631,6 @@ class GaussianRows(Model):
         return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted, loss.sums)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
-        """A mask of coefficients that the rows do not determine."""
         if self.unique:
             return np.zeros(0, bool)
         wrong, start = [], 0

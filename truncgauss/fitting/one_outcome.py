@@ -220,12 +220,10 @@ class RegressionLoss:
         return -self.total(x).log_prob / self.size
 
     def total(self, x: jax.Array) -> Estimate:
-        """The log-likelihood of all rows; its integrals are exact."""
         total = sum((self._sum_of(term, x) for term in self.terms), jnp.zeros((), x.dtype))
         return Estimate(total, jnp.zeros_like(total))
 
     def _sum_of(self, term: Term, x: jax.Array) -> jax.Array:
-        """The log-likelihood of the rows of a term."""
         if term.products is None:
             return jnp.sum(term(*self.predictors(x, term), self.link))
         p = self.design.shape[1]
@@ -246,7 +244,6 @@ class RegressionLoss:
         return total
 
     def scores(self, x: jax.Array) -> jax.Array:
-        """The gradient of each row's log-likelihood, times its weight, (m, q)."""
         rows = self.of_rows(x)
         return jnp.concatenate([rows.mean[:, None] * self.design, self._by_scale(rows.scale)], 1)
 
@@ -258,7 +255,6 @@ class RegressionLoss:
         return column if self.scale_design is None else column * self.scale_design
 
     def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The loss, its gradient (q,) and its Hessian (q, q)."""
         if any(term.products is not None or term.design is not None for term in self.terms):
             parts = []
             for term in self.terms:

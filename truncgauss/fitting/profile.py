@@ -176,7 +176,6 @@ class Profile:
 
     @functools.cached_property
     def error(self) -> float:
-        """The standard error of the number without bounds."""
         return float(np.linalg.norm(self.target(self.maximum.y)[1]))
 
     def target(self, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -251,7 +250,6 @@ class Profile:
         return reached if on_way or higher else None
 
     def x(self, y: np.ndarray) -> np.ndarray:
-        """The coordinates of the loss at y."""
         return np.asarray(self.best.x + self.root @ y)
 
     def climbed(self, start: np.ndarray, value: float) -> ConstrainedPoint | None:

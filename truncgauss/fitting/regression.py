@@ -260,11 +260,9 @@ class Regression(GaussianRows):
         return self.free(coefficients, log_scale)
 
     def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
-        """Free coordinates of the user's coefficients and log scale."""
         return self.coordinates.free(coefficients, np.exp(2.0 * log_scale)[:, None])
 
     def with_scales(self, scales: Whitened) -> "HeteroscedasticRegression":
-        """The model with such covariates in the place of one scale."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         p, log_scale = self.num_coefficients, np.full(len(scales.design), np.log(self.scale[0]))
         first = self.centred.sums.least_squares(scales.design, log_scale)

@@ -379,7 +379,6 @@ class SelectionCoordinates(GaussianCoordinates):
         return tuple(coefficients), self.matrix_of(more[0] if self.scales else jnp.ones(1), rho)
 
     def matrix_of(self, sigma: Any, rho: Any) -> Any:
-        """The covariance matrix of the selection and the outcomes."""
         xp = namespace(rho)
         loadings = xp.concatenate([xp.ones(1), sigma * rho])
         variances = xp.concatenate([xp.ones(1), sigma**2 * xp.ones(len(self.sizes) - 1)])
@@ -449,7 +448,6 @@ class SelectionModel(GaussianRows):
         return [f"[{label}]" for label in labels] if len(labels) > 1 else [""]
 
     def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
-        """The ends of all starts, and each distinct maximum."""
         maxima: list[Path] = []
         for other in sorted(filter(lambda other: other.arrived, path.others), key=self.rank):
             gaps = (abs(other.end.loss - known.end.loss) for known in maxima)

@@ -28,20 +28,18 @@ from truncgauss.fitting.optimization.parameters import (
 from truncgauss.fitting.optimization.result import FitResult
 from truncgauss.fitting.optimization.steps import (
     CHUNK,
-    Optimizer,
-    Rules,
-    State,
-    advance,
-    loss_function,
-    searches_lines,
-)
-from truncgauss.fitting.optimization.termination import (
     EXHAUSTED,
     NONFINITE,
     RUNNING,
     STUCK,
+    Optimizer,
+    Rules,
+    State,
+    advance,
     gained,
+    loss_function,
     plateau,
+    searches_lines,
     settled,
     verdict,
 )
@@ -213,7 +211,6 @@ class Minimization:
         return stored.state
 
     def advanced(self, done: Progress, size: int) -> Progress:
-        """The progress after at most `size` more evaluations."""
         state, fresh, count = advance(
             self.objective, self.coordinates, done.state, self.rules, size, self.optimizer
         )

@@ -196,14 +196,10 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     return value, gradient, variance
 
 
-def slope_of_batch(loss: Any, x: Any) -> tuple[Any, ...]:
-    """`slope` by the program of `slopes`."""
-    return tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
-
-
 def sloped(loss: Any, x: np.ndarray) -> Point:
     """Loss and gradient in float64, as a point whose curvature is still to come."""
-    function = slope if steps_of(loss, x) is None else slope_of_batch
+    by_batch = lambda loss, x: tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
+    function = slope if steps_of(loss, x) is None else by_batch  # by a program that there is
     with jax.debug_nans(False):  # by which a step out of the domain is known
         parts = row_sums.evaluated(function, loss, jnp.asarray(x, jnp.float64))
     value, gradient, variance = map(np.asarray, parts)

@@ -219,7 +219,6 @@ class Coordinates:
         return jax.tree.unflatten(jax.tree.structure(self.start), [values[name] for name in names])
 
     def check(self) -> None:
-        """Raise ValueError where the start violates a constraint."""
         for name, leaves in self._parts(self.start).items():
             self._constraint(name).check(name, leaves)
 

@@ -66,7 +66,6 @@ class FreeErrors(NamedTuple):
 
     @classmethod
     def observed(cls, information: np.ndarray) -> "FreeErrors":
-        """From an information matrix (q, q)."""
         units = units_of(information)
         return cls(information_factor(information) / units, units)
 
@@ -113,13 +112,11 @@ class Certificate(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Whether the optimum is strict, in words."""
         kind = "a strict optimum" if self.positive_definite else "no strict optimum"
         return f"{kind} (smallest scaled curvature {self.curvature:.1e})"
 
     @property
     def known(self) -> str:
-        """The sampling error, in words."""
         return f"log-likelihood known to {f'{self.stderr:.1e}' if self.stderr else 'rounding'}"
 
 
