@@ -38,7 +38,6 @@ from truncgauss.fitting.linear_gaussian import (
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.one_outcome import (
-    LARGE,
     LOG,
     RegressionLoss,
     full_design,
@@ -46,7 +45,7 @@ from truncgauss.fitting.one_outcome import (
     terms_of,
     visible_fraction,
 )
-from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path
+from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
@@ -73,8 +72,6 @@ from truncgauss.probability.method import Method
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which profiles may take longer
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
 MANY_INTEGRALS = 50  # of three dimensions, whose Hessian takes ten times as long as a gradient
-SOME = 2**15  # rows by which to begin where there are very many
-MOST_STEPS = 20  # with these
 WIDE = 10.0  # standard deviations of a start that is to find out whether wider ones are better
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
@@ -435,38 +432,10 @@ class GaussianRows(Model):
             most = rows.dimension if rows.region is not None else self.summary.limited
             cheap = self.num_entries <= FEW_ENTRIES and most <= 3  # dimensions of an integral
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
-        many = self.simple and self.unique and len(self.weights) >= LARGE
-        first = self.first_by_some() if many else self.first
-        starts = [first, *self.scattered(count - 1)]
+        starts = [self.first, *self.scattered(count - 1)]
         if self.wide_start and count > 1:
             starts.append(widened(self.first, self.inner, WIDE))
         return starts
-
-    def first_by_some(self) -> np.ndarray:
-        """Free coordinates to which Newton steps lead with some of many rows, whose only maximum is
-        so close to that of all that half of the steps with all are saved; the first start if they
-        lead nowhere."""
-        if self.centred.sums.share is not None:
-            return self.first
-        every, rows = slice(None, None, len(self.weights) // SOME), self.centred.rows
-        region, noise = rows.region, rows.noise
-        if region is not None and region.batch_shape:
-            region = jax.tree.map(lambda leaf: np.asarray(leaf)[every], region)
-        some = rows.with_known(
-            lower=np.asarray(rows.lower)[every],
-            upper=np.asarray(rows.upper)[every],
-            region=region,
-            noise=noise if noise is None or noise.ndim == 2 else np.asarray(noise)[every],
-            weights=self.weights[every],
-        )
-        designs = self.centred.designs
-        if designs is not None:
-            designs = tuple(part._replace(design=part.design[every]) for part in designs)
-        summary = self.summary._replace(size=float(self.weights[every].sum()))
-        centred = dataclasses.replace(self.centred, rows=some, designs=designs, summary=summary)
-        model = dataclasses.replace(self, centred=centred, weights=self.weights[every])
-        path = Descent(model, MOST_STEPS, False).path(self.first)
-        return path.end.x if path.arrived else self.first
 
     def scattered(self, count: int) -> list[np.ndarray]:
         return scattered(self.first, self.scale, self.inner, count)

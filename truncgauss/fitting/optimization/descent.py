@@ -101,7 +101,12 @@ class Descent:
         while rounds > 0:
             loss = model.loss_that_reaches(x) if lost else model.loss_at(x)
             points = model.points(loss, points)
-            current = self.first(points, loss, x, visited)
+            if not self.learns(loss, x):
+                current = points(x)
+            elif visited and visited[-1].finite:  # of a loss with other plans
+                current = dataclasses.replace(sloped(loss, x), hessian=visited[-1].hessian)
+            else:
+                current = point(loss, x, order=1)
             if not current.finite:
                 visited += [current][bool(visited) :]
                 break
@@ -139,17 +144,6 @@ class Descent:
         """Whether the curvature on the way to a minimum is learnt from gradients, of whose
         differences a Hessian takes as long as many steps."""
         return getattr(loss, "iterated", False) and steps_of(loss, x) is not None
-
-    def first(
-        self, points: Callable[[np.ndarray], Point], loss: Any, x: np.ndarray, before: list[Point]
-    ) -> Point:
-        """The point at x from which to go down a loss, after those of a loss with other plans; with
-        a rough curvature if it is to be learnt from gradients."""
-        if not self.learns(loss, x):
-            return points(x)
-        if before and before[-1].finite:
-            return dataclasses.replace(sloped(loss, x), hessian=before[-1].hessian)
-        return point(loss, x, order=1)
 
     def steps(
         self,
