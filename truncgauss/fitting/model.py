@@ -151,9 +151,16 @@ class Model:
 
         It is a callable pytree with `size`, the rows' total weight; `total(x)`, the log-likelihood
         of all rows and its standard error; and `scores(x)`, the rows' gradients. It may have
-        `derivatives(x)`, value, gradient and Hessian, and `expensive_hessian`, whether profiles
-        are to avoid the last; and `reaches(point)`, whether it serves at a point: if not where
-        steps have ended, these go on with `loss_that_reaches`.
+
+        * `method`, whose leaves are plans of integrals, to be made anew where the steps have ended;
+        * `derivatives(x)`, value, gradient and Hessian;
+        * `steps(x)`, moves (q,) between gradients whose differences stand for the Hessian; None
+          where that is exact;
+        * `iterated`, whether a Hessian takes many times as long as a gradient, so that curvatures
+          are learnt from gradients; `expensive_hessian`, whether profiles alone are to avoid it;
+        * `reaches(point)`, whether it serves at a point: if not where steps have ended, these go on
+          with `loss_that_reaches`;
+        * `sums`, over the rows of all processes.
         """
         if self.weights is not None:
             return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))
