@@ -5,14 +5,14 @@ at either limit and averaged. Every way to do that, and its gradient, is held ag
 answer.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
 from truncgauss import parallel
+
+from ..timing import timed
 
 SAMPLES_AT_ONCE = 2**20
 
@@ -42,7 +42,10 @@ def run(config):
     curves = {}
     for name, (fraction, settings, num_samples) in ways.items():
         curve = along(shifts, num_samples, fraction)
-        curves[name] = timed(lambda curve=curve, x=settings: curve(problem, x), config.num_repeats)
+        cost = timed(curve, (problem, settings), config.num_repeats)
+        value, gradient = map(np.asarray, cost["output"])
+        curves[name] = {"value": value, "gradient": gradient}
+        curves[name] |= {"first_seconds": cost["first_seconds"], "later_seconds": cost["seconds"]}
     for name, n in sizes.items():
         curves[name] |= standard_errors(shifts, problem, samples[n], edge)
     core = np.abs(np.asarray(shifts)) <= config.core
@@ -121,21 +124,6 @@ def along(shifts, num_samples, fraction):
         return jax.lax.map(one, shifts, batch_size=max(1, SAMPLES_AT_ONCE // num_samples))
 
     return curve
-
-
-def timed(curve, num_repeats):
-    """A curve with the seconds of its first call and the median of later ones."""
-    seconds = []
-    for _ in range(1 + num_repeats):
-        start = time.perf_counter()
-        value, gradient = jax.block_until_ready(curve())
-        seconds.append(time.perf_counter() - start)
-    return {
-        "value": np.asarray(value),
-        "gradient": np.asarray(gradient),
-        "first_seconds": seconds[0],
-        "later_seconds": float(np.median(seconds[1:])),
-    }
 
 
 def standard_errors(shifts, problem, samples, edge):

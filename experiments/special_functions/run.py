@@ -7,7 +7,6 @@ ratios less so.
 """
 
 import math
-import time
 from decimal import Decimal, localcontext
 from functools import partial
 
@@ -21,6 +20,8 @@ import scipy.stats
 
 import truncgauss as tg
 from truncgauss import special
+
+from ..timing import timed
 
 PI = Decimal(
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899863"
@@ -200,13 +201,7 @@ def trap_table(found):
 
 def nanoseconds(function, arguments, num_repeats):
     """The median time of a call, an element; a NumPy function is timed as it is."""
-    jax.block_until_ready(function(*arguments))
-    seconds = []
-    for _ in range(num_repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds)) * 1e9 / arguments[0].size
+    return timed(function, arguments, num_repeats)["seconds"] * 1e9 / arguments[0].size
 
 
 def with_pullback(function, *arguments):

@@ -1,6 +1,5 @@
 """Many boxes at once: time for each and errors, on the processor and on an accelerator."""
 
-import time
 from functools import partial
 
 import jax
@@ -10,7 +9,8 @@ from scipy.stats import multivariate_normal
 
 import truncgauss as tg
 
-from .clock import clock_of, compiled
+from ..timing import compiled
+from .clock import clock_of
 from .problems import correlations
 
 
@@ -116,7 +116,7 @@ def accelerator(config, part, peers):
             call = lambda problem, method=method, gradient=gradient: many(
                 problem, method, jax.random.key(config.seed), batch.at_once, gradient
             )
-            cost = compiled(jax.jit(call), (given,), config.num_calls, time.perf_counter)
+            cost = compiled(jax.jit(call), (given,), config.num_calls)
             name = f"{dtype}, {'value and gradient' if gradient else 'value'}"
             finite = all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(cost["output"]))
             found[name] = {

@@ -1,9 +1,8 @@
-"""Seconds of a call, on one processor, and the memory that it takes."""
+"""The clock of the measurements, and one processor for all threads."""
 
 import contextlib
 import ctypes
 import itertools
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 
 @contextlib.contextmanager
@@ -74,24 +72,3 @@ def clock_name(config):
 
 def clock_of(config):
     return time.process_time if clock_name(config) == "processor" else time.perf_counter
-
-
-def timed(function, inputs, num_calls, clock):
-    """The output, seconds of the first call and the median of later ones."""
-    seconds = []
-    for _ in range(1 + num_calls):
-        start = clock()
-        output = jax.block_until_ready(function(*inputs))
-        seconds.append(clock() - start)
-    return {"output": output, "first_seconds": seconds[0], "seconds": np.median(seconds[1:])}
-
-
-def compiled(function, inputs, num_calls, clock):
-    """As `timed`, compilation in the first call, with the temporary memory in bytes."""
-    start = clock()
-    ready = function.lower(*inputs).compile()
-    spent = clock() - start
-    cost = timed(ready, inputs, num_calls, clock)
-    memory = ready.memory_analysis()
-    size = memory.temp_size_in_bytes if memory else math.nan
-    return cost | {"first_seconds": spent + cost["first_seconds"], "bytes": size}

@@ -9,7 +9,8 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import fitting
 
-from .clock import clock_of, timed
+from ..timing import timed
+from .clock import clock_of
 from .peers import PEERS
 from .problems import answered, problem_of, truth_of
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 import truncgauss as tg
 
-from .clock import clock_of, compiled
+from ..timing import compiled
+from .clock import clock_of
 from .curves import columns
 from .problems import problem_of
 
