@@ -210,6 +210,14 @@ def test_each_mistake_has_its_own_line():
     assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
 
 
+def test_all_entries_of_a_section_that_are_wrong_are_named():
+    limits = {"low": (0.0, 3.0, 5.0), "high": (1.0, 2.0, 4.0)}
+    with pytest.raises(ValueError, match="2 validation errors"):
+        config.Limits.model_validate(limits)
+    with pytest.raises(ValueError, match="2 validation errors"):
+        config.Gaussian.model_validate({"loc": (0.0, 0.0), "covariance": ((0.0, 0.0), (0.0,))})
+
+
 def test_the_seed_has_a_default():
     pathlib.Path("x.yaml").write_text(GOOD.replace("seed: 1\n", ""))
     assert config.load("x.yaml").seed == 0

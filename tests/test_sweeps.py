@@ -138,6 +138,14 @@ def test_a_mistake_in_a_sweep_has_its_place(old, new, place, message, capsys):
     assert not pathlib.Path("runs").exists()
 
 
+def test_all_mistakes_of_a_sweep_are_told_at_once(capsys):
+    both = SETTINGS.replace("3.0]", "x]").replace("7]", "1]")
+    pathlib.Path("mine.yaml").write_text(both)
+    assert cli.main(["check", "mine.yaml"]) == 2
+    places = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert places == ["sweep.a[1]", "sweep.grid.num[2]"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -8,10 +8,11 @@ Nothing here imports JAX: a file is checked in a moment.
 """
 
 import difflib
+import functools
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -222,32 +223,42 @@ def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
 
 
 def _check_sweep(config: Experiment, document: Document) -> None:
-    """Raise ConfigError, at its place, if one of a sweep's runs has settings that are wrong."""
-    if not config.sweep:
-        return
-    axes, reported = config.sweep, cast(Place, ("sweep",))
-    try:
-        if all(axes.values()):
-            products(axes)
-        first = {name: values[0] for name, values in axes.items() if values}
-        for name, values in axes.items():
-            reported = ("sweep", name)
-            if not values:
-                raise ConfigError("must not be empty")
-            for i, value in enumerate(values):
-                reported = ("sweep", name, i)
-                try:  # alone, else with the first of the others, which it may have to fit
-                    _member(config, {name: value})
-                except ConfigError:
-                    _member(config, first | {name: value})
-        reported = ("sweep",)
-        members(config)
-    except ConfigError as error:
-        said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
-        got = document.data["sweep"]
-        for key in reported[1:]:
+    """Raise ConfigError if runs of a sweep have settings that are wrong: for each key a line at the
+    first value with each kind of mistake."""
+    axes, mistakes = config.sweep or {}, dict[Any, str]()
+
+    def check(at: Place, *ways: Callable[[], Any]) -> None:
+        """Note what is wrong if none of several ways to take a value is right."""
+        for way in ways:
+            try:
+                way()
+                return
+            except ConfigError as error:
+                said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
+        got = document.data
+        for key in at:
             got = got[key]
-        raise document.error(said, reported, got=got) from error
+        mistakes.setdefault((at[:2], said), str(document.error(said, at, got=got)))
+
+    if all(axes.values()):
+        check(("sweep",), lambda: products(axes))
+    if mistakes:  # too many runs to look at
+        raise ConfigError("\n".join(mistakes.values()))
+    first = {name: values[0] for name, values in axes.items() if values}
+    for name, values in axes.items():
+        if not values:
+            mistakes[name] = str(document.error("must not be empty", ("sweep", name), got=()))
+        for i, value in enumerate(values):  # alone, else with the others', which it may have to fit
+            alone, beside = {name: value}, first | {name: value}
+            check(
+                ("sweep", name, i),
+                functools.partial(_member, config, alone),
+                functools.partial(_member, config, beside),
+            )
+    if axes and not mistakes:
+        check(("sweep",), lambda: members(config))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes.values()))
 
 
 def files(config: Experiment) -> list[Path]:

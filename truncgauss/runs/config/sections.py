@@ -146,11 +146,14 @@ class Gaussian(Model):
         if len(self.covariance) != d:
             message = f"must have as many rows as loc has numbers, {d}"
             raise problem(message, "covariance", got=f"{len(self.covariance)} rows")
+        wrong = []
         for i, row in enumerate(self.covariance):
             if len(row) != d:
-                raise problem(f"must be {d} numbers", "covariance", i, got=row)
-            if row[i] <= 0:
-                raise problem("a variance must be positive", "covariance", i, i, got=row[i])
+                wrong.append(problem(f"must be {d} numbers", "covariance", i, got=row))
+            elif row[i] <= 0:
+                wrong.append(problem("a variance must be positive", "covariance", i, i, got=row[i]))
+        if wrong:
+            raise problems(wrong)
         matrix = np.array(self.covariance)
         if not np.array_equal(matrix, matrix.T):
             raise problem("must be symmetric", "covariance", got=self.covariance)
@@ -172,9 +175,13 @@ class Limits(Model):
         if len(self.low) != len(self.high):
             message = f"must have as many numbers as low, {len(self.low)}"
             raise problem(message, "high", got=self.high)
-        for i, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
-            if not low < high:
-                raise problem(f"must be greater than low, which is {low}", "high", i, got=high)
+        wrong = [
+            problem(f"must be greater than low, which is {low}", "high", i, got=high)
+            for i, (low, high) in enumerate(zip(self.low, self.high, strict=True))
+            if not low < high
+        ]
+        if wrong:
+            raise problems(wrong)
         return self
 
 
