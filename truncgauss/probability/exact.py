@@ -257,7 +257,7 @@ def has_singular_pair(covariance: Covariance) -> bool:
     if covariance.dimension != 2 or not is_concrete(covariance):
         return False
     if isinstance(covariance, ScaleTril):
-        return bool(np.any(np.asarray(covariance.scale_tril)[..., [0, 1], [0, 1]] == 0))
+        return bool(np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0))
     matrices = _numbers(covariance).reshape(-1, 2, 2)
     first, second = matrices[:, 0, 0], matrices[:, 1, 1]
     product = 0.5 * (matrices[:, 0, 1] + matrices[:, 1, 0])
