@@ -115,7 +115,11 @@ def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
 
 def named_columns(table: Any) -> dict[Hashable, Any] | None:
     """The columns of a table by name, or None if it has no names; Series in a dictionary have one
-    order."""
+    order.
+
+    Raises:
+        ValueError: two columns of a DataFrame have one name.
+    """
     if isinstance(table, Mapping):
         return dict(in_order(table, None, "data", "data"))
     if isinstance(table, np.ndarray):
@@ -126,16 +130,6 @@ def named_columns(table: Any) -> dict[Hashable, Any] | None:
         return {name: table[name] for name in table.colnames}
     if is_series(table):
         return {table.name: table}
-    frame = as_frame(table)
-    return None if frame is None else {name: frame.get_column(name) for name in frame.columns}
-
-
-def as_frame(table: Any) -> Any:
-    """A DataFrame by the interface of narwhals; None for anything else.
-
-    Raises:
-        ValueError: two of its columns have one name.
-    """
     import narwhals
 
     try:
@@ -147,7 +141,9 @@ def as_frame(table: Any) -> Any:
     except narwhals.exceptions.DuplicateError as error:
         twice = str(error).partition("- ")[2].rpartition(" 2 times")[0]
         raise ValueError(f"data: two columns are called {twice}. Rename one.") from error
-    return frame if isinstance(frame, narwhals.DataFrame) else None
+    if not isinstance(frame, narwhals.DataFrame):
+        return None
+    return {name: frame.get_column(name) for name in frame.columns}
 
 
 def is_series(values: Any) -> bool:
@@ -223,7 +219,14 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Values as floats, and where they are said to be missing."""
     import narwhals
 
-    refuse_units(values, where)
+    for unit, value in (("unit", "to_value"), ("units", "magnitude")):
+        if hasattr(values, unit) and hasattr(values, value):
+            name = str(getattr(values, unit))
+            if name not in ("", "dimensionless"):  # which no array keeps
+                raise ValueError(
+                    f"{where} is a quantity in {name}, whose unit would be lost. Give numbers in "
+                    "one unit for all, such as `.to_value(unit)`."
+                )
     absent: Any = False
     values = narwhals.from_native(values, series_only=True, pass_through=True)
     if isinstance(values, np.ma.MaskedArray):
@@ -247,18 +250,6 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)
-
-
-def refuse_units(values: Any, where: str) -> None:
-    """Raise ValueError for a quantity with a unit, which no array keeps."""
-    for unit, value in (("unit", "to_value"), ("units", "magnitude")):
-        if hasattr(values, unit) and hasattr(values, value):
-            name = str(getattr(values, unit))
-            if name not in ("", "dimensionless"):
-                raise ValueError(
-                    f"{where} is a quantity in {name}, whose unit would be lost. Give numbers in "
-                    "one unit for all, such as `.to_value(unit)`."
-                )
 
 
 def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> np.ndarray:
