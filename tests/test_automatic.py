@@ -9,21 +9,13 @@ import pytest
 
 import truncgauss as tg
 from tests import random_problems
+from tests.problems import equal_correlations, tridiagonal
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.probability import refinement
 from truncgauss.probability.automatic import PROBABILITY
 from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
 
 INF = np.inf
-
-
-def equicorrelated(d, correlation=0.5):
-    return np.full((d, d), correlation) + (1 - correlation) * np.eye(d)
-
-
-def ordering(d):
-    """P(all positive) = 1/(d + 1)!, and no structure that is exact."""
-    return 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
 
 
 def choice(covariance, region):
@@ -34,9 +26,9 @@ def choice(covariance, region):
 def test_structure_decides():
     box = lambda d: tg.Box(np.zeros(d), np.full(d, INF))
     assert isinstance(choice(np.eye(1), box(1)), tg.Exact)
-    assert isinstance(choice(equicorrelated(3), box(3)), tg.Exact)
+    assert isinstance(choice(equal_correlations(3), box(3)), tg.Exact)
     assert isinstance(choice(np.eye(50), box(50)), tg.Exact)
-    assert isinstance(choice(equicorrelated(4), box(4)), tg.Separation)
+    assert isinstance(choice(equal_correlations(4), box(4)), tg.Separation)
     assert isinstance(choice(np.eye(2), tg.Polyhedron(np.ones((3, 2)), 0.0, INF)), tg.Exact)
     assert isinstance(choice(np.eye(3), tg.Polyhedron(np.ones((3, 3)), 0.0, INF)), tg.Separation)
     assert isinstance(choice(np.eye(2), tg.Ball(np.zeros(2), 1.0)), tg.Exact)
@@ -75,7 +67,7 @@ def test_a_trace_around_a_singular_covariance_has_its_gradient():
 def test_equal_parts_do_not_err_alike():
     """Six copies of one ordering problem: their errors add as squares, or not at all."""
     d, copies = 4, 6
-    covariance = jnp.kron(jnp.eye(copies), ordering(d))
+    covariance = jnp.kron(jnp.eye(copies), tridiagonal(d))
     region = tg.Box(jnp.zeros(d * copies), jnp.full(d * copies, INF))
     for seed in range(3):
         key = jax.random.key(seed)
@@ -95,7 +87,7 @@ def test_a_chain_that_no_grid_follows_is_left_to_separation():
 def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
     region = tg.Box(jnp.zeros(8), jnp.full(8, INF))
     for rtol in (1e-2, 2e-5):
-        got = tg.log_probability(jnp.zeros(8), ordering(8), region, tg.Automatic(rtol))
+        got = tg.log_probability(jnp.zeros(8), tridiagonal(8), region, tg.Automatic(rtol))
         assert 0 < got.stderr <= rtol
         # a t law with 15 degrees of freedom: |t| > 7 has probability 4e-6
         assert abs(got.log_prob + math.lgamma(10)) < 7 * got.stderr
@@ -201,7 +193,7 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
     """Two-dimensional rows, 4 at a time and the last turn begun anew; then one at a time."""
     shifts = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2, 1) + jnp.array([0.0, 0.5])
     regions = tg.Box(jnp.zeros((2, 2)), INF)
-    covariances = equicorrelated(2) * jnp.array([1.0, 2.0])[:, None, None]
+    covariances = equal_correlations(2) * jnp.array([1.0, 2.0])[:, None, None]
     ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
     whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
     for most in (4 * 3000, 10):
@@ -219,10 +211,10 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
 def test_held_plans_take_turns_with_their_rows(monkeypatch):
     shifts = jnp.linspace(-1.0, 1.0, 5)[:, None] + jnp.zeros(4)
     region = tg.Box(jnp.zeros(4), INF)
-    held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, ordering(4), region)
-    whole = tg.log_probability(shifts, ordering(4), region, held)
+    held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, tridiagonal(4), region)
+    whole = tg.log_probability(shifts, tridiagonal(4), region, held)
     monkeypatch.setattr(refinement, "MOST_NUMBERS", 2 * held.numbers_held(4))
-    got = tg.log_probability(shifts, ordering(4), region, held)
+    got = tg.log_probability(shifts, tridiagonal(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)
 
@@ -230,14 +222,14 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
 @pytest.mark.full
 def test_explain_says_what_was_chosen_and_why():
     region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
-    text = tg.explain(jnp.zeros(4), ordering(4), region, tg.Automatic(1e-2))
+    text = tg.explain(jnp.zeros(4), tridiagonal(4), region, tg.Automatic(1e-2))
     assert "Box in 4 dimensions, float64" in text
     assert "Separation(num_points=256, num_replicates=16): more than three" in text
     bound = float(text.split("tilt     ")[1].split()[0])
     assert -math.log(120) < bound < 0
     assert 50 < float(text.split("points   ")[1].split("%")[0]) <= 100
     with pytest.raises(ValueError, match="one problem at a time"):
-        tg.explain(jnp.zeros((2, 4)), ordering(4), region)
+        tg.explain(jnp.zeros((2, 4)), tridiagonal(4), region)
     wide = tg.Box(jnp.full(4, -INF).at[0].set(0.0), jnp.full(4, INF).at[2].set(1.0))
     text = tg.explain(jnp.zeros(4), jnp.diag(jnp.arange(1.0, 5.0)), wide)
     assert "2 without limits, left out" in text and text.count("part     independent") == 2
@@ -251,13 +243,13 @@ def test_rtol_buys_points_under_a_trace():
         method = tg.Automatic(rtol)
 
         def log_prob(loc, method=method):
-            chosen = method.choice(as_problem(loc, ordering(5), region))
+            chosen = method.choice(as_problem(loc, tridiagonal(5), region))
             bought.append(chosen.num_points)
             assert isinstance(chosen, tg.Separation) and chosen.num_replicates == 16
             return loc
 
         jax.eval_shape(log_prob, jnp.zeros(5))
-        problem = as_problem(jnp.zeros(5), ordering(5), region)
+        problem = as_problem(jnp.zeros(5), tridiagonal(5), region)
         assert method.choice(problem).num_points == max(256, bought[-1])
     assert bought == [64, 64, 256, 1024, 1024, 8192, 65536, 65536]
     wide, bought = as_problem(np.zeros(20), np.eye(20), tg.Box(np.zeros(20), INF)), []
@@ -272,7 +264,7 @@ def test_rtol_buys_points_under_a_trace():
 @pytest.mark.parametrize("differentiates", [False, True])
 def test_rtol_buys_points_of_a_call_with_numbers(differentiates):
     """Six rows: 256 points, then 1,024 of those above rtol, as many rows as before, and so on."""
-    factor, bought = tg.ScaleTril(jnp.linalg.cholesky(ordering(4))), []
+    factor, bought = tg.ScaleTril(jnp.linalg.cholesky(tridiagonal(4))), []
     size = np.array([1e-3, 8e-3, 1e-3, 3e-2, 0.2, 1e-3])
 
     def evaluate(method, problem, key):

@@ -7,15 +7,12 @@ import pytest
 from scipy.linalg import block_diag
 
 import truncgauss as tg
+from tests.problems import autoregression, tridiagonal
 from truncgauss.gaussian.problem import as_problem
 from truncgauss.probability import separation
 from truncgauss.probability.method import estimate_with_gradient
 
 INF = np.inf
-
-
-def autoregression(d, correlation):
-    return correlation ** np.abs(np.arange(d)[:, None] - np.arange(d)).astype(float)
 
 
 def of(loc, covariance, low, high, method=tg.Automatic()):
@@ -302,7 +299,7 @@ def test_a_gradient_at_more_points_compiles_nothing():
 def test_rows_of_vmap_are_computed_one_after_the_other():
     """Two axes of rows, of means and of covariances: the numbers and the memory of single rows."""
     d = 5
-    covariance = 2 * jnp.eye(d) - jnp.eye(d, k=1) - jnp.eye(d, k=-1)
+    covariance = jnp.asarray(tridiagonal(d))
     region, keys = tg.Box(jnp.zeros(d), jnp.inf), jax.random.split(jax.random.key(1), 3)
 
     def log_prob(loc, covariance, key):

@@ -135,20 +135,6 @@ def test_a_million_margins(kind, dtype):
     assert (values[infinite, 0] == (margins[infinite] > 0)).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_million_margins_of_the_hard_edge(dtype):
-    margins, _ = margins_and_leaves(np.random.default_rng(6), tg.Probit, 1_000_000, dtype, 30)
-    margins[:3] = -0.0, 0.0, np.finfo(dtype).tiny
-    for function, inside, outside in (
-        (tg.Hard().value, 1.0, 0.0),
-        (tg.Hard().log_value, 0.0, -np.inf),
-    ):
-        value, slope = jax.jit(jax.vmap(jax.value_and_grad(function)))(margins)
-        assert value.dtype == dtype and (slope == 0).all()
-        assert (value == np.where(margins >= 0, inside, outside)).all()
-
-
 @jax.jit
 def everything(edge, margins):
     def value_slope_and_width(margin):

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import log_ndtr
 
 import truncgauss as tg
+from tests.problems import equal_correlations
 
 INF = np.inf
 PROPAGATION = tg.ExpectationPropagation()
@@ -14,10 +15,6 @@ PROPAGATION = tg.ExpectationPropagation()
 
 def log_prob(loc, covariance, low, high):
     return tg.log_probability(loc, covariance, tg.Box(low, high), PROPAGATION).log_prob
-
-
-def equicorrelated(d, rho):
-    return rho * np.ones((d, d)) + (1 - rho) * np.eye(d)
 
 
 # Two variables above (h, k): correlation, h, k, log P, and the error that propagation may have.
@@ -105,7 +102,7 @@ def test_gradient_and_hessian_are_those_of_the_value():
 @pytest.mark.slow
 def test_gradients_survive_the_tail():
     """In a deep tail the gradient is the force at the corner, Sigma^-1 low, nearly."""
-    covariance, low = equicorrelated(3, 0.5), jnp.full(3, 60.0)
+    covariance, low = equal_correlations(3, 0.5), jnp.full(3, 60.0)
     value, gradient = jax.jit(jax.value_and_grad(log_prob))(
         jnp.zeros(3), covariance, low, low + INF
     )
@@ -131,9 +128,9 @@ def test_polyhedron_equals_the_box_it_is():
 
 def test_rows_without_variance_and_singular_covariances():
     inside = jax.jit(lambda loc, matrix, high: log_prob(loc, matrix, np.array([0.0, -1.0]), high))
-    covariance, high = equicorrelated(2, 0.5), np.array([1.0, 2.0])
+    covariance, high = equal_correlations(2, 0.5), np.array([1.0, 2.0])
     assert np.isfinite(inside(np.zeros(2), covariance, high))
-    assert np.isnan(inside(np.zeros(2), equicorrelated(2, 1.5), high))  # indefinite
+    assert np.isnan(inside(np.zeros(2), equal_correlations(2, 1.5), high))  # indefinite
     # A row without variance is met or not; a singular covariance is one.
     flat = np.diag([1.0, 0.0])
     half = np.array([INF, 0.5])

@@ -209,20 +209,6 @@ def test_formulas_need_their_table():
 
 
 @pytest.mark.full
-def test_a_selection_by_formulas_is_that_by_arrays():
-    pytest.importorskip("formulaic")
-    rng = np.random.default_rng(1)
-    x, z, u, e = rng.normal(size=(4, 300))
-    seen = 0.5 * x + z + u > 0
-    table = {"wage": np.where(seen, x + u + e, np.nan), "x": x, "z": z, "seen": seen}
-    fit = tg.fit_selection("wage ~ x", selected="seen ~ x + z", data=table, progress=False)
-    design = {"Intercept": np.ones(300), "x": x}
-    other = tg.fit_selection(table["wage"], design, seen, design | {"z": z}, progress=False)
-    np.testing.assert_allclose(fit.estimates, other.estimates, rtol=1e-6)
-    assert fit.names[0] == "coefficients[seen][Intercept]"
-
-
-@pytest.mark.full
 def test_a_configuration_takes_a_formula(tmp_path, capsys):
     pytest.importorskip("formulaic")
     table = rows()

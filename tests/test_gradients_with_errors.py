@@ -106,23 +106,3 @@ def test_near_a_singular_covariance_the_error_of_the_gradient_is_told():
         assert np.all(np.isnan(got.stderr.loc[gaps < 1e-9]))
         assert np.max(off / whole) > 0.5 and np.max(got.estimate.stderr) < 0.01
     assert lies == 0 and 10 < known < 40
-
-
-@pytest.mark.slow
-def test_rows_of_a_batch_are_the_rows_and_transforms_pass_through():
-    shifts = jnp.stack([jnp.zeros(4), jnp.array([0.3, -0.2, 0.1, 0.0])])
-    method = tg.Separation(num_points=64, num_replicates=4)
-    both = tg.log_probability_and_gradient(shifts, ORDERING, ORTHANT, method)
-    assert both.gradient.loc.shape == (2, 4) and both.stderr.covariance.shape == (2, 4, 4)
-    ask = jax.jit(lambda loc: tg.log_probability_and_gradient(loc, ORDERING, ORTHANT, method))
-    for mine, other in zip(leaves(both), leaves(jax.vmap(ask)(shifts))):
-        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-12)
-    default = tg.log_probability_and_gradient(shifts, ORDERING, ORTHANT, tg.Automatic(1e-3))
-    assert np.all(default.estimate.stderr <= 1e-3) and default.gradient.region.low.shape == (2, 4)
-    small = jnp.float32
-    single = tg.log_probability_and_gradient(
-        jnp.zeros(4, small), ORDERING.astype(small), tg.Box(jnp.zeros(4, small), INF), method
-    )
-    assert {leaf.dtype for leaf in leaves(single)} == {np.dtype("float32")}
-    assert np.all(np.isfinite(single.stderr.loc)) and np.all(single.stderr.loc > 0)
-    np.testing.assert_allclose(single.gradient.loc, both.gradient.loc[0], rtol=1e-3)

@@ -292,17 +292,3 @@ def test_intervals_hold_where_cuts_are_extreme():
             ends = [fit.profiles.get(name, end) for name, end in zip(fit.names, wald)]
             inside.append([low < at < high for (low, high), at in zip(ends, [0.5, -2.2, 2.2])])
     assert len(inside) > 290 and np.all(np.mean(inside, axis=0) > 0.91)
-
-
-@pytest.mark.slow
-def test_five_items_with_free_correlations():
-    rng = np.random.default_rng(5)
-    latent = rng.multivariate_normal(np.zeros(5), 0.5 * np.eye(5) + 0.5, 400)
-    rows = tg.Observations.of([tg.Ordinal(column) for column in (latent > 0.2).T])
-    known = np.where(np.eye(5) > 0, 1.0, 0.5)
-    true = tg.fit_observations(rows, covariance=known, num_profiles=0)
-    free = tg.fit_observations(rows, num_profiles=0)
-    pairs = free.covariance_matrix[np.tril_indices(5, -1)]
-    assert free.converged and np.all(np.abs(pairs - 0.5) < 4.0 * free.errors[-10:])
-    test = tg.likelihood_ratio(true, free)
-    assert test.degrees == 10 and test.p_value > 1e-3

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from tests.problems import equal_correlations
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
 LOADINGS = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))
@@ -153,16 +154,11 @@ def test_derivatives_under_transformations():
     np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
 
 
-def equal(d):
-    """Correlations of one half, whose structure a trace does not know."""
-    return 0.5 * np.eye(d) + 0.5
-
-
 def test_a_probability_near_1_in_a_trace():
     """With another mean far below, of which nothing is left; beside equal correlations."""
     loc = jnp.array([0.0, 0.0, 0.0, 0.0, -40.0])
-    found = jax.jit(lambda matrix: tg.quantile(1 - 1e-10, loc, matrix))(equal(5))
-    true = tg.quantile(1 - 1e-10, np.zeros(4), equal(4)).value
+    found = jax.jit(lambda matrix: tg.quantile(1 - 1e-10, loc, matrix))(equal_correlations(5))
+    true = tg.quantile(1 - 1e-10, np.zeros(4), equal_correlations(4)).value
     assert abs(found.value - true) < 4 * found.stderr < 1e-3
 
 
@@ -170,7 +166,7 @@ def test_a_probability_near_1_in_a_trace():
 @pytest.mark.parametrize("tail", ["lower", "both"])
 def test_any_probability_in_a_trace(tail):
     """Values, and derivatives in units, mean and probability, beside equal correlations."""
-    matrix, shares, zero = equal(5), np.array([0.5, 0.95, 1 - 1e-10]), np.zeros(5)
+    matrix, shares, zero = equal_correlations(5), np.array([0.5, 0.95, 1 - 1e-10]), np.zeros(5)
     quantile = lambda share, loc, matrix: tg.quantile(share, loc, matrix, tail=tail)
     value = lambda *inputs: quantile(*inputs).value
     slope = jax.vmap(jax.grad(value, (0, 1, 2)), (0, None, None))

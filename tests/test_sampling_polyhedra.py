@@ -11,7 +11,7 @@ from scipy import special
 
 import truncgauss as tg
 from tests.draw_errors import KEY, band, distance, gap, tabulated
-from tests.problems import autoregression, equal_correlations, tridiagonal
+from tests.problems import autoregression
 from truncgauss.separation.plan import Plan
 
 INF = np.inf
@@ -133,24 +133,6 @@ def test_an_ellipsoid_too_far_for_draws_says_so():
     with pytest.warns(UserWarning, match="NaN"):
         draws = tg.truncated_draws(KEY, LOC, np.eye(3), far, 1000)
     assert draws.effective_sample_size < 1000 and draws.acceptance_rate < 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_a_hundred_dimensions(dtype):
-    n, region = 10000, tg.Box(jnp.zeros(100, dtype), INF)
-    rates = []
-    for covariance in (equal_correlations(100), tridiagonal(100)):
-        covariance = jnp.asarray(covariance, dtype)
-        draws = tg.truncated_draws(KEY, jnp.zeros(100, dtype), covariance, region, n)
-        assert bool(region.contains(draws.samples).all()) and draws.effective_sample_size == n
-        rates.append(float(draws.acceptance_rate))
-    np.testing.assert_allclose(rates, [0.474, 0.441], atol=0.03)
-    # The order of 101 uniform gaps: X_k are differences of neighbours among sorted normals.
-    sums = np.asarray(draws.samples, np.float64).sum(1) / math.sqrt(2)
-    rng = np.random.default_rng(3)
-    ranges = np.ptp(rng.normal(size=(n, 101)), axis=1)
-    assert gap(sums * math.sqrt(2), ranges) < 2 * band(n)
 
 
 @pytest.mark.slow

@@ -82,15 +82,6 @@ def test_error_bars_cover(d, num_points):
         assert 0.92 <= covered <= (1.0 if "correlated" in p.tags else 0.98), (p.name, covered)
 
 
-@pytest.mark.slow
-def test_a_thousand_dimensions():
-    p = problem("order-1000")
-    region = tg.Box(p.low, p.high)
-    estimate = tg.log_probability(p.loc, p.covariance(), region, tg.Separation())
-    assert abs(estimate.log_prob - p.log_prob) < 0.02
-    assert abs(estimate.log_prob - p.log_prob) < T_QUANTILE * estimate.stderr
-
-
 @pytest.mark.full
 def test_few_points_that_carry_all_the_weight_are_no_basis():
     p = problem("order-100")

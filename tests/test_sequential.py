@@ -7,21 +7,13 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from tests.problems import brownian, equal_correlations, tridiagonal
 from truncgauss.gaussian.covariances import as_covariance
 from truncgauss.gaussian.problem import Problem
 from truncgauss.probability.sequential import particles, surviving
 from truncgauss.separation.twisting import chain_of, log_weights, twist_of
 
 INF = np.inf
-
-
-def equicorrelated(d, rho):
-    return rho * np.ones((d, d)) + (1 - rho) * np.eye(d)
-
-
-def walk(d):
-    steps = np.arange(1.0, d + 1)
-    return np.minimum(steps[:, None], steps)
 
 
 def log_probability(covariance, low, high, method, key=None):
@@ -35,7 +27,7 @@ def log_probability(covariance, low, high, method, key=None):
 def test_error_bars_cover_and_the_estimate_is_unbiased(twisted):
     """300 keys: coverage of the 95 % interval below 0.88 has probability 1e-6."""
     method = tg.SequentialMonteCarlo(num_particles=64, num_replicates=8, twisted=twisted)
-    covariance = walk(8)
+    covariance = brownian(8)
     held = method.hold(jnp.zeros(8), covariance, tg.Box(jnp.zeros(8), INF))
     keys = jax.random.split(jax.random.key(1), 300)
     got = jax.vmap(lambda key: log_probability(covariance, 0.0, INF, held, key))(keys)
@@ -71,7 +63,7 @@ def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
 @pytest.mark.slow
 def test_the_weights_are_right_for_any_twist():
     """An arbitrary twist changes the error, not the mean: P = E exp(log weight)."""
-    covariance, box = equicorrelated(3, 0.5), tg.Box(jnp.array([0.0, -1.0, 0.5]), INF)
+    covariance, box = equal_correlations(3, 0.5), tg.Box(jnp.array([0.0, -1.0, 0.5]), INF)
     loc = jnp.array([0.2, -0.1, 0.3])
     uniforms = jax.random.uniform(jax.random.key(0), (2, 200_000))
     problem = Problem(loc, as_covariance(covariance), box).limits
@@ -93,7 +85,7 @@ def test_gradients_estimate_those_of_the_probability():
     def value(loc, covariance, low, high):
         return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
 
-    at = jnp.zeros(5), equicorrelated(5, 0.5), jnp.full(5, -1.0), jnp.full(5, 3.0)
+    at = jnp.zeros(5), equal_correlations(5, 0.5), jnp.full(5, -1.0), jnp.full(5, 3.0)
     log_prob, (loc, covariance, low, high) = jax.value_and_grad(value, (0, 1, 2, 3))(*at)
     np.testing.assert_allclose(log_prob, -0.544645020719892227, atol=2e-4)
     np.testing.assert_allclose(loc, 0.151057275727966868, atol=2e-3)
@@ -110,7 +102,7 @@ def test_gradients_through_resampling_are_finite_and_near():
     low = jnp.zeros(d).at[7].set(-INF)
 
     def value(loc, low):
-        return tg.log_probability(loc, 0.8 * walk(d), tg.Box(low, INF), plain).log_prob
+        return tg.log_probability(loc, 0.8 * brownian(d), tg.Box(low, INF), plain).log_prob
 
     value_and_gradient = jax.jit(jax.value_and_grad(value, (0, 1)))
     _, (gradient, of_low) = value_and_gradient(jnp.zeros(d), low)
@@ -138,6 +130,6 @@ def test_paths_of_survivors_are_traced_back():
 def test_an_estimate_that_has_failed_says_so():
     """Untwisted particles meet the ordering of 61 values unprepared, and miss log P by far."""
     d = 60
-    covariance = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
+    covariance = tridiagonal(d)
     plain = tg.SequentialMonteCarlo(num_particles=32, num_replicates=8, twisted=False)
     assert log_probability(covariance, 0.0, INF, plain).stderr == INF

@@ -128,17 +128,6 @@ def test_a_fit_from_statistics_is_the_fit_from_rows():
         tg.fit_truncated_normal()
 
 
-def test_weights_of_a_fit_stand_for_repeated_rows():
-    rows = truncated(300, 1)
-    weights = np.random.default_rng(2).integers(0, 3, len(rows))
-    fit = tg.fit_truncated_normal(rows, -0.5, weights=weights)
-    repeated = tg.fit_truncated_normal(np.repeat(rows, weights, axis=0), -0.5)
-    assert fit.converged
-    np.testing.assert_allclose(fit.log_likelihood, repeated.log_likelihood, rtol=1e-14)
-    np.testing.assert_allclose(fit.loc, repeated.loc, rtol=1e-13)
-    np.testing.assert_allclose(fit.standard_errors.loc, repeated.standard_errors.loc, rtol=1e-10)
-
-
 def count_compilations(call):
     found = []
     listen = lambda event, *_, **__: found.append(event) if "compile" in event else None

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import problem
+from problems import autoregression
 from scipy import linalg
 
 import truncgauss as tg
@@ -19,10 +19,6 @@ def scaled(matrix, seed=0):
     """The same correlations with variances of very different sizes."""
     scale = 10.0 ** np.random.default_rng(seed).uniform(-3, 3, len(matrix))
     return jnp.asarray(matrix * np.outer(scale, scale))
-
-
-def autoregression(d, correlation):
-    return correlation ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
 
 
 def common_factor(d, seed=0):
@@ -86,14 +82,6 @@ def test_parts_together_are_the_whole():
     other = tg.log_probability(*whole, tg.Separation(), jax.random.key(1))
     assert abs(got.log_prob - other.log_prob) < 4 * np.hypot(got.stderr, other.stderr)
     assert 0 < got.stderr < 1e-4
-
-
-@pytest.mark.slow
-def test_structure_makes_the_default_call_exact():
-    p = problem("ar1-100-box")
-    got = tg.log_probability(p.loc, p.covariance(), tg.Box(p.low, p.high))
-    assert got.stderr == 0
-    np.testing.assert_allclose(got.log_prob, p.log_prob, rtol=1e-10)
 
 
 def test_what_cannot_be_looked_at_stays_whole():
