@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,12 @@ from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
 from truncgauss.gaussian.problem import Estimate
 
 INFORMATION = ("observed", "sandwich")
+FEW_CLUSTERS = 40
+FEW = (
+    "Standard errors rest on {} clusters; from fewer than about "
+    f"{FEW_CLUSTERS} they are too small as a rule."
+)
+ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 
 
 def check_settings(information: str, num_profiles: int, cluster: Any = None) -> None:
@@ -75,7 +81,7 @@ def maximum_likelihood(
         )
     began = time.perf_counter()
     with jax.enable_x64(True), bar(None, "", progress):
-        groups = None if cluster is None else Clusters.of(cluster, model.weights)
+        groups = None if cluster is None else groups_of(cluster, model.weights)
         descent, path = model.descent(num_steps, progress), None
         if start is not None:
             path = descent.path(np.asarray(start, np.float64))
@@ -86,9 +92,9 @@ def maximum_likelihood(
         if unused:
             fit = dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
         if groups is not None:
-            fit = dataclasses.replace(
-                fit, num_clusters=groups.num_groups, notes=(*fit.notes, *groups.notes)
-            )
+            count = groups[1]
+            few = (FEW.format(count),) if count < FEW_CLUSTERS else ()
+            fit = dataclasses.replace(fit, num_clusters=count, notes=(*fit.notes, *few))
         seconds = np.inf if model.quick else time.perf_counter() - began
         return fit.with_intervals(num_profiles, seconds)
 
@@ -154,10 +160,6 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     return model.result(fields, path)
 
 
-FEW_CLUSTERS = 40
-ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
-
-
 # ---------------------------------------------------------------- the end of a path
 
 
@@ -182,56 +184,24 @@ def scores_of(loss: Any, x: jax.Array) -> jax.Array:
     return loss.scores(x)
 
 
-class Clusters(NamedTuple):
-    """Groups of rows that may depend on each other.
+def groups_of(labels: Any, weights: Any) -> tuple[np.ndarray, int]:
+    """The number of the group of each row, (n,), -1 for rows of weight 0, and how many groups there
+    are, by labels that are numbers or texts.
 
-    Attributes:
-        codes: the number of the group of each row, (n,); -1 for rows of weight 0.
-        num_groups: how many there are.
+    Raises:
+        ValueError: for labels that are missing, of another length, or all equal.
     """
-
-    codes: np.ndarray
-    num_groups: int
-
-    @classmethod
-    def of(cls, labels: Any, weights: Any) -> "Clusters":
-        """Clusters of labels, (n,): numbers or texts.
-
-        Raises:
-            ValueError: for labels that are missing, of another length, or all equal.
-        """
-        values = np.asarray(labels)
-        n = len(values) if weights is None else len(weights)
-        if values.shape != (n,):
-            raise ValueError(ONE_LABEL.format(n, values.shape))
-        refuse_missing_labels(values, "cluster")
-        counted = np.ones(n, bool) if weights is None else np.asarray(weights) > 0
-        codes = np.full(n, -1)
-        kinds, codes[counted] = np.unique(values[counted].astype(str), return_inverse=True)
-        if len(kinds) < 2:
-            raise ValueError("cluster: all rows are of one cluster, so that nothing varies.")
-        return cls(codes, len(kinds))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A sentence where they are few."""
-        if self.num_groups >= FEW_CLUSTERS:
-            return ()
-        return (
-            f"Standard errors rest on {self.num_groups} clusters; from fewer than about "
-            f"{FEW_CLUSTERS} they are too small as a rule.",
-        )
-
-    def root(self, scores: np.ndarray) -> np.ndarray:
-        """R with R R^T the sum over groups of the outer products of their scores, times G / (G -
-        1), (q, r), from those of rows, (n, q), each times its weight."""
-        total = np.zeros((self.num_groups, scores.shape[1]))
-        counted = self.codes >= 0
-        np.add.at(total, self.codes[counted], scores[: len(self.codes)][counted])
-        return (
-            np.asarray(np.linalg.qr(total, mode="r")).T
-            * (self.num_groups / (self.num_groups - 1)) ** 0.5
-        )
+    values = np.asarray(labels)
+    n = len(values) if weights is None else len(weights)
+    if values.shape != (n,):
+        raise ValueError(ONE_LABEL.format(n, values.shape))
+    refuse_missing_labels(values, "cluster")
+    counted = np.ones(n, bool) if weights is None else np.asarray(weights) > 0
+    codes = np.full(n, -1)
+    kinds, codes[counted] = np.unique(values[counted].astype(str), return_inverse=True)
+    if len(kinds) < 2:
+        raise ValueError("cluster: all rows are of one cluster, so that nothing varies.")
+    return codes, len(kinds)
 
 
 def refuse_missing_labels(labels: np.ndarray, what: str) -> None:
@@ -245,13 +215,13 @@ def free_errors_of(
     proof: Certificate,
     information: str,
     known: bool,
-    clusters: Clusters | None,
+    groups: tuple[np.ndarray, int] | None,
 ) -> FreeErrors:
     """Errors of the free coordinates, by the information asked for; infinite if none are known.
 
-    With H the Hessian and R R^T the sum of w_i s_i s_i^T over the scores of rows, or of clusters,
-    H^-1 R is a root of a covariance that holds for many rows even if their distribution is not the
-    model's (White, 1982).
+    With H the Hessian and R R^T the sum of w_i s_i s_i^T over the scores of rows, or of clusters
+    with the factor G / (G - 1) of their number, H^-1 R is a root of a covariance that holds for
+    many rows even if their distribution is not the model's (White, 1982).
     """
     loss, hessian = path.loss, path.end.hessian
     if not known:
@@ -262,16 +232,20 @@ def free_errors_of(
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(hessian, np.nan))
     sums, weights = row_sums.sums_of(loss), model.weights
-    if clusters is not None and sums.share is not None:
+    if groups is not None and sums.share is not None:
         raise ValueError("cluster: not of rows that are spread over processes.")
-    root = model.score_root(path) if clusters is None else None
+    root = model.score_root(path) if groups is None else None
     if root is None:
         scores = np.asarray(scores_of(loss, jnp.asarray(path.end.x)))
-        if clusters is not None:
+        if groups is not None:
+            codes, count = groups
             # Only without weights the number of rows was not known before.
-            if weights is None and len(clusters.codes) != len(scores):
-                raise ValueError(ONE_LABEL.format(len(scores), clusters.codes.shape))
-            root = clusters.root(scores)
+            if weights is None and len(codes) != len(scores):
+                raise ValueError(ONE_LABEL.format(len(scores), codes.shape))
+            total, counted = np.zeros((count, scores.shape[1])), codes >= 0
+            np.add.at(total, codes[counted], scores[: len(codes)][counted])
+            factor = np.asarray(np.linalg.qr(total, mode="r")).T
+            root = factor * (count / (count - 1)) ** 0.5
         else:
             if weights is not None:
                 weights = np.asarray(weights)

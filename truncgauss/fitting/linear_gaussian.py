@@ -187,7 +187,8 @@ class GaussianCoordinates:
             return Precision(count, *np.transpose(self.entries))
         if not self.single:
             return None
-        return Precision.single(count, float(scale[0]), self.power)
+        spread, one = float(scale[0]), np.zeros(1, int)
+        return Precision(count, one, one, spread**self.power, self.power)
 
     def units(self, x: np.ndarray) -> np.ndarray | None:
         """Moves of each coordinate where the Gaussian changes by about itself, (q,); None

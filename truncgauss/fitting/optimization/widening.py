@@ -40,11 +40,6 @@ class Precision(NamedTuple):
     power: int = 2
     widest: float = WIDEST
 
-    @classmethod
-    def single(cls, first: int, spread: float, power: int) -> "Precision":
-        """The precision of one outcome with such a spread: a number, 1 / sigma^power."""
-        return cls(first, np.zeros(1, int), np.zeros(1, int), spread**power, power)
-
     def matrix(self, x: np.ndarray) -> np.ndarray:
         """The inverse covariance matrix in units of the rows' spread, (d, d)."""
         d = int(self.rows.max()) + 1
