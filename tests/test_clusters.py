@@ -13,6 +13,7 @@ from tests.published_rows import SHARED
 from truncgauss.fitting import long_tables
 from truncgauss.fitting.clusters import critical_root, model_of
 from truncgauss.fitting.long_tables import inputs_of
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.result import LikelihoodFit
 
 OHIO = SHARED / "ohio_sixcities.csv"
@@ -532,3 +533,22 @@ def test_clusters_are_in_the_order_of_their_labels_whatever_their_sizes(monkeypa
     np.testing.assert_allclose(
         many.effects("residual").mean, one.effects("residual").mean, atol=1e-8
     )
+
+
+@pytest.mark.full
+def test_the_curvature_of_many_censored_clusters_is_that_of_differences():
+    """Of 600 clusters of 5, a third below a limit: the Hessian by differences of gradients."""
+    rng = np.random.default_rng(0)
+    cluster, x = np.repeat(np.arange(600), 5), np.tile(np.linspace(0.0, 1.0, 5), 600)
+    y = 1.0 + 0.5 * x + 0.8 * rng.normal(size=600)[cluster] + 0.7 * rng.normal(size=3000)
+    fit = tg.fit_clusters(
+        y, np.stack([np.ones(3000), x], 1), cluster, censored_low=float(np.quantile(y, 1 / 3)),
+        num_profiles=0, progress=False,
+    )  # fmt: skip
+    with jax.enable_x64(True):
+        at, width = np.asarray(fit.best.x), 1e-4
+        ends = [[point(fit.loss, at + s * e).gradient for s in (-1, 1)] for e in width * np.eye(4)]
+    hessian = np.array([(above - below) / (2.0 * width) for below, above in ends])
+    np.testing.assert_allclose(fit.best.hessian, hessian, rtol=1e-5, atol=1e-6)
+    means = fit.effects()
+    assert np.all(means.standard_error < 0.8) and len(means.mean) == 600

@@ -25,7 +25,7 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 REACH = 8.7  # of the nodes from the mode, at which the integrand has fallen by 37 nats at least
 ERROR = 1e-12  # of a probability, for which `num_nodes` is made
 COUNTS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-SPARE = {1: 2.0, 2: 1.0}  # nodes more than needed at the start by effects, so that these may move
+SPARE = {1: 1.25, 2: 1.0}  # nodes more than needed at the start by effects, so that these may move
 ELEMENTS = 2**17  # masses that are computed at once
 
 
