@@ -12,7 +12,7 @@ def plot(results):
     dimensions, costs = results["dimensions"], results["costs"]
     plain = [name for name in costs if "batch" not in name and "held" not in name]
     grid = (2, 2) if len(results["fits"]) else (1, 3)
-    picture, axes = plotting.figure(*grid, size=(4.6, 3.4))
+    picture, axes = plotting.figure(*grid, size=(5.4, 3.6))
     labels = {
         "first": "first call, processor seconds",
         "warm": "warm call, seconds",
@@ -54,4 +54,4 @@ def bars(names, versions, ax):
     ax.set(xscale="log", xlabel="seconds", ylabel="fit")
     ax.set_yticks(at, list(names))
     ax.invert_yaxis()
-    plotting.legend(columns=3, ax=ax)
+    plotting.legend(columns=1, ax=ax)
