@@ -4,13 +4,20 @@
 `--missing` in its place records those that have no result yet.
 """
 
+import json
+import os
+import pathlib
+import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import truncgauss as tg
 
@@ -149,6 +156,11 @@ def held_plan() -> Any:
     return {"log_prob": value, "by loc": slope, "curvature": jax.jit(jax.hessian(of))(problem[0])}
 
 
+@call("Automatic under jit: mixed in 3")
+def automatic_under_jit() -> Any:
+    return jax.jit(lambda *p: value_and_slopes(*p, tg.Automatic()))(*PROBLEMS["mixed in 3"]())
+
+
 @call("Automatic held, under vmap: rows in 5")
 def automatic_under_vmap() -> Any:
     loc, covariance, box = PROBLEMS["rows in 5"]()
@@ -160,6 +172,29 @@ def automatic_under_vmap() -> Any:
 def single_precision() -> Any:
     problem = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), PROBLEMS["mixed in 3"]())
     return value_and_slopes(*problem, tg.Automatic())
+
+
+@call("float32: dense in 10", SINGLE)
+def single_precision_by_points() -> Any:
+    problem = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), PROBLEMS["dense in 10"]())
+    return value_and_slopes(*problem, FEW)
+
+
+@call("another key: mixed in 5")
+def another_key() -> Any:
+    return tg.log_probability(*PROBLEMS["mixed in 5"](), FEW, jax.random.key(7))
+
+
+@call("fraction_not_truncated: rows in 5")
+def fractions() -> Any:
+    return tg.fraction_not_truncated(*PROBLEMS["rows in 5"](), FEW)
+
+
+@call("log_probability_and_gradient: mixed in 5")
+def gradient_with_errors() -> Any:
+    found = tg.log_probability_and_gradient(*PROBLEMS["mixed in 5"](), FEW)
+    parts = {"gradient": found.gradient, "gradient_stderr": found.stderr}
+    return found.estimate._asdict() | {key: jax.tree.leaves(part) for key, part in parts.items()}
 
 
 for _name in ("mixed in 5", "chain in 5", "ball in 3"):
@@ -178,6 +213,12 @@ for _name in ("mixed in 2", "mixed in 5", "singular in 3"):
     )
 
 
+@call("truncated_moments: gradient, mixed in 2")
+def slope_of_a_moment() -> Any:
+    loc, *rest = PROBLEMS["mixed in 2"]()
+    return jax.jacfwd(lambda loc: tg.truncated_moments(loc, *rest).mean)(loc)
+
+
 for _name in ("tail in 3", "polygon"):
     call(f"truncated_samples: {_name}")(
         lambda name=_name: tg.truncated_samples(jax.random.key(3), *PROBLEMS[name](), 8)
@@ -191,6 +232,125 @@ call("weighted_samples: mixed in 5")(
 call("weighted_samples: a lattice, mixed in 3")(
     lambda: tg.weighted_samples(jax.random.key(5), *PROBLEMS["mixed in 3"](), 8, points="lattice")
 )
+
+
+@call("TruncatedNormal")
+def one_normal() -> Any:
+    normal = tg.TruncatedNormal(0.5, 2.0, low=9.0, high=INF)
+    x = jnp.array([9.1, 10.0, 12.0])
+    return {
+        "log_prob": normal.log_prob(x), "cdf": normal.cdf(x), "icdf": normal.icdf(x / 20.0),
+        "mean": normal.mean, "variance": normal.variance, "entropy": normal.entropy(),
+        "sample": normal.sample(jax.random.key(0), (4,)),
+    }  # fmt: skip
+
+
+@call("TruncatedMultivariateNormal")
+def several_normals() -> Any:
+    loc, covariance, box = PROBLEMS["mixed in 3"]()
+    normal = tg.TruncatedMultivariateNormal(loc, covariance, low=box.low, high=box.high)
+    inside = jnp.array([[0.5, 0.0, 1.0], [-0.9, -2.0, 0.1]])
+    return {
+        "log_prob": normal.log_prob(inside), "mean": normal.mean, "variance": normal.variance,
+        "sample": normal.sample(jax.random.key(0), (3,)),
+    }  # fmt: skip
+
+
+PARTS = np.array([0.3, 0.7]), np.array([[-1.0], [1.5]]), np.array([[[0.5]], [[1.0]]])
+
+
+@call("TruncatedMixture")
+def mixture_distribution() -> Any:
+    mixture = tg.TruncatedMixture(*PARTS, low=[-0.5])
+    x = jnp.array([[-0.2], [0.5], [3.0]])
+    return {
+        "log_prob": mixture.log_prob(x), "mean": mixture.mean, "variance": mixture.variance,
+        "observed_weights": mixture.observed_weights,
+        "sample": mixture.sample(jax.random.key(0), (4,)),
+    }  # fmt: skip
+
+
+@call("safe functions")
+def safe_functions() -> Any:
+    x = jnp.array([3e200, 4e200, 0.0])
+    return {
+        "safe_norm": jax.value_and_grad(tg.safe.safe_norm)(x),
+        "bump": jax.value_and_grad(tg.safe.bump, (0, 1))(0.3, 0.5),
+        "bell": jax.value_and_grad(tg.safe.bell, (0, 1))(0.3, 0.5),
+        "clipped_logits": tg.safe.clipped_logits(jnp.array([0.0, 50.0, 90.0]), 30.0),
+        "clipped_gradient": jax.grad(lambda x: tg.safe.clipped_gradient(x, 1.0) ** 2)(3.0),
+    }
+
+
+@call("first_nonfinite")
+def first_nonfinite() -> Any:
+    report = tg.first_nonfinite(lambda x: jnp.sum(jnp.sqrt(x) * 0.0), jnp.array([0.0, 1.0]))
+    return str(report).split("\n")[0]
+
+
+# ------------------------------------------------------------------------- fits of fractions
+
+
+def of_fractions(fit: tg.fitting.FractionsFit | tg.fitting.FitResult) -> dict[str, Any]:
+    words = {"converged": bool(fit.converged), "reason": fit.reason, "notes": list(fit.notes)}
+    if not fit.converged:  # its parameters mean nothing
+        return words
+    parts = {"params": fit.params, "standard_errors": fit.standard_errors}
+    found = {name: jax.tree.leaves(part) for name, part in parts.items()}
+    others = [jax.tree.leaves(other) for other in fit.alternatives]
+    loss = fit.loss_trace[-1] if fit.loss_trace[-1] > 1e-12 else 0.0  # else that is rounding
+    found |= {"loss": loss}
+    if isinstance(fit, tg.fitting.FractionsFit):
+        found |= {"log_likelihood": fit.log_likelihood}
+    return words | found | {"alternatives": others}
+
+
+@call("fit_shift: counts", ITERATED)
+def shift_of_counts() -> Any:
+    boxes = tg.Box([[0.0, 0.0], [-1.0, -INF], [-INF, 0.5]], [[INF, 1.0], [1.0, INF], [INF, INF]])
+    inside = tg.fraction_not_truncated(np.array([0.2, -0.1]), dense(2), boxes)
+    counts = np.round(1e4 * np.asarray(inside)) + [20, -30, 10]
+    return of_fractions(tg.fit_shift(counts, np.zeros(2), dense(2), boxes, 10_000, num_starts=3))
+
+
+@call("fit_shift: all inside", ITERATED)
+def shift_without_an_end() -> Any:
+    return of_fractions(tg.fit_shift([1000], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000))
+
+
+@call("fit_shift: one fraction, no residuals", ITERATED)
+def shift_of_one_fraction() -> Any:
+    return of_fractions(tg.fit_shift([0.3], [0.0], [[1.0]], tg.Box([0.0], INF)))
+
+
+@call("fit_limits: one below", ITERATED)
+def one_limit() -> Any:
+    return of_fractions(tg.fit_limits([300], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000))
+
+
+@call("fit_limits: three of two coordinates", ITERATED)
+def several_limits() -> Any:
+    locs = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [-0.5, 0.4]])
+    start = tg.Box([-0.5, -1.0], [INF, 1.0])
+    inside = tg.fraction_not_truncated(locs, dense(2), tg.Box([-0.8, -0.7], [INF, 1.2]))
+    counts = np.round(6e3 * np.asarray(inside)) + [10, -10, 15, -5]
+    return of_fractions(tg.fit_limits(counts, locs, dense(2), start, 6000, num_starts=2))
+
+
+@call("fit: a scale and a mean by Adam", ITERATED)
+def minimised() -> Any:
+    y = jnp.array([0.3, 1.1, 2.0, 0.7])
+    loss = lambda p: jnp.sum(((y - p["loc"]) / p["scale"]) ** 2 / 2 + jnp.log(p["scale"]))
+    start, positive = {"loc": 0.0, "scale": 2.0}, {"scale": tg.fitting.Positive()}
+    settings = {"constraints": positive, "progress": False, "num_steps": 1500}
+    fit = tg.minimize(loss, start, optax.adam(0.05), **settings)
+    return of_fractions(fit)
+
+
+@call("fit: by default", ITERATED)
+def minimised_by_default() -> Any:
+    loss = lambda x: jnp.sum((x - jnp.array([1.0, -2.0])) ** 2) + jnp.sum(x) ** 4 / 10
+    return of_fractions(tg.minimize(loss, jnp.zeros(2), progress=False))
 
 
 # ------------------------------------------------------------------------- fits of rows
@@ -239,6 +399,23 @@ def normal_with_noise() -> Any:
     rows = rows_of(60, 1, 0.0)
     table, weights = {"mass": rows[:, 0]}, 1.0 + np.arange(len(rows)) % 3
     return of_rows(tg.fit_truncated_normal(table, {"mass": 0.0}, noise=[[0.1]], weights=weights))
+
+
+def summary_of_rows() -> tg.Statistics:
+    parts = np.array_split(rows_of(120, 1, 0.0), 3)
+    return sum(tg.Statistics.from_rows(part) for part in parts)
+
+
+@call("Statistics: sums of parts")
+def sums_of_parts() -> Any:
+    found = summary_of_rows()
+    return {"num_rows": found.num_rows, "mean": found.mean, "scatter": found.scatter,
+            "ends": [found.lowest, found.highest]}  # fmt: skip
+
+
+@call("fit_truncated_normal: statistics", ITERATED)
+def normal_from_statistics() -> Any:
+    return of_rows(tg.fit_truncated_normal(statistics=summary_of_rows(), low=0.0))
 
 
 @call("fit_truncated_normal: no maximum", ITERATED)
@@ -368,6 +545,14 @@ def intervals() -> Any:
     }
 
 
+@call("inference: likelihood ratios", ITERATED)
+def ratios() -> Any:
+    large, y = regression("censored below"), np.maximum(line()[0], 0.0)
+    small = tg.fit_regression(y, {"constant": np.ones(60)}, censored_low=0.0, **QUICK)
+    scale = tg.fit_regression(y, line()[1], censored_low=0.0, scale_design=SMALL_SCALE, **QUICK)
+    return [tg.likelihood_ratio(small, large), tg.likelihood_ratio(large, scale)]
+
+
 @call("inference: residuals", ITERATED)
 def residuals() -> Any:
     key = jax.random.key(6)
@@ -403,6 +588,26 @@ def likelihood_held() -> Any:
 def likelihood_of_latent_limits() -> Any:
     rows = limited_rows(1, 12, noise=np.full((12, 1), 0.1), limits_on="latent")
     return tg.log_likelihood(rows, [0.3], [[0.8]])
+
+
+@call("resumable: a fit that is read again", ITERATED)
+def resumed() -> Any:
+    y, design = line()
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            with tg.fitting.resumable(pathlib.Path(folder) / "fit.npz"):
+                found.append(tg.fit_regression(np.maximum(y, 0.0), design, censored_low=0.0))
+    return {"same": bool(np.array_equal(found[0].estimates, found[1].estimates)),
+            "estimates": found[1].estimates, "text": str(found[1]).split("\n")}  # fmt: skip
+
+
+@call("rows of a mesh: value and fit", ITERATED)
+def on_a_mesh() -> Any:
+    with tg.parallel.rows(tg.parallel.device_mesh(2)):
+        value = tg.log_probability(*PROBLEMS["rows in 5"](), FEW)
+        fit = regression("truncated where each row is")
+    return value._asdict() | {"estimates": fit.estimates, "errors": fit.errors}
 
 
 # ------------------------------------------------------------------------- mixtures
@@ -478,6 +683,69 @@ def used_mixture() -> Any:
         "function_of": {"value": derived[0], "error": derived[1]},
         "row_log_likelihood": fit.row_log_likelihood(rows),
     }
+
+
+@call("mixture_log_likelihood: known in part")
+def likelihood_of_a_mixture() -> Any:
+    parts = np.array([0.3, 0.7]), np.array([[0.0, 0.0], [1.0, 2.0]]), np.stack([dense(2)] * 2)
+    return tg.mixtures.mixture_log_likelihood(censored_rows(24), *parts)
+
+
+# ------------------------------------------------------------------------- two processes
+
+
+TWO = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np, truncgauss as tg
+jax.config.update("jax_enable_x64", True)
+index, meeting, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+tg.distributed.join(meeting, 2, index)
+rows = tg.distributed.from_file(path, ["y", "x", "two"])
+y, x, two = (rows.values[:, k] for k in range(3))
+design = {"constant": jnp.ones_like(x), "x": x}
+settings = {"weights": rows.weights, "num_profiles": 0}
+line = tg.fit_regression(y, design, censored_low=0.0, **settings)
+observed = tg.Observations.exact(two, weights=rows.weights)
+mixture = tg.fit_mixture(observed, 2, num_starts=2)
+found = {"estimates": line.estimates, "errors": line.errors, "mixture": mixture.estimates,
+         "mixture_errors": mixture.errors}
+found = {name: value.tolist() for name, value in found.items()}
+found |= {"log_likelihood": line.log_likelihood, "reason": line.reason, "notes": line.notes}
+if index == 0:
+    print("found", json.dumps(found))
+"""
+
+
+@call("two processes: a regression and a mixture of a file's rows", ITERATED)
+def two_processes() -> Any:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=37)
+    y = np.maximum(0.5 + x + rng.normal(size=37), 0.0)
+    two = rng.normal(size=37) + np.where(np.arange(37) % 3 == 0, 5.0, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows.csv"
+        table = np.column_stack([y, x, two])
+        np.savetxt(path, table, "%.17g", ",", header="y,x,two", comments="")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            meeting = f"127.0.0.1:{free.getsockname()[1]}"
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", TWO, str(index), meeting, str(path)], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
+            )
+            for index in range(2)
+        ]  # fmt: skip
+        try:
+            printed = [process.communicate(timeout=900) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+    assert all(process.returncode == 0 for process in processes), printed
+    [found] = [text for text in printed[0][0].split("\n") if text.startswith("found ")]
+    return json.loads(found.removeprefix("found "))
 
 
 if __name__ == "__main__":

@@ -499,6 +499,15 @@ def test_the_error_of_a_row_beside_a_process_may_be_zero():
             assert test.statistic < 1e-9
 
 
+def test_columns_whose_rows_are_labelled_otherwise_are_refused():
+    pandas = pytest.importorskip("pandas")
+    design = pandas.DataFrame({"constant": np.ones(12)}, index=range(12))
+    y = pandas.Series(np.arange(12.0) % 5, index=range(12))
+    cluster = np.repeat(np.arange(4), 3)
+    with pytest.raises(ValueError, match="fit_clusters: cluster: its rows are labelled otherwise"):
+        tg.fit_clusters(y, design, pandas.Series(cluster, index=range(1, 13)))
+
+
 def test_dyestuff_of_davies_and_goldsmith():
     yields = [
         [1545, 1440, 1440, 1520, 1580], [1540, 1555, 1490, 1560, 1495],
@@ -511,6 +520,27 @@ def test_dyestuff_of_davies_and_goldsmith():
     assert abs(fit.log_likelihood + 163.6635) < 1e-4  # by lme4 with REML = FALSE
     with pytest.raises(ValueError, match="must be the same in all rows of one"):
         tg.fit_clusters(y, np.ones((30, 1)), batch, weights=np.arange(30.0), progress=False)
+
+
+@pytest.mark.slow
+def test_families_have_one_optimum_from_ten_starts():
+    rng = np.random.default_rng(15)
+    kin = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.5, 0.5, 1.0]])
+    member, family, ones = (
+        np.tile(np.arange(3), 150),
+        np.repeat(np.arange(150), 3),
+        np.ones((450, 1)),
+    )
+    effects = rng.normal(size=(150, 3)) @ np.linalg.cholesky(kin).T
+    ill = (effects.ravel() + rng.normal(size=450) > 0.4).astype(float)
+    terms = tg.Kinship(kin, member, name="additive"), tg.Residual()
+    settings = {"binary": True, "progress": False, "num_profiles": 0}
+    fit = tg.fit_clusters(ill, ones, family, terms, **settings)
+    for _ in range(10):
+        start = fit.estimates * np.exp(0.7 * rng.normal(size=2))
+        again = tg.fit_clusters(ill, ones, family, terms, start=start, **settings)
+        assert again.converged and abs(again.log_likelihood - fit.log_likelihood) < 1e-6
+        np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-5)
 
 
 @pytest.mark.full

@@ -45,7 +45,7 @@ class Settings(config.Experiment):
 def run(settings):
     box, soft = tg.Box([-1.0, -1.0], [1.0, 1.5]), tg.SoftMonteCarlo(num_samples=64)
     means = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2)
-
+    rows = np.clip(np.random.default_rng(0).normal(size=(24, 1)), -0.9, 0.9)
     log_prob = lambda loc: tg.log_probability(loc, jnp.eye(2), box, soft).log_prob
     found = {"processes": jax.process_count(), "devices": jax.device_count()}
     if settings.mode == "differ":
@@ -53,6 +53,16 @@ def run(settings):
     if settings.mode == "fail" and jax.process_index() == 1:
         raise KeyError("a bug on one process")
     found["rows"] = log_prob(means)
+    if settings.mode == "all":  # a minute of compilation in each process
+        found["slope"] = jax.grad(lambda means: log_prob(means).sum())(means)
+        found["default"] = tg.log_probability(jnp.zeros((5, 1)), jnp.eye(1),
+            tg.Box(jnp.full(1, -1.0), 1.5 + jnp.arange(5.0)[:, None])).log_prob
+        normal = tg.fit_truncated_normal(rows, low=-1.0, high=1.0)
+        limits = tg.Box(rows - 1.0 - rows**2, jnp.inf)
+        partly = tg.fit_observations(tg.Observations.exact(rows, region=limits))
+        own = tg.Observations.exact(rows, region=limits)
+        both = tg.fit_observations(own, method=tg.Separation(8, 2))
+        found |= {"normal": normal.loc, "partly": partly.estimates, "both": both.estimates}
     if settings.mode == "rows":
         return found | {"summary": ["done"]}
     loss = jax.tree_util.Partial(lambda means, loc: -log_prob(means + loc).sum(), means)
@@ -141,6 +151,13 @@ def alone(path, folder, name="shared"):
     return result(folder / "runs", name)[0]
 
 
+def assert_same(one, many, count):
+    assert one.keys() == many.keys()
+    assert many["processes"] == many["devices"] == count
+    for name in one.keys() - {"processes", "devices"}:
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
 # ---------------------------------------------------------------- where to meet
 
 
@@ -203,15 +220,13 @@ def test_two_processes_give_the_numbers_of_one_and_write_one_folder(config, tmp_
 
 
 @pytest.mark.slow
-def test_four_processes_share_a_fit(config, tmp_path):
-    path = config("fit")
-    found = ends(launch(tmp_path / "many", 4, path))
-    assert [code for code, _, _ in found] == [0] * 4, found
+@pytest.mark.parametrize(("count", "mode"), [(2, "all"), (4, "fit")])
+def test_processes_share_all_work(count, mode, config, tmp_path):
+    path = config(mode)
+    found = ends(launch(tmp_path / "many", count, path))
+    assert [code for code, _, _ in found] == [0] * count, found
     many, run = result(tmp_path / "many" / "runs")
-    one = alone(path, tmp_path / "one")
-    assert one.keys() == many.keys() and many["processes"] == many["devices"] == 4
-    for name in one.keys() - {"processes", "devices"}:
-        np.testing.assert_allclose(many[name], one[name], rtol=1e-9, atol=1e-12, err_msg=name)
+    assert_same(alone(path, tmp_path / "one"), many, count)
     assert len(json.loads((run / "provenance.json").read_text())["command"]) > 3
 
 
@@ -225,7 +240,7 @@ def test_processes_that_differ_all_stop(config, tmp_path):
 @pytest.mark.slow
 def test_settings_that_differ_are_refused_on_every_process(config, tmp_path):
     meeting, found = f"127.0.0.1:{port()}", []
-    for index, mode in enumerate(("rows", "fit")):
+    for index, mode in enumerate(("rows", "all")):
         words = [
             "run", config(mode), "--runs", tmp_path / "runs", "--distributed", "--coordinator",
             meeting, "--num_processes", 2, "--process_index", index,
@@ -270,6 +285,40 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_with_any_number(
     many, one = result(folder)[0], alone(path, tmp_path / "one")
     np.testing.assert_allclose(many["trace"], one["trace"], rtol=1e-12)
     assert len(many["trace"]) == 401
+
+
+EXCHANGE = """
+import sys, numpy as np, jax, truncgauss as tg
+jax.config.update("jax_enable_x64", False)
+index, count = int(sys.argv[1]), int(sys.argv[2])
+where = tg.distributed.join(sys.argv[3], count, index)
+rows = np.random.default_rng(0).normal(1e8, 1.0, size=(1001, 2))
+own = rows[tg.distributed.share(len(rows))]
+whole = sum(tg.distributed.exchanged(tg.Statistics.from_rows(own)))
+every = tg.distributed.gathered(own)
+truth = tg.Statistics.from_rows(rows)
+assert np.array_equal(every, rows) and whole.num_rows == 1001
+assert np.allclose(whole.scatter, truth.scatter, rtol=1e-15, atol=0), whole.scatter - truth.scatter
+assert np.array_equal(whole.lowest, truth.lowest)
+print(repr(whole.mean.tolist()), len(own))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_statistics_of_processes_add_up_exactly(count):
+    words = [sys.executable, "-c", EXCHANGE]
+    meeting = f"127.0.0.1:{port()}"
+    processes = [
+        subprocess.Popen(
+            [*words, str(index), str(count), meeting],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(count)
+    ]  # fmt: skip
+    found = ends(processes)
+    assert all(code == 0 for code, _, _ in found), found
+    assert len({out.splitlines()[-1].rsplit(" ", 1)[0] for _, out, _ in found}) == 1
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 from truncgauss import tables
 from truncgauss.runs import config
@@ -120,6 +120,36 @@ def test_selected_sample_reports_a_correction_in_either_direction():
     assert "falls short by 0.4000, 2.00 standard errors" in told(1.6)
     assert "overshoots by 0.4000, 2.00 standard errors" in told(2.4)
     assert "goes the wrong way" in told(0.8)
+
+
+@pytest.mark.slow
+def test_selected_sample_in_two_columns():
+    results, picture = completed("selected_sample", **SMALL)
+    flowers = iris()[:, :2]
+    low, high = np.full(2, -np.inf), np.array([5.45, 3.85])
+    seen = flowers[np.all(flowers < high, axis=1)]
+    np.testing.assert_allclose(results["naive"]["loc"], seen.mean(0))
+    np.testing.assert_allclose(results["naive"]["loc"], [4.907143, 3.323810], atol=1e-6)
+    np.testing.assert_allclose(results["full"]["loc"], [5.006, 3.428])
+    np.testing.assert_allclose(results["corrected"]["loc"], [4.979735, 3.411377], atol=1e-6)
+
+    def log_likelihood(loc, covariance):
+        inside = multivariate_normal.cdf(high, loc, covariance, lower_limit=low, abseps=1e-10)
+        return multivariate_normal.logpdf(seen, loc, covariance).sum() - len(seen) * np.log(inside)
+
+    fit = results["corrected"]
+    best = log_likelihood(fit["loc"], fit["covariance"])
+    assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
+    ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-4]
+    assert ends[0] < 3.428 < ends[1]  # of all rows
+    assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all rows 3.4280" in last
+    assert len(results["profile"]) == 5 and "of all rows 0.1437" in results["summary"][-1]
+    assert not any("Wald" in line for line in results["summary"])
+    for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
+        for sign in (-1, 1):
+            loc = fit["loc"] + sign * fit["stderr"][j] * np.eye(2)[j]
+            assert log_likelihood(loc, fit["covariance"]) < best - 0.4
+    check_picture(picture)
 
 
 def csv(folder, text, name="my.csv"):
@@ -254,7 +284,29 @@ def test_shift_curve():
     check_picture(picture)
 
 
+@pytest.mark.slow
+def test_shift_curve_on_two_devices_is_the_same():
+    from experiments.shift_curve import run as shift_curve
+
+    few = {"shift": {"start": -1.0, "stop": 1.0, "num": 3}, "num_samples": (400,), "num_repeats": 1}
+    one, two = (
+        shift_curve.run(settings("shift_curve", devices=n, **few))["curves"]["tanh 400"]
+        for n in (1, 2)
+    )
+    for key in ("value", "gradient", "value_stderr", "gradient_stderr"):
+        np.testing.assert_allclose(one[key], two[key], rtol=1e-12)
+
+
 # ---------------------------------------------------------------- fit_limits
+
+
+@pytest.mark.slow
+def test_fit_limits_on_two_devices_is_the_same():
+    from experiments.fit_limits import run as fit_limits
+
+    one, two = (fit_limits.run(settings("fit_limits", devices=n, num_repeats=0)) for n in (1, 2))
+    for name in ("shift", "limits"):
+        np.testing.assert_allclose(one[name]["params"], two[name]["params"], rtol=1e-9)
 
 
 @pytest.mark.full

@@ -22,7 +22,6 @@ def test_a_shift_and_its_error_from_one_count_in_closed_form():
     error = np.sqrt(0.841 * 0.159 / 1000) / stats.norm.pdf(shift)
     np.testing.assert_allclose(result.params, [shift], rtol=1e-9)
     np.testing.assert_allclose(result.standard_errors, [error], rtol=1e-9)
-    assert isinstance(result, tg.fitting.FractionsFit)
     assert result.converged and not result.alternatives and not result.notes
     small = tg.fit_shift(841, jnp.zeros(1, jnp.float32), jnp.eye(1, dtype=jnp.float32),
                          tg.Box(jnp.zeros(1, jnp.float32), INF), 1000)  # fmt: skip

@@ -322,6 +322,18 @@ def test_errors_do_not_depend_on_the_unit_of_a_covariate(unit):
     np.testing.assert_allclose(*errors, rtol=1e-6)
 
 
+def test_a_probit_of_a_julian_date_is_that_of_the_days_since():
+    random = np.random.default_rng(0)
+    date = 2.45e6 + random.random(400)
+    happened = random.normal(size=400) + 3.0 * (date - 2.45e6 - 0.5) > 0
+    rows = tg.Observations(np.where(happened, 0.0, -np.inf), np.where(happened, np.inf, 0.0))
+    far = tg.fit_observations(rows, np.c_[np.ones(400), date], [[1.0]])
+    near = tg.fit_observations(rows, np.c_[np.ones(400), date - 2.45e6], [[1.0]])
+    assert far.converged and near.converged
+    np.testing.assert_allclose([far.estimates[1], near.estimates[1]], 2.7727, atol=1e-3)
+    np.testing.assert_allclose(far.errors[1], near.errors[1], rtol=1e-9)
+
+
 def test_profile_intervals_go_round_what_is_not_finite():
     """Ends by nested optimisation with SciPy, to two digits."""
     # fmt: off

@@ -158,7 +158,25 @@ def test_profile_intervals_of_complete_rows_have_closed_forms():
         fit.profile("scale")
 
 
+def test_an_interval_is_open_where_the_likelihood_falls_no_further():
+    q = (np.arange(60) + 0.5) / 60
+    rows = tg.Observations.exact(stats.gamma.ppf(q, 1.3), region=tg.Box([0.0], [INF]))
+    fit = tg.fit_observations(rows)
+    assert fit.converged
+    low, high = fit.profile("loc[0]")
+    # An exponential distribution fits nearly as well, whose mean is far below any limit.
+    assert low == -INF and fit.loc[0] < high < INF
+
+
 # Ends
+
+
+def test_rows_as_spread_as_an_exponential_have_no_maximum():
+    q = (np.arange(200) + 0.5) / 200
+    rows = tg.Observations.exact(stats.gamma.ppf(q, 0.9), region=tg.Box([0.0], [INF]))
+    fit = tg.fit_observations(rows)
+    assert not fit.converged and "no maximum" in fit.reason
+    assert np.all(np.isinf(fit.errors))
 
 
 # Published fits
@@ -193,6 +211,41 @@ def test_quasars_from_wild_starts_end_at_one_maximum():
         fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
         assert fit.converged, (loc, scale, fit.reason)
         np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
+
+
+@published_rows.needed
+@pytest.mark.slow
+def test_published_fits_of_several_outcomes():
+    fit = tg.fit_observations(published_rows.stars())
+    assert fit.converged
+    np.testing.assert_allclose(fit.loc, published_rows.STARS_LOC, atol=1e-5)
+    np.testing.assert_allclose(fit.covariance_matrix, published_rows.STARS_COVARIANCE, rtol=1e-4)
+    np.testing.assert_allclose(
+        fit.standard_errors.coefficients, [[0.0516895], [0.2647530]], rtol=1e-3
+    )
+    fit = tg.fit_observations(published_rows.iris())
+    assert fit.converged
+    np.testing.assert_allclose(fit.loc, published_rows.IRIS_LOC, atol=1e-5)
+    np.testing.assert_allclose(fit.covariance_matrix, published_rows.IRIS_COVARIANCE, atol=2e-5)
+    np.testing.assert_allclose(fit.log_likelihood, -472.2084126, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
+    rng, pulls = np.random.default_rng(5), []
+    loc, covariance = np.array([0.4, -0.2]), np.array([[1.0, 0.5], [0.5, 1.5]])
+    for _ in range(40):
+        y = rng.multivariate_normal(loc, covariance, size=800)
+        y = y[y[:, 0] > -0.5][:400]
+        hidden = y[:, 1] < -0.8
+        lower, upper = y.copy(), y.copy()
+        lower[hidden, 1], upper[hidden, 1] = -INF, -0.8
+        rows = tg.Observations(lower, upper, region=tg.Box([-0.5, -INF], [INF, INF]))
+        fit = tg.fit_observations(rows, num_starts=1)  # 40 fits
+        assert fit.converged, fit.reason
+        pulls.append((fit.estimates - [0.4, -0.2, 1.0, 0.5, 1.5]) / fit.errors)
+    pulls = np.array(pulls)
+    assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)
 
 
 @pytest.mark.quick("False")

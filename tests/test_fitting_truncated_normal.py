@@ -1,5 +1,8 @@
 """`fit_truncated_normal`: other optimisers, published fits, existence, refusals."""
 
+import os
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,6 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
-from tests import published_rows
 from truncgauss import fitting
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting import truncated_normal
@@ -16,6 +18,8 @@ from truncgauss.fitting.truncated_normal import hessian_of, packed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 
+ROOT = pathlib.Path(__file__).parents[1]
+SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))
 INF = jnp.inf
 
 
@@ -62,6 +66,20 @@ def test_standard_errors_are_the_curvature_in_loc_and_covariance():
     np.testing.assert_allclose(mine, errors, rtol=1e-6)
 
 
+@pytest.mark.full
+def test_wild_starts_and_float32_end_at_the_same_maximum():
+    x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
+    fit = tg.fit_truncated_normal(x, low=0.0)
+    for loc, variance in [(5.0, 100.0), (-30.0, 1.0), (0.5, 1e-3), (4.0, 1e9)]:
+        other = tg.fit_truncated_normal(x, low=0.0, start=([loc], [[variance]]))
+        assert other.converged
+        np.testing.assert_allclose(other.loc, fit.loc, rtol=1e-9)
+    assert other.notes  # the last start was of no use, and that is said
+    single = tg.fit_truncated_normal(jnp.asarray(x, jnp.float32), low=0.0)
+    assert single.loc.dtype == jnp.float32
+    np.testing.assert_allclose(single.loc, fit.loc, rtol=1e-5)
+
+
 def test_a_likelihood_without_maximum_is_said_to_have_none():
     # On a half-line there is a maximum if and only if the sample's standard deviation is below its
     # mean distance from the limit; at equality the likelihood ends at the exponential law.
@@ -91,10 +109,9 @@ def test_nearly_collinear_columns_are_fitted():
     np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-9)
 
 
-@published_rows.needed
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published tables are not beside the project")
 def test_a_published_bivariate_fit():
-    path = published_rows.SHARED / "tmvtnorm_gmm_example_n500.csv"
-    table = np.genfromtxt(path, delimiter=",", skip_header=1)
+    table = np.genfromtxt(SHARED / "tmvtnorm_gmm_example_n500.csv", delimiter=",", skip_header=1)
     fit = tg.fit_truncated_normal(table, [-1.0, -2.0], [3.0, np.inf])
     assert fit.converged
     # Published to the tolerance of its optimiser; the likelihood is flat to second order there.

@@ -274,6 +274,16 @@ def test_errors_of_values_and_slopes_are_as_large_as_stated(low):
     assert np.all(np.isinf(few) == (low == 0.0))
 
 
+@pytest.mark.full
+def test_value_and_gradient_on_four_devices_are_those_of_one():
+    loc, covariance, low, high = random_problem()
+    of = jax.value_and_grad(log_prob_by(DenseBlocks(16, 4)), (0, 1))
+    alone = of(loc, jnp.asarray(covariance), low, high)
+    with tg.parallel.replicates(tg.parallel.device_mesh(4)):
+        shared = of(loc, jnp.asarray(covariance), low, high)
+    assert_close(shared, alone, 1e-12)
+
+
 @pytest.mark.slow
 def test_devices_share_one_factorisation():
     """Four devices have less than a third of the operations each, and of what they hold too.

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import integrate, stats
 
@@ -94,6 +96,31 @@ def test_a_soft_selection_is_part_of_the_density_and_of_the_draws():
     nothing = tg.Selection(lambda x: 0.0 * x[0], 1)
     empty = tg.TruncatedMixture([1.0], [[0.0]], [[[1.0]]], region=nothing)
     assert np.isnan(empty.sample(jax.random.key(0))).all()
+
+
+@pytest.mark.slow
+def test_nuts_finds_the_means_of_an_ordered_mixture():
+    mixture, _, _ = one_dimensional()
+    y = mixture.sample(jax.random.key(2), (400,))
+
+    def model():
+        ordered = dist.constraints.ordered_vector
+        locs = numpyro.sample("locs", dist.ImproperUniform(ordered, (), (2,)))
+        numpyro.sample("near", dist.Normal(locs, 3.0).to_event(1), obs=jnp.zeros(2))
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(2) * 3.0))
+        scales = numpyro.sample("scales", dist.HalfNormal(jnp.ones(2)).to_event(1))
+        parts = weights, locs[:, None], scales[:, None, None] ** 2
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", tg.TruncatedMixture(*parts, low=0.5, high=3.0), obs=y)
+
+    chain = numpyro.infer.MCMC(
+        numpyro.infer.NUTS(model), num_warmup=300, num_samples=300, progress_bar=False
+    )
+    chain.run(jax.random.key(3))
+    locs = np.asarray(chain.get_samples()["locs"])
+    assert np.all(locs[:, 0] < locs[:, 1])
+    pulls = (locs.mean(axis=0) - [0.0, 2.0]) / locs.std(axis=0)
+    assert np.all(np.abs(pulls) < 4.0)
 
 
 # The true values behind rows

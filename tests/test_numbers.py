@@ -1,7 +1,7 @@
 """Every recorded call gives the numbers, notes and messages that were recorded.
 
 A result that is meant to change is recorded anew by its name, which says what moved by how much:
-`python -m tests.recorded_calls --record "explain: mixed in 5"`; without names, all are.
+`python -m tests.recorded_calls --record "fit_shift: counts"`; without names, all are.
 """
 
 import pytest

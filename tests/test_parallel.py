@@ -120,6 +120,51 @@ def test_a_context_spreads_value_and_gradient_and_changes_neither(name):
     assert_same(both, loc, context, 3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 3, 4])
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_contexts_spread_all_that_is_computed(name, num_devices):
+    context, loc = CONTEXTS[name]
+    of_covariance = lambda c: tg.log_probability(loc, c, REGION, FEW).log_prob.sum()
+    assert_same(jax.jit(jax.grad(of_covariance)), COVARIANCE, context, num_devices)
+    hessian = jax.jit(jax.hessian(lambda loc: log_probs(loc).sum()))
+    assert_same(hessian, loc, context, num_devices)
+    moments = lambda loc: tg.truncated_moments(loc, COVARIANCE, REGION, FEW)
+    assert_same(moments, loc, context, num_devices)
+    slope = jax.jit(jax.grad(lambda loc: moments(loc).mean.sum()))
+    assert_same(slope, loc, context, num_devices)
+    default = lambda loc: tg.log_probability(loc, COVARIANCE, REGION)
+    assert_same(default, loc, context, num_devices, spread=False)
+    draws = lambda loc: tg.truncated_samples(jax.random.key(1), loc, COVARIANCE, REGION, 20)
+    assert_same(draws, loc, context, num_devices, spread=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", [tg.SoftMonteCarlo(100, 5), tg.SequentialMonteCarlo(64, 5)], ids=["soft", "particles"]
+)
+def test_replicates_of_every_method_are_spread(method):
+    for function in (tg.log_probability, tg.truncated_moments):
+        of_loc = lambda loc, f=function: f(loc, COVARIANCE, REGION, method)
+        assert_same(of_loc, MEANS[2], tg.parallel.replicates, 3)
+
+
+@pytest.mark.slow
+def test_fits_and_likelihoods_take_spread_rows():
+    regions = tg.Box(MEANS[:, :2] - 1.0, MEANS[:, :2] + 1.0)
+    counts = jnp.array([5.0, 20.0, 35.0, 45.0, 35.0, 20.0, 5.0])
+    rows = 0.5 * jax.random.normal(jax.random.key(3), (11, 2))
+    square = tg.Box([-2.0, -2.0], [2.0, 2.0])
+    observed = tg.Observations(rows, jnp.where(rows > 0.4, jnp.inf, rows), region=square)
+    work = {
+        "shift": lambda _: tg.fit_shift(counts, jnp.zeros(2), jnp.eye(2), regions, 100).params,
+        "normal": lambda _: tg.fit_truncated_normal(rows, -2.0, 2.0).loc,
+        "likelihood": lambda _: tg.log_likelihood(observed, jnp.zeros(2), jnp.eye(2)).log_prob,
+    }
+    for function in work.values():
+        assert_same(function, None, tg.parallel.rows, 3, spread=False, rtol=1e-8)
+
+
 def test_spread_rows_exchange_nothing():
     """A loop that asks all devices whether to go on would wait for the slowest in every round."""
     of_rows = jax.jit(lambda loc: log_probs(loc, tg.ExpectationPropagation()))

@@ -59,6 +59,17 @@ def test_a_slab_beside_wide_limits(width):
     assert width != 1e-9 or abs(truth + 21.8628) < 1e-3
 
 
+@SLOW
+def test_gradients_of_a_slab():
+    """By the density at the slab: d log P / d low = -d log P / d high = -1 / width, almost."""
+    matrix, box, _ = slab(1e-9)
+    value = lambda low, high: tg.log_probability(jnp.zeros(5), matrix, tg.Box(low, high)).log_prob
+    low, high = jax.grad(value, (0, 1))(box.low, box.high)
+    width = box.high[2] - box.low[2]
+    np.testing.assert_allclose([low[2] * width, high[2] * width], [-1.0, 1.0], rtol=1e-6)
+    assert np.all(np.isfinite(low)) and np.all(high[jnp.array([0, 1, 3, 4])] == 0)
+
+
 def opposed(gap: float):
     """Two coordinates of correlation 0.999 held apart, among six others: sites are refused."""
     matrix = 0.4 * np.ones((8, 8)) + 0.6 * np.eye(8)
@@ -196,6 +207,32 @@ LOC = jnp.array([0.5, 0.3])
 
 @pytest.mark.full
 @pytest.mark.parametrize(
+    ("method", "covariance"),
+    [
+        (tg.Automatic(), FLAT),
+        (tg.Exact(), tg.ScaleTril(FLAT)),
+        pytest.param(tg.Separation(64, 4), FLAT, marks=SLOW),
+        pytest.param(tg.Separation(64, 4), tg.ScaleTril(FLAT), marks=SLOW),
+    ],
+)
+def test_a_coordinate_without_variance(method, covariance):
+    """It meets its limits or does not, and log P = log Phi(0.5) otherwise, slope and all."""
+    truth = stats.norm.logcdf(0.5), np.exp(stats.norm.logpdf(0.5) - stats.norm.logcdf(0.5))
+
+    def value(loc, low):
+        box = tg.Box(jnp.stack([0.0, low]), jnp.array([INF, 1.0]))
+        return tg.log_probability(loc, covariance, box, method)
+
+    for run in (value, jax.jit(value)):
+        log_prob, stderr = run(LOC, 0.0)
+        assert abs(log_prob - truth[0]) < 1e-12 and not stderr > 1e-12
+        assert run(LOC, 0.4) == (-INF, 0.0)
+        slope = jax.grad(lambda loc, run=run: run(loc, 0.0).log_prob)(LOC)
+        np.testing.assert_allclose(slope, [truth[1], 0.0], atol=1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
     "method",
     [
         tg.Separation(64, 2),
@@ -225,6 +262,20 @@ def test_an_empty_row_adds_nothing_to_the_gradient_of_a_masked_batch(method):
     assert all(bool(jnp.all(jnp.isfinite(slope))) for slope in slopes)
     # By symmetry every limit of the other row has one slope, less than that of independence.
     assert jnp.all(slopes[2][1] < 0) and jnp.all(slopes[3][1] > 0)
+
+
+@pytest.mark.full
+def test_moments_and_draws_with_a_coordinate_without_variance():
+    box = tg.Box(jnp.zeros(2), jnp.array([INF, 1.0]))
+    moments = tg.truncated_moments(LOC, FLAT, box)
+    mean = stats.truncnorm.mean(-0.5, np.inf, 0.5)
+    variance = stats.truncnorm.var(-0.5, np.inf, 0.5)
+    np.testing.assert_allclose(moments.mean, [mean, 0.3], atol=1e-12)
+    np.testing.assert_allclose(moments.covariance, [[variance, 0.0], [0.0, 0.0]], atol=1e-12)
+    draws = tg.truncated_samples(jax.random.key(0), LOC, FLAT, box, 200)
+    assert jnp.all(draws[:, 1] == 0.3) and jnp.all(draws[:, 0] > 0)
+    outside = tg.Box(jnp.array([0.0, 0.4]), jnp.array([INF, 1.0]))
+    assert jnp.all(jnp.isnan(tg.truncated_moments(LOC, FLAT, outside).mean))
 
 
 # --- Factors of roots -----------------------------------------------------------------------------

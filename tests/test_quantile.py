@@ -25,6 +25,14 @@ def test_dunnetts_quantiles_of_the_recovery_data(tail, truth):
     assert result.stderr == 0
 
 
+@pytest.mark.full
+def test_two_independent_coordinates():
+    result = tg.quantile(0.95, np.zeros(2), np.eye(2), tail="both")
+    assert abs(result.value - 2.236476644557922) < 1e-12
+    single = tg.quantile(math.sqrt(0.95), [0.0], [[1.0]], tail="both")
+    assert abs(result.value - single.value) < 1e-12
+
+
 @pytest.mark.parametrize("share", [1e-300, 1e-12, 0.3, 0.95, 1 - 1e-12])
 def test_one_coordinate_in_any_tail(share):
     lower = tg.quantile(share, [0.3], [[4.0]])
@@ -36,6 +44,13 @@ def test_one_coordinate_in_any_tail(share):
     truth = 2 * share * math.sqrt(math.pi / 2) if share < 1e-9 else truth
     np.testing.assert_allclose(both.value, truth, rtol=1e-12)
     assert lower.stderr == upper.stderr == both.stderr == 0
+
+
+@pytest.mark.parametrize("df", [0.5, 3.0, 1e12])
+def test_students_quantiles(df):
+    shares = np.array([1e-12, 0.2, 0.975])
+    result = tg.quantile(shares, [0.0], [[1.0]], df=df)
+    np.testing.assert_allclose(result.value, stats.t.ppf(shares, df), rtol=1e-9)
 
 
 def test_students_quantiles_in_any_tail_against_fifty_digits():
@@ -98,6 +113,17 @@ def test_shares_near_0_and_1_in_one_call(correlation):
         odds = math.log(share) - math.log1p(-share)
         np.testing.assert_allclose(inside - beyond, odds, rtol=1e-10)
         assert stderr == 0
+
+
+@pytest.mark.full
+def test_singular_contrasts_of_three_means():
+    # All pairs of three means: the studentised range with infinite degrees of freedom.
+    pairs = np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    for df, share in ((math.inf, 0.95), (10.0, 0.99)):
+        result = tg.quantile(share, np.zeros(3), pairs @ pairs.T, tail="both", df=df)
+        truth = stats.studentized_range.ppf(share, 3, df if math.isfinite(df) else 1e6)
+        np.testing.assert_allclose(result.value, truth, rtol=1e-5)
+        assert result.stderr == 0
 
 
 @pytest.mark.full

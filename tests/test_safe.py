@@ -119,6 +119,16 @@ def test_bump_and_bell_finite_everywhere(function, dtype):
     assert np.isnan(jax.jit(function)(*missing)).all()
 
 
+def test_single_where_fails_where_the_bump_does_not():
+    def naive(x, width):
+        u = x / width
+        return jnp.where(jnp.abs(u) < 1, jnp.exp(-1 / (1 - u**2)), 0.0)
+
+    slopes = jax.jit(jax.vmap(lambda x: (jax.grad(naive)(x, 1.0), jax.grad(bump)(x, 1.0))))
+    naive_slopes, safe_slopes = slopes(np.array([1.0, INF]))
+    assert np.isnan(naive_slopes).any() and not np.any(safe_slopes)
+
+
 def test_clipped_gradient():
     exploding = lambda x: jnp.log(clipped_gradient(x, 5.0))
     assert jax.grad(exploding)(0.0) == 5.0
@@ -150,6 +160,32 @@ def test_clipped_logits():
     assert np.isnan(clipped(np.array([0.0, math.nan, 0.0]))).tolist() == [False, True, False]
     gradient = jax.jit(jax.jacobian(clipped))(logits)
     assert gradient.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_million_bumps_norms_and_softmaxes(dtype):
+    assert finite_everywhere(bump, 1_000_000, dtype) == [0, 0, 0, 0]
+    assert finite_everywhere(bell, 1_000_000, dtype) == [0, 0, 0, 0]
+    rng = np.random.default_rng(8)
+    largest = 300 if dtype == np.float64 else 37
+    x = (10.0 ** rng.uniform(-largest, largest, (1_000_000, 3))).astype(dtype)
+    x *= rng.choice(np.array([-1, 0, 1], dtype), x.shape)
+    norms, units = jax.jit(jax.vmap(jax.value_and_grad(safe_norm)))(x)
+    exact = np.sqrt((x.astype(np.longdouble) ** 2).sum(-1))
+    bar = 1e-13 if dtype == np.float64 else 2e-6
+    fits = exact < np.finfo(dtype).max
+    np.testing.assert_allclose(np.asarray(norms)[fits], exact[fits].astype(dtype), rtol=bar)
+    assert np.isfinite(units).all()
+    assert (np.abs(np.linalg.norm(units, axis=-1) - (exact > 0)) < bar).all()
+
+    def share(x):
+        return jax.nn.softmax(clipped_logits(x, 80.0))[0]
+
+    x[rng.random(x.shape) < 0.05] = -INF
+    x[:, 0] = np.where(np.isinf(x).all(1), 0.0, x[:, 0])
+    shares, slopes = jax.jit(jax.vmap(jax.value_and_grad(share)))(x)
+    assert np.isfinite(shares).all() and np.isfinite(slopes).all()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])

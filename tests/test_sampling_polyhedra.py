@@ -190,6 +190,18 @@ def test_a_singular_covariance_can_leave_a_region_empty():
 
 
 @pytest.mark.slow
+def test_rows_spread_over_devices_are_the_same_draws():
+    covariance = tg.LowRank(jnp.full((10, 1), math.sqrt(0.5)), jnp.full(10, 0.5))
+    region = tg.Box(jnp.zeros(10), INF)
+    locs = jnp.linspace(-1.0, 1.0, 8)[:, None] * jnp.ones(10)
+    alone = tg.truncated_samples(KEY, locs, covariance, region, 100)
+    spread = tg.parallel.spread(locs, tg.parallel.device_mesh())
+    np.testing.assert_allclose(
+        tg.truncated_samples(KEY, spread, covariance, region, 100), alone, atol=1e-12
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [FEW, MANY], ids=["fewer rows", "more rows"])
 def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
     matrix, low, high = (jnp.asarray(part) for part in rows)

@@ -176,6 +176,20 @@ def test_no_covariate_left_out_is_said(heckman):
 
 
 @pytest.mark.full
+def test_weights_count_rows(heckman):
+    (outcome, design, selected, selection), _ = heckman
+    weights = np.random.default_rng(2).integers(0, 3, len(outcome)).astype(float)
+    fit = tg.fit_selection(outcome, design, selected, selection, weights=weights, progress=False)
+    repeated = [
+        np.repeat(v, weights.astype(int), axis=0)
+        for v in (outcome, as_matrix(design), selected, as_matrix(selection))
+    ]
+    again = tg.fit_selection(*repeated, progress=False)
+    np.testing.assert_allclose(fit.estimates, again.estimates, rtol=1e-6)
+    np.testing.assert_allclose(fit.two_step.coefficients, again.two_step.coefficients, rtol=1e-6)
+
+
+@pytest.mark.full
 def test_two_regimes_are_two_conditional_likelihoods():
     x, z, u, e = sample()
     design, selected = {"constant": np.ones(600), "x": x}, 0.3 + 0.7 * x + z + u > 0
@@ -330,6 +344,46 @@ def test_what_follows_from_a_selection(heckman):
     effects = fit.margins(kind="mean_observed", at=new, average=False, low=[0.0, -INF], high=INF)
     by_z = -slope * ratio * (ratio + index) * selection[2]
     np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 1], by_z, rtol=1e-6)
+
+
+@pytest.mark.full
+def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
+    """The recipe of docs/regression.md: least squares gives a slope of 1.5, the truth is 2."""
+    scores, naive = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        mass, errors = rng.normal(1.0, 0.8, 700), rng.uniform(0.2, 0.6, size=(700, 2))
+        light = 0.5 + 2.0 * mass + 0.4 * rng.normal(size=700)
+        seen = np.column_stack([mass, light]) + errors * rng.normal(size=(700, 2))
+        seen, errors = seen[seen[:, 0] > 0.7], errors[seen[:, 0] > 0.7]
+        below = np.column_stack([np.zeros(len(seen), bool), seen[:, 1] < 1.5])
+        lower, upper = np.where(below, -INF, seen), np.where(below, 1.5, seen)
+        region = tg.Box([0.7, -INF], INF)
+        rows = tg.Observations(lower, upper, region=region, noise=errors**2)
+        fit = tg.fit_observations(rows, num_starts=1, num_profiles=0, progress=False)
+        c = fit.derived("covariance").value
+        slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
+        assert fit.converged and 0.1 < np.sqrt(c[1, 1] - c[0, 1] ** 2 / c[0, 0]) < 0.7
+        scores.append((slope.value - 2.0) / slope.standard_error)
+        naive.append(np.polyfit(*seen.T, 1)[0])
+    assert abs(np.mean(scores)) < 3 / np.sqrt(8) and np.std(scores) < 2.0
+    assert np.max(naive) < 1.75
+
+
+@pytest.mark.full
+def test_rows_that_occur_twice_in_a_cluster_bring_nothing(heckman):
+    (outcome, design, selected, selection_design), _ = heckman
+    n = len(selected)
+    twice = np.random.default_rng(0).permutation(np.tile(np.arange(n), 2))
+    columns = [
+        np.asarray(x)[twice] if not isinstance(x, dict) else {k: v[twice] for k, v in x.items()}
+        for x in (outcome, design, selected, selection_design)
+    ]
+    fit = tg.fit_selection(*columns, information="sandwich", cluster=twice)
+    once = tg.fit_selection(outcome, design, selected, selection_design, information="sandwich")
+    np.testing.assert_allclose(fit.errors, once.errors * (n / (n - 1)) ** 0.5, rtol=1e-6)
+    with pytest.raises(ValueError, match='cluster needs information="sandwich"'):
+        tg.fit_selection(*columns, cluster=twice)
 
 
 def test_predictions_of_a_selection_know_what_is_selected(heckman):

@@ -47,6 +47,20 @@ def test_the_first_users_programme(dimension, high, dtype):
     np.testing.assert_allclose(value, truth, atol=5 * 0.016)
 
 
+def test_the_naive_sigmoid_fails_where_the_edge_does_not():
+    def naive(shift):
+        x = shift + jax.random.normal(jax.random.key(0), (1000,))
+        inside = 1 / (1 + jnp.exp(-100 * (x - 0.0))) * 1 / (1 + jnp.exp(-100 * (1000.0 - x)))
+        return inside.mean()
+
+    soft = tg.SoftMonteCarlo(num_samples=1000)
+    box = tg.Box([0.0], [1000.0])
+    ours = lambda shift: tg.fraction_not_truncated(shift[None], jnp.eye(1), box, soft)
+    assert jnp.isnan(jax.grad(naive)(-8.0))
+    assert jnp.isfinite(jax.grad(ours)(-8.0))
+    np.testing.assert_allclose(ours(jnp.array(0.3)), naive(0.3), rtol=1e-12)
+
+
 @pytest.mark.quick("lattice", "antithetic")
 @pytest.mark.parametrize("points", ["random", "antithetic", "lattice"])
 def test_probit_edges_estimate_a_box_with_inflated_covariance(points):
@@ -179,6 +193,21 @@ def test_error_bars_cover(method):
     half_width = stats.t.ppf(0.975, degrees) * np.asarray(estimates.stderr)
     covered = np.mean(np.abs(np.asarray(estimates.log_prob) - truth) <= half_width)
     assert 0.925 <= covered <= 0.975, covered
+
+
+def test_batches_broadcast_and_agree_with_a_loop():
+    loc = jnp.array([[[0.0, 0.1]], [[0.5, -0.5]]])  # (2, 1, 2)
+    boxes = tg.Box(jnp.array([[0.0, 0.0], [-1.0, -INF], [-INF, -INF]]), jnp.array([1.0, INF]))
+    covariance = jnp.array([[1.0, 0.4], [0.4, 2.0]])
+    method = tg.SoftMonteCarlo(200)
+    got = tg.log_probability(loc, covariance, boxes, method)
+    assert got.log_prob.shape == got.stderr.shape == (2, 3)
+    for i in range(2):
+        for j in range(3):
+            one = tg.log_probability(
+                loc[i, 0], covariance, tg.Box(boxes.low[j], boxes.high[j]), method
+            )
+            np.testing.assert_allclose(got.log_prob[i, j], one.log_prob, rtol=1e-13)
 
 
 @pytest.mark.quick("ball")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.stats
 from test_distributed import LIMIT, alone, ends, killed, launch, port, result
 
 import truncgauss as tg
@@ -49,6 +50,60 @@ def test_a_fit_of_a_files_rows_goes_on_with_any_number_of_devices(tmp_path):
         other = spread[4]._replace(values=spread[4].values.at[36].add(1e-9))
         assert of(other) != of(spread[4])
         assert of(spread[4]._replace(values=spread[4].values.at[39].add(1e-9))) == of(spread[4])
+
+
+FROM_FILE = """
+import sys, numpy as np, jax, jax.numpy as jnp, truncgauss as tg
+index, count, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[4]
+jax.config.update("jax_enable_x64", True)
+if count > 1:
+    tg.distributed.join(sys.argv[3], count, index)
+rows = tg.distributed.from_file(path, ["x", "low"])
+held = sum(len(shard.data) for shard in rows.values.addressable_shards)
+
+def loss(rows, loc):
+    x, low = rows.values.T
+    box = tg.Box(low[:, None], jnp.inf)
+    seen = tg.log_probability(jnp.full(1, loc), jnp.eye(1), box).log_prob
+    return jnp.sum(rows.weights * (0.5 * (x - loc) ** 2 + seen))
+
+fit = tg.minimize(jax.tree_util.Partial(loss, rows), 0.3, progress=False)
+print(repr(float(fit.params)), int(jnp.sum(rows.weights)), len(rows.weights), held)
+"""
+
+
+@pytest.mark.slow
+def test_each_process_reads_and_holds_its_own_rows(tmp_path):
+    """37 rows on two processes of one device, and on one of three: the same maximum."""
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=37) - 1.0
+    x, path = low + np.abs(rng.normal(size=37)), tmp_path / "rows.csv"
+    table = np.column_stack([low, x, np.zeros(37)])
+    np.savetxt(path, table, "%.17g", ",", header="low,x,other", comments="")
+
+    def printed(count, devices):
+        words = [sys.executable, "-c", FROM_FILE]
+        meeting = f"127.0.0.1:{port()}"
+        processes = [
+            subprocess.Popen(
+                [*words, str(index), str(count), meeting, str(path)], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)},
+            )
+            for index in range(count)
+        ]  # fmt: skip
+        found = ends(processes)
+        assert all(code == 0 for code, _, _ in found), found
+        return [out.split()[-4:] for _, out, _ in found]
+
+    [one], two = printed(1, 3), printed(2, 1)
+    assert one[1:] == ["37", "39", "39"]  # rows, with those repeated, held here
+    assert two[0] == two[1] and two[0][1:] == ["37", "38", "19"]
+    found = [float(words[0]) for words in (one, two[0])]
+    np.testing.assert_allclose(*found, rtol=1e-9)
+    # At the maximum the truncated means add up to the rows.
+    means = scipy.stats.truncnorm.mean(low - found[0], np.inf, loc=found[0])
+    np.testing.assert_allclose(means.sum(), x.sum(), rtol=1e-7)
 
 
 FITS = """

@@ -128,6 +128,25 @@ def test_the_leaves_of_a_method_go_with_the_distribution():
     assert jax.jit(lambda truncated: truncated.log_normalizer.stderr)(truncated) == 0.25
 
 
+@pytest.mark.slow
+def test_a_held_plan_makes_one_smooth_density():
+    covariance, region = np.eye(4) + 0.5, tg.Box(np.zeros(4), INF)
+    method = tg.Separation(num_points=64, num_replicates=4).hold(np.zeros(4), covariance, region)
+
+    @jax.jit
+    @jax.value_and_grad
+    def density(loc):
+        truncated = tg.TruncatedMultivariateNormal(loc, covariance, region=region, method=method)
+        return truncated.log_prob(np.ones(4))
+
+    loc = np.full(4, 0.1)
+    _, slope = density(loc)
+    h = 1e-5
+    for direction in np.eye(4):
+        ends = [float(density(loc + way * h * direction)[0]) for way in (1, -1)]
+        assert slope @ direction == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+
+
 def test_constants_are_normalised_once_even_in_a_model():
     seen = []
 

@@ -210,3 +210,12 @@ def test_shapes_of_the_normal_distribution():
     masked = truncated.mask(np.array([True, False]))
     slope = jax.grad(lambda x: masked.log_prob(x).sum())(jnp.array([0.5, -7.0]))
     assert np.isfinite(slope).all() and slope[1] == 0.0
+
+
+def test_icdf_of_the_ends_is_the_limits():
+    truncated = tg.TruncatedNormal(0.0, 1.0, low=0.0)
+    assert truncated.icdf(0.0) == 0.0 and truncated.icdf(1.0) == jnp.inf
+    assert tg.TruncatedNormal(0.0, 1.0, high=1 / 3).icdf(jnp.array([0.0, 1.0])).tolist() == [
+        -jnp.inf,
+        1 / 3,
+    ]

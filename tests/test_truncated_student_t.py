@@ -3,7 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.infer import MCMC, NUTS
 from scipy import integrate, stats
 
 import truncgauss as tg
@@ -52,6 +55,15 @@ def test_moments_exist_where_limits_or_df_make_them():
     np.testing.assert_allclose(cauchy.covariance[0, 0], 4 / np.pi - 1, rtol=1e-9)
 
 
+def test_large_df_is_the_gaussian():
+    x, options = jnp.array([0.5, 0.2]), {"low": 0.0, "high": [1.0, INF]}
+    matrix = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+    gaussian = tg.TruncatedMultivariateNormal([0.1, 0.0], matrix, **options)
+    for df in (1e12, INF):
+        law = tg.TruncatedMultivariateStudentT(df, [0.1, 0.0], matrix, **options)
+        np.testing.assert_allclose(law.log_prob(x), gaussian.log_prob(x), rtol=1e-10)
+
+
 def test_batches_transformations_and_the_derivative_in_df():
     def log_prob(df):
         law = tg.TruncatedMultivariateStudentT(df, [0.3], [[1.0]], low=0.0, high=2.0)
@@ -81,3 +93,21 @@ def test_draws_of_five_coordinates_have_the_moments():
     assert bool(region.contains(draws).all())
     error = np.sqrt(np.diagonal(moments.covariance) / 2000)
     assert np.all(np.abs(draws.mean(0) - moments.mean) < 4.5 * error + moments.mean_stderr)
+
+
+@pytest.mark.slow
+def test_nuts_learns_location_and_df():
+    x = stats.t.rvs(4.0, 1.0, 1.0, 400, random_state=0)
+    x = jnp.asarray(x[x > 0.0][:, None])
+
+    def model():
+        df = numpyro.sample("df", dist.LogNormal(1.5, 0.5))
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0))
+        law = tg.TruncatedMultivariateStudentT(df, loc[None], [[1.0]], low=0.0)
+        numpyro.sample("x", law.expand((len(x),)), obs=x)
+
+    chain = MCMC(NUTS(model), num_warmup=100, num_samples=200, progress_bar=False)
+    chain.run(jax.random.key(0))
+    loc = chain.get_samples()["loc"]
+    assert abs(loc.mean() - 1.0) < 0.3 and 0.02 < loc.std() < 0.3
+    assert not chain.get_extra_fields()["diverging"].any()
