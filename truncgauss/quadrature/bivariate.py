@@ -28,8 +28,8 @@ from truncgauss.quadrature.double_double import (
     difference_of_products,
     exact_sum,
     line,
-    pair,
     products,
+    together,
 )
 from truncgauss.special import (
     Interval,
@@ -76,7 +76,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Bi
     Both the rounding error of the slope and the residual variance are differences y - slope x.
     """
     slope = product / first
-    to = pair(product, second), pair(first, product)
+    to = together(product, second), together(first, product)
     value, remainder = exact_sum([to[0], *products(-slope, to[1])])
     error, variance = value + remainder
     rest = error / first
@@ -160,92 +160,69 @@ def span(
 
 
 def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> PanelPlan:
-    """Panels for the integral over X1; no derivative goes through their positions.
+    r"""Panels for the integral over X1; no derivative goes through their positions.
 
     They are laid out for the density at the most likely X2 given x1, which approximates the
-    integrand up to a factor. It falls from its maximum over the scale of X1, and near the ends of
-    the support, where X2 is at a limit, over residual_scale / |slope|.
+    integrand up to a factor. With z and y the standardised X1 and residual of X2 it is
+    exp(-(z^2 + y^2)/2) at the y nearest 0 in [l - r z, h - r z]. It falls from its maximum over the
+    scale of X1, and near the ends of the support, where X2 is at a limit, over 1/r of that. On each
+    piece the square is a parabola, and where it is more by 2 DROP than at the mode is the root of a
+    quadratic equation.
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    # No derivative is taken: products with reciprocals are quicker to compile than quotients.
-    rate = form.slope * form.scale / form.residual_scale
-    # Beyond 1e9 it is the root of 1 + rate^2 to the last digit, and the square may overflow.
-    size = jnp.abs(rate)
-    norm = jnp.maximum(size, jnp.sqrt(1.0 + jnp.square(jnp.minimum(size, 1e9))))
-    per_norm = 1.0 / norm
-    anchor, left, right, at_low, at_high = strip_span(loc, form, low, high, rate, per_norm)
-    width = right - left
-    edge = jnp.minimum(log_concave.END_DEPTH * form.scale / size, 0.5 * width)
-    per_long = 1.0 / (log_concave.REACH * form.scale)
-    cost, middle = edge * norm * per_long, (width - 2.0 * edge) * per_long
-    count, parts = log_concave.shared_out(2.0 * cost + middle, MAX_PANELS)
-    within = jnp.clip(parts - cost, 0.0, middle)
-    offsets = jnp.minimum(parts, cost) + jnp.maximum(parts - cost - middle, 0.0)
-    used = np.arange(MAX_PANELS + 1, dtype=count.dtype) < count
-    steps = (within + offsets * per_norm) * (log_concave.REACH * form.scale)
-    breakpoints = jnp.where(used, left + steps, right)
-    return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count.astype(int))
-
-
-def strip_span(
-    loc: jax.Array,
-    form: BivariateRegression,
-    low: jax.Array,
-    high: jax.Array,
-    rate: jax.Array,
-    per_norm: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    r"""The part of the limits on X1 in which the density at the most likely X2 counts.
-
-    With z and y the standardised X1 and residual of X2, that density is exp(-(z^2 + y^2)/2) at the
-    y nearest 0 in [l - r z, h - r z]: on each piece of it the square is a parabola, and where it is
-    more by 2 DROP than at the mode is the root of a quadratic equation.
-
-    Args:
-        loc, form, low, high: as of `log_probability`.
-        rate, per_norm: r, and 1 over the root of 1 + r^2.
-
-    Returns:
-        Anchor, ends as offsets from it, and whether these are the limits: see `Span`.
-    """
-    outer = fixed_interval(low[0], high[0], loc[0], form.scale)
-    inner = fixed_interval(low[1], high[1], loc[1], form.residual_scale)
+    scale, residual, across = form.scale, form.residual_scale, form.slope * form.scale
+    norm = jnp.sqrt(jnp.square(across) + jnp.square(residual))
+    # Products with reciprocals are quicker to compile than quotients.
+    parts = 1.0 / together(scale, residual, norm, jnp.abs(across))
+    per_scale, per_residual, per_sum, per_across = parts
+    share, per_norm, rate = across * per_sum, residual * per_sum, across * per_residual
+    first = jnp.stack([low[0], high[0]])
+    limits = (first - loc[0]) * per_scale
+    inner_low, inner_high = (low[1] - loc[1]) * per_residual, (high[1] - loc[1]) * per_residual
 
     def nearest(z: jax.Array) -> jax.Array:
-        return jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
+        return jnp.clip(0.0, inner_low - rate * z, inner_high - rate * z)
 
-    share = rate * per_norm
-    mode = jnp.clip(share * (nearest(jnp.zeros_like(rate)) * per_norm), outer.low, outer.high)
+    mode = share * (nearest(jnp.zeros_like(rate)) * per_norm)
+    mode = jnp.clip(mode, (low[0] - loc[0]) * per_scale, (high[0] - loc[0]) * per_scale)
     y = nearest(mode)
-    # To the left and to the right of the mode, as distances t from it.
-    right = np.asarray([False, True])
-    sign = jnp.where(right, 1.0, -1.0).astype(rate.dtype)
-    reach = _larger_root(sign * mode, 2.0 * log_concave.DROP + y * y)
-    below, above = inner.low - rate * mode, rate * mode - inner.high
-    by_low, by_high = below - sign * rate * reach > 0, above + sign * rate * reach > 0
-    excess, change = jnp.where(by_low, below, above), jnp.where(by_low, -share, share) * sign
-    slope = sign * mode * per_norm * per_norm + change * (excess * per_norm)
-    fall = 2.0 * log_concave.DROP * per_norm * per_norm
-    fall += (y - excess) * per_norm * ((y + excess) * per_norm)
-    reach = jnp.where(by_low | by_high, jnp.minimum(_larger_root(slope, fall), reach), reach)
+    # To the left and to the right of the mode, as distances from it: if X2 is within its limits,
+    # at the low and at the high one. The first is never too short.
+    sign = np.asarray([-1.0, 1.0], rate.dtype)
+    within, at_low, _ = np.eye(3, dtype=bool)[:, :, None]
+    turn = np.asarray([0.0, -1.0, 1.0], rate.dtype)[:, None] * sign
+    below, above = inner_low - rate * mode, rate * mode - inner_high
+    excess = jnp.where(within, 0.0, jnp.where(at_low, below, above))
+    length = jnp.where(within, 1.0, per_norm)
+    half = sign * mode * length * length + turn * share * (excess * length)
+    fall = 2.0 * log_concave.DROP * length * length
+    fall += (y - excess) * length * ((y + excess) * length)
+    root = jnp.sqrt(jnp.maximum(half * half + fall, 0.0)) + jnp.abs(half)
+    roots = jnp.where(half > 0, fall / root, root)
+    there = (roots >= 0) & (excess + turn * rate * roots >= 0)
     # By the value at a limit, not by its distance: the density may fall within a fraction of that.
-    limits = jnp.where(right, outer.high, outer.low)
     finite = jnp.isfinite(limits)
-    limits = jnp.where(finite, limits, mode)
-    y_there = nearest(limits)
-    drop = (limits - mode) * (limits + mode) + (y_there - y) * (y_there + y)
+    gaps = jnp.where(finite, limits - mode, 0.0)
+    reach = jnp.min(jnp.where(there, roots, jnp.inf), axis=0)
+    reach = jnp.where(finite, jnp.minimum(reach, jnp.abs(gaps)), reach)
+    y_there = nearest(mode + gaps)
+    drop = gaps * (gaps + 2.0 * mode) + (y_there - y) * (y_there + y)
     at_limit = finite & (drop <= 2.0 * (log_concave.DROP + log_concave.SLACK))
-    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
-    ends_low, ends_high = low[0] - anchor, high[0] - anchor
-    offsets = jnp.where(right, ends_high, ends_low)
-    offsets = jnp.where(at_limit, offsets, jnp.clip(form.scale * sign * reach, ends_low, ends_high))
-    return anchor, offsets[0], offsets[1], at_limit[0], at_limit[1]
-
-
-def _larger_root(g: jax.Array, k: jax.Array) -> jax.Array:
-    """The larger root of t^2 + 2 g t = k."""
-    root = jnp.sqrt(jnp.maximum(g * g + k, 0.0))
-    return jnp.where(g > 0, k / (g + root), root - g)
+    anchor = jnp.clip(loc[0] + scale * mode, low[0], high[0])
+    ends = first - anchor
+    left, right = jnp.where(at_limit, ends, jnp.clip(sign * (scale * reach), *ends))
+    # In standard deviations of X1.
+    width = jnp.sum(jnp.where(at_limit, jnp.abs(gaps), reach))
+    edge = jnp.minimum(log_concave.END_DEPTH * residual * per_across, 0.5 * width)
+    cost, middle = (x / log_concave.REACH for x in (edge * norm * per_residual, width - 2.0 * edge))
+    count, parts = log_concave.shared_out(2.0 * cost + middle, MAX_PANELS)
+    offsets = jnp.minimum(parts, cost) + jnp.maximum(parts - cost - middle, 0.0)
+    steps = jnp.clip(parts - cost, 0.0, middle) + offsets * per_norm
+    used = np.arange(MAX_PANELS + 1, dtype=count.dtype) < count
+    breakpoints = jnp.where(used, left + steps * (log_concave.REACH * scale), right)
+    return PanelPlan(
+        anchor, log_concave.reaching(breakpoints, at_limit[0], at_limit[1]), count.astype(int)
+    )
 
 
 Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high

@@ -43,17 +43,21 @@ def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
     return two_sum(total, rest)
 
 
-def pair(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Both in one array, by a selection: XLA compiles a concatenation as a kernel of its own."""
-    first = np.reshape([True, False], (2, *[1] * x.ndim))
-    return jnp.where(first, x[None], y[None])
+def together(*parts: jax.Array) -> jax.Array:
+    """All in one array, by selections: XLA compiles a concatenation as a kernel of its own, and a
+    quotient with several uses too, so that those of one array take one."""
+    result = parts[-1]
+    for k, part in enumerate(parts[:-1]):
+        at = np.reshape(np.arange(len(parts)) == k, (-1, *[1] * part.ndim))
+        result = jnp.where(at, part[None], result)
+    return result
 
 
 @jax.custom_jvp
 def difference_of_products(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
     """a b - c d with one rounding, however much cancels."""
     # Both products as one operation on vectors: fewer to compile.
-    total, rest = exact_sum(products(pair(a, -c), pair(b, d)))
+    total, rest = exact_sum(products(together(a, -c), together(b, d)))
     total, error = two_sum(*total)
     return total + (error + (rest[0] + rest[1]))
 
