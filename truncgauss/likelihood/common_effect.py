@@ -18,7 +18,7 @@ import numpy as np
 
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.quadrature import log_concave
-from truncgauss.special import log_sum_exp, standardize
+from truncgauss.special import log_interval_mass, log_sum_exp, standardize
 from truncgauss.special.normal import log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -112,11 +112,13 @@ def mode_and_precision(
     loc, loading, scale, low, high = jax.lax.stop_gradient((loc, loading, scale, low, high))
     ends, rate = standardize(low, high, loc, scale), loading / scale
 
-    def slope(f: jax.Array) -> jax.Array:
-        masses = log_mass_and_slopes(ends.low - rate * f, ends.high - rate * f, ends.width)
-        return rate @ masses.mean - f
+    def log_density(f: jax.Array) -> jax.Array:
+        masses = log_interval_mass(ends.low - rate * f, ends.high - rate * f, ends.width)
+        return jnp.sum(masses) - 0.5 * f * f
 
-    return log_concave.decreasing_root(slope, jnp.zeros_like(loc[0])), precision_of(rate, low, high)
+    everywhere = jnp.full_like(loc[0], jnp.inf)
+    mode = log_concave.support(log_density, -everywhere, everywhere).mode
+    return mode, precision_of(rate, low, high)
 
 
 def precision_of(rate: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:

@@ -150,8 +150,7 @@ def span(
     """The part of the limits in which a log-concave density of the standardised X1 counts."""
     outer = fixed_interval(low, high, loc, scale)
     support = log_concave.support(log_density, outer.low, outer.high)
-    limits = jnp.stack([outer.low, outer.high])
-    at_low, at_high = log_concave.touches(log_density, support.mode, limits)
+    at_low, at_high = support.at_limit
     anchor = jnp.clip(loc + scale * support.mode, low, high)
     centre = (anchor - loc) / scale
     left = jnp.where(at_low, low - anchor, scale * (support.left - centre))

@@ -32,8 +32,8 @@ NUM_NODES = 24
 REACH = 8.0
 # Of the interval near an end of the support where a factor falls, in lengths of that fall.
 END_DEPTH = 18.0 + REACH
-# `fall` stops at DROP + 4; the rest allows for a compiler that computes a limit twice, and by
-# concavity it makes the support longer by a fifteenth at most.
+# Of a limit at which the integrand counts: it allows for a compiler that computes the limit twice,
+# and by concavity it makes the support longer by a fifteenth at most.
 SLACK = 8.0
 LEAST_PANELS = 2  # an exponential that falls by DROP over the support takes two
 
@@ -41,83 +41,69 @@ LogDensity = Callable[[jax.Array], jax.Array]
 
 
 class Support(NamedTuple):
-    """The mode of a log-concave function, and where its log is lower by `DROP` on either side."""
+    """The mode of a log-concave function, and where its log is lower by `DROP` on either side.
+
+    `at_limit`, shape (2,), says whether the function is not negligible at the limits on the left
+    and the right, so that the integral ends there. That is decided by its value and not by the
+    distance from the support, because it may fall within a thousandth of the span.
+    """
 
     left: jax.Array
     mode: jax.Array
     right: jax.Array
+    at_limit: jax.Array
 
 
 def support(log_density: LogDensity, low: jax.Array, high: jax.Array) -> Support:
-    """The numerical support of exp(-z^2/2) times a log-concave function of z.
+    """The numerical support of exp(-z^2/2) times a log-concave function of z, within limits.
 
     The slope of the concave part at 0 bounds the mode: -z + slope(z) changes sign between 0 and
     slope(0). Newton's method, kept inside that bracket, finds it. Each end of the support is found
-    by Newton's method from outside, where concavity keeps it from overshooting.
+    along with it by Newton's method from outside, where concavity keeps it from overshooting: a
+    floor below the height of a point that is not the mode yet is too low.
     """
-
-    def slope(z: jax.Array) -> jax.Array:
-        return jax.jvp(log_density, (z,), (jnp.ones_like(z),))[1]
-
-    mode = decreasing_root(slope, jnp.zeros_like(low))
-    mode = jnp.clip(mode, low, high)
     reach = (2.0 * DROP) ** 0.5
-    start = jnp.clip(jnp.stack([mode - reach, mode + reach]), low, high)
-    left, right = fall(log_density, mode, start)
-    return Support(left, mode, right)
+    is_mode, inwards = np.arange(3) == 1, np.arange(3) - 1
 
+    def heights(z: jax.Array) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+        one = jnp.ones_like(z)
+        return jax.jvp(lambda z: jax.jvp(log_density, (z,), (one,)), (z,), (one,))
 
-def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
-    """The root of a decreasing function whose slope is at most -1; `origin` is 0 in its dtype."""
-    value = fun(origin)
-    below, above = jnp.minimum(value, 0.0), jnp.maximum(value, 0.0)
-
-    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
     def step(state: State) -> State:
-        z, below, above, count, _ = state
-        value, bend = jax.jvp(fun, (z,), (jnp.ones_like(z),))
-        below, above = jnp.where(value > 0, z, below), jnp.where(value > 0, above, z)
-        newton = z - value / bend
-        inside = (newton > below) & (newton < above)
-        # Every third step bisects, so that the bracket closes for any function.
-        halve = ~inside | (count % 3 == 2)
-        following = jnp.where(halve, 0.5 * (below + above), newton)
+        points, at_limit, below, above, count, _ = state
+        (value, slope), (_, bend) = jax.vmap(heights)(points)
+        first, z, pull = count == 0, points[1], slope[1]
+        below = jnp.where(first, jnp.minimum(pull, 0.0), jnp.where(pull > 0, z, below))
+        above = jnp.where(first, jnp.maximum(pull, 0.0), jnp.where(pull > 0, above, z))
+        below, above = jnp.clip(below, low, high), jnp.clip(above, low, high)
         # The layout needs the mode to a fraction of the local width 1/sqrt(-bend), no better.
-        converged = value * value <= 1e-4 * -bend
-        return jnp.where(converged, z, following), below, above, count + 1, converged
-
-    def unfinished(state: State) -> jax.Array:
-        return ~state[-1] & (state[-2] < MAX_STEPS)
+        found = (pull * pull <= 1e-4 * -bend[1]) | jnp.isnan(pull)
+        found |= ((pull <= 0) & (z <= low)) | ((pull >= 0) & (z >= high))
+        found &= ~first  # it may lie outside of the limits
+        # Every third step bisects, so that the bracket closes for any function.
+        newton = jnp.clip(z - pull / bend[1], below, above)
+        following = jnp.where(count % 3 == 2, 0.5 * (below + above), newton)
+        mode = jnp.where(found, z, following)
+        below, above = jnp.where(found, z, below), jnp.where(found, z, above)
+        floor = value[1] - DROP
+        outside = ~is_mode & (value < floor - 4.0) & ~first
+        inward = points + (floor - value) / jnp.where(slope == 0, 1.0, slope)
+        limits = jnp.where(inwards < 0, low, high)
+        ends = jnp.where(first, limits, jnp.where(outside, inward, points))
+        ends = jnp.clip(ends, below - reach, above + reach)
+        at_limit = jnp.where(first, ends == limits, at_limit & (ends == points))
+        unfinished = first | ~found | jnp.any(outside)
+        return jnp.where(is_mode, mode, ends), at_limit, below, above, count + 1, unfinished
 
     # Made from a value, so that on a device mesh they are sharded as the function's inputs are.
-    origin, count = jnp.zeros_like(value), jnp.zeros_like(value, int)
-    # Where the function is NaN at 0, no step would find a root.
-    state = (origin, below, above, count, jnp.isnan(value))
-    return jax.lax.while_loop(unfinished, step, state)[0]
-
-
-def fall(log_density: LogDensity, mode: jax.Array, start: jax.Array) -> jax.Array:
-    """Points where log_density is lower than at the mode by about DROP, from `start` inwards."""
-    floor = log_density(mode) - DROP
-
-    def heights(z: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vmap(lambda z: jax.jvp(log_density, (z,), (jnp.ones_like(z),)))(z)
-
-    State = tuple[jax.Array, jax.Array, jax.Array]
-
-    def step(state: State) -> State:
-        z, count, _ = state
-        value, slope = heights(z)
-        beyond = value < floor - 4.0
-        inward = z + (floor - value) / jnp.where(slope == 0, 1.0, slope)
-        return jnp.where(beyond, inward, z), count + 1, jnp.any(beyond)
-
-    def unfinished(state: State) -> jax.Array:
-        return state[-1] & (state[-2] < MAX_STEPS)
-
-    count = jnp.zeros_like(mode, int)
-    return jax.lax.while_loop(unfinished, step, (start, count, count == 0))[0]
+    value = log_density(jnp.zeros_like(low))
+    zero, zeros = jnp.zeros_like(value), jnp.broadcast_to(jnp.zeros_like(value), (3,))
+    state = zeros, zeros != 0, zero, zero, zero.astype(int), ~jnp.isnan(value)
+    proceed = lambda state: state[-1] & (state[-2] < MAX_STEPS)
+    (left, mode, right), at_limit, *_ = jax.lax.while_loop(proceed, step, state)
+    return Support(left, mode, right, at_limit[::2])
 
 
 class Zones(NamedTuple):
@@ -197,17 +183,6 @@ def rule(
     half = 0.5 * jnp.diff(breakpoints)[:, None]
     middle = 0.5 * (breakpoints[1:] + breakpoints[:-1])[:, None]
     return (middle + half * nodes[None]).ravel(), (half * weights[None]).ravel()
-
-
-def touches(log_density: LogDensity, mode: jax.Array, limits: jax.Array) -> jax.Array:
-    """Whether the function is not negligible at each limit, so that the integral ends there.
-
-    Decided by the function's value and not by the distance from the support, because a function may
-    fall within a thousandth of the span.
-    """
-    finite = jnp.isfinite(limits)
-    heights = jax.vmap(log_density)(jnp.where(finite, limits, mode))
-    return finite & (heights >= log_density(mode) - DROP - SLACK)
 
 
 def reaching(breakpoints: jax.Array, at_low: jax.Array, at_high: jax.Array) -> jax.Array:

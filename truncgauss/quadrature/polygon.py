@@ -146,9 +146,9 @@ def panels_of(lines: Lines) -> Panels:
         return -0.5 * (t * t + below * below + above * above)
 
     first, last, _ = tips(lines)
-    left, mode, right = lax.stop_gradient(log_concave.support(log_density, first, last))
-    first = jnp.where(left <= first, first, left)
-    last = jnp.where(right >= last, last, right)
+    laid = log_concave.support(log_density, *lax.stop_gradient((first, last)))
+    left, mode, right, (at_first, at_last) = lax.stop_gradient(laid)
+    first, last = jnp.where(at_first, first, left), jnp.where(at_last, last, right)
     m = len(lines.slopes)
     # By the turn no line is steeper than the cotangent of pi / 2m.
     count = 1 + int(SUPPORT / (log_concave.REACH * math.sin(math.pi / (2 * m))))
