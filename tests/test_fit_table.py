@@ -44,10 +44,10 @@ def check(results, log_likelihood, estimates, errors=None):
 
 
 def drawn(results, panels):
-    """The figure: its panels, one for each of up to 14 estimates, at most twice as wide as high,
+    """The figure: its panels, one for each of up to 10 estimates, at most twice as wide as high,
     with one sentence in each panel at most."""
     picture = config.function("fit_table", "plot")(results)
-    assert len(picture.axes) == len(panels) + min(len(results["names"]), 14)
+    assert len(picture.axes) == len(panels) + min(len(results["names"]), 10)
     width, height = picture.get_size_inches()
     assert width <= 2 * height
     for ax in picture.axes:
