@@ -83,6 +83,7 @@ from truncgauss.gaussian.problem import Estimate
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
 FEW_CLUSTERS = 20
+MOST_COMPARED = 10  # rows whose means are compared with the likelihood
 FEW = (
     "There are only {:g} clusters: maximum likelihood then takes {} for too small, and intervals "
     "of these and of what varies between clusters hold the truth less often than they say: those "
@@ -463,8 +464,14 @@ class ClusterFit(LikelihoodFit):
             raise ValueError("predict: clusters have means alone. Use derived for all else.")
         known = self.designs[0]
         design = known.values if new is None else known.read(new, "predict: new")
+        # Each mean is compared with the likelihood along two lines, which takes long of many rows.
+        some = (
+            self
+            if len(design) <= MOST_COMPARED
+            else dataclasses.replace(self, wald_ratios=np.zeros((0, 2)))
+        )
         with jax.enable_x64(True):
-            return self.derived(lambda p: design @ p.coefficients, "mean")
+            return some.derived(lambda p: design @ p.coefficients, "mean")
 
     def margins(self, *args: Any, **settings: Any) -> Any:
         """Refusal: marginal effects on a mean are the coefficients."""
