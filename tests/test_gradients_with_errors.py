@@ -106,3 +106,20 @@ def test_near_a_singular_covariance_the_error_of_the_gradient_is_told():
         assert np.all(np.isnan(got.stderr.loc[gaps < 1e-9]))
         assert np.max(off / whole) > 0.5 and np.max(got.estimate.stderr) < 0.01
     assert lies == 0 and 10 < known < 40
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_slopes_of_a_nearly_singular_pair_state_their_rounding(sign):
+    """Within its limits the second coordinate keeps the first in the interval of its own, so that
+    the slopes along the first are 0, and those of the second are of one dimension."""
+    low, high = -1.3, -0.4
+    one = tg.log_probability_and_gradient([0.2], [[1.0]], tg.Box([low], [high]))
+    for gap in (1e-2, 1e-6, 1e-9, 3e-12):
+        rho = sign * (1.0 - gap)
+        box = tg.Box([-9.0, low], [9.0, high])
+        two = tg.log_probability_and_gradient([0.1, 0.2], [[1.0, rho], [rho, 1.0]], box)
+        truth = np.diag([0.0, float(one.gradient.covariance[0, 0])])
+        error = np.abs(two.gradient.covariance - truth)
+        assert two.estimate.stderr == 0 and np.all(error <= two.stderr.covariance + 1e-9)
+        assert np.all(two.stderr.covariance == 0.0) == (gap > 1e-5)
+        assert np.all(two.stderr.covariance < 1e-14 / gap)
