@@ -441,7 +441,7 @@ MISTAKES = {
     "none": ("", ""),
     "an unknown key": ("seed: 20261", "seed: 20261\nsede: 2"),
     "a duplicate key": ("seed: 20261", "seed: 20261\nseed: 1"),
-    "a key that is missing": ("seed: 20261\n", ""),
+    "a key that is missing": ("steepness: 100.0\n", ""),
     "text for a number": ("seed: 20261", "seed: one"),
     "a negative seed": ("seed: 20261", "seed: -1"),
     "a number for a count": ("num_samples: [1000]", "num_samples: [1e3]"),

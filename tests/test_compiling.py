@@ -58,6 +58,7 @@ def test_the_first_call_of_a_user():
         "print(tg.log_probability([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], tg.Box(low, high)).stderr)",
     )
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    environment["TRUNCGAUSS_PROGRESS"] = "0"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(lines)],
         capture_output=True, text=True, env=environment,
@@ -144,6 +145,7 @@ print(len(traces))
 @pytest.mark.full
 def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    environment["TRUNCGAUSS_PROGRESS"] = "0"
     result = subprocess.run(
         [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment
     )
@@ -167,6 +169,7 @@ tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]))
 def test_a_user_keeps_small_programs_too(given, tmp_path):
     """Those of JAX's own threshold, a second, would be none here."""
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    environment["TRUNCGAUSS_PROGRESS"] = "0"
     if not given:
         environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path)
     result = subprocess.run(

@@ -245,11 +245,11 @@ def test_a_few_heavy_weights_leave_the_error_unknown():
     def known(k):
         logs, excess = jnp.asarray(-k * np.log(u)), jnp.asarray(np.sin(1e3 * u))
 
-        def sums(every):
-            x = excess[:, every].ravel()[None, None]
-            return summed(logs[:, every].ravel(), jnp.zeros(()), x - 2.0, x - 9.0, 16)
+        def sums(part):
+            x = excess[:, part].ravel()[None, None]
+            return summed(logs[:, part].ravel(), jnp.zeros(()), x - 2.0, x - 9.0, 16)
 
-        halves = [sums(slice(k, None, 2)) for k in (0, 1)]
+        halves = [sums(slice(0, 512)), sums(slice(512, None))]
         whole, pooled = sums(slice(None)), halves[0].plus(halves[1])
         for a, b in zip(whole, pooled):
             np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)

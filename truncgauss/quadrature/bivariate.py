@@ -193,7 +193,7 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     below, above = inner_low - rate * mode, rate * mode - inner_high
     excess = jnp.where(within, 0.0, jnp.where(at_low, below, above))
     length = jnp.where(within, 1.0, per_norm)
-    half = sign * mode * length * length + turn * share * (excess * length)
+    half = (sign * mode)[None] * length * length + turn * share * (excess * length)
     fall = 2.0 * log_concave.DROP * length * length
     fall += (y - excess) * length * ((y + excess) * length)
     root = jnp.sqrt(jnp.maximum(half * half + fall, 0.0)) + jnp.abs(half)

@@ -24,9 +24,9 @@ from truncgauss.special.logspace import less_level
 
 MIN_POINTS_BEYOND = 30.0  # effective points that tell how much lies beyond a limit
 HEAVIEST_TAIL = 0.7  # the largest tail index of weights whose sum says something of their error
-FARTHEST = (
-    1e18  # a limit that is farther away, in conditional standard deviations, cuts off nothing
-)
+EVERY = 4  # this one of the points is asked how much lies beyond a limit
+# A limit that is farther away, in conditional standard deviations, cuts off nothing.
+FARTHEST = 1e18
 
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
@@ -66,9 +66,9 @@ def beyond_limits(
     low, high, loc, _ = constraints
     scale = constraints.scale[:, None]
     centers = loc[:, None] + means + scale * tilt[:, None]
-    excess = jnp.stack([low[:, None] - centers, centers - high[:, None]]) / scale
+    excess = jnp.stack([low[:, None] - centers, centers - high[:, None]]) * (1.0 / scale)[None]
     inside = jnp.maximum(-excess, 0.0)
-    return excess, -0.5 * inside * inside - jnp.where(log_mass > -jnp.inf, log_mass, 0.0)
+    return excess, -0.5 * inside * inside - jnp.where(log_mass > -jnp.inf, log_mass, 0.0)[None]
 
 
 def weighed(
@@ -107,8 +107,8 @@ class Sums(NamedTuple):
         average: of the excess over each limit, see `beyond_limits`, by the weights, shape
             (R, 2, d).
         farthest: the largest excess, shape (R, 2, d).
-        beyond: sum of the shares of the weights, each times the mass beyond each limit over that
-            of the interval, shape (R, 2, d).
+        beyond: sum over every fourth point of the share of its weight, times the mass beyond each
+            limit over that of the interval, shape (R, 2, d).
         squares: sum of the squares of the terms of that.
         level: the common level of the log weights, one for each replicate, shape (R,).
     """
@@ -151,9 +151,9 @@ def summed(
         jnp.moveaxis(x.reshape(*x.shape[:-1], num_replicates, -1), -2, 0)
         for x in (excess, log_beyond)
     )
-    each = shares[:, None, None]
+    each, few = shares[:, None, None], log_shares[:, None, None, ::EVERY]
     # A point far beyond a limit counts as an average point.
-    beyond = jnp.minimum(log_shares[:, None, None] + log_beyond, -math.log(shares.shape[1]))
+    beyond = jnp.minimum(few + log_beyond[..., ::EVERY], -math.log(shares.shape[1]))
     beyond = jnp.exp(beyond)
     return Sums(
         log_total,
@@ -205,7 +205,8 @@ def unseen_share(sums: Sums, num_points: Array | int, part: float) -> Array:
     shares = jnp.exp(total - log_sum_exp(total))[:, None, None]
     beyond = jnp.sum(shares * sums.beyond, axis=0)
     squares = jnp.sum(shares * shares * sums.squares, axis=0)
-    known = (squares > 0) & (beyond * beyond >= MIN_POINTS_BEYOND * part * squares)
+    least = MIN_POINTS_BEYOND / EVERY * part
+    known = (squares > 0) & (beyond * beyond >= least * squares)
     farthest = jnp.max(sums.farthest, axis=0)
     spread = farthest - jnp.sum(shares * sums.average, axis=0)
     log_count = jnp.log(jnp.asarray(num_points, farthest.dtype) * part)
