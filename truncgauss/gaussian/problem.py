@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Key, Real, UInt32
 
 from truncgauss.execution.batches import mapped
 from truncgauss.execution.pytrees import (
+    AnyArray,
     Batched,
     as_dtype,
     as_float_input,
@@ -174,7 +175,7 @@ def as_key(key: Any) -> PRNGKey:
 class LocRows(Batched):
     """Means, one for each row of a batch."""
 
-    loc: Float[Array, "*batch d"]
+    loc: Float[AnyArray, "*batch d"]
 
     event_ranks = {"loc": 1}
 
@@ -212,7 +213,8 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
 
     def of_row(loc: LocRows, covariance: Covariance, region: Region, *others: Any) -> Any:
         with on_mesh_of((loc, covariance, region)):
-            return function(Problem(loc.loc, covariance, region), *others)
+            found = Problem(loc.loc, covariance, region)  # type: ignore[arg-type]  # NumPy's too
+            return function(found, *others)
 
     if batch_shape == ():
         return of_row(*parts)
