@@ -100,8 +100,9 @@ def outliers_of(fit, config, data):
     if outliers is None:
         return {}
 
-    def line(row):
-        return tables.location(config.data, row, config.where, units_row=config.units_row)
+    def line(row):  # of the file by its name: where it lies is another matter on each machine
+        place = tables.location(config.data, row, config.where, units_row=config.units_row)
+        return place.replace(str(config.data), config.data.name, 1)
 
     outliers = outliers.renumbered(data.rows)
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
