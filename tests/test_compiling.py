@@ -17,6 +17,9 @@ COSTS = {
     "FULL": compiling.Cost(2 * compiling.MOST_MEDIUM),
 }
 
+# Of a process without the flags of these tests, which says nothing of what takes long.
+USER = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": ".", "TRUNCGAUSS_PROGRESS": "0"}
+
 
 @pytest.fixture
 def compiler_without(monkeypatch):
@@ -57,11 +60,9 @@ def test_the_first_call_of_a_user():
         "low, high = [-1.0, 0.0], [1.0, float('inf')]",
         "print(tg.log_probability([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], tg.Box(low, high)).stderr)",
     )
-    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
-    environment["TRUNCGAUSS_PROGRESS"] = "0"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(lines)],
-        capture_output=True, text=True, env=environment,
+        capture_output=True, text=True, env=USER,
     )  # fmt: skip
     assert (result.stderr, result.stdout.strip()) == ("", "0.0")
 
@@ -144,10 +145,8 @@ print(len(traces))
 
 @pytest.mark.full
 def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
-    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
-    environment["TRUNCGAUSS_PROGRESS"] = "0"
     result = subprocess.run(
-        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=USER
     )
     assert result.stdout.strip() == "1", result.stderr
 
@@ -168,8 +167,7 @@ tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]))
 @pytest.mark.parametrize("given", [True, False])
 def test_a_user_keeps_small_programs_too(given, tmp_path):
     """Those of JAX's own threshold, a second, would be none here."""
-    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
-    environment["TRUNCGAUSS_PROGRESS"] = "0"
+    environment = dict(USER)
     if not given:
         environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path)
     result = subprocess.run(

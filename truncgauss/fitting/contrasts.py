@@ -284,18 +284,17 @@ def simultaneous(
 
 def critical_value(result: SimultaneousInference) -> Quantile:
     """The quantile of the largest statistic."""
-    if result.exact is not None or result.directed:
-        value, stderr = (
-            result.largest.quantile(result.level)
-            if result.exact is None
-            else (result.exact.quantile(result.level), 0.0)
-        )
-        return Quantile(*jax.device_put((np.asarray(value, float), np.asarray(stderr, float))))
-    tail = "both" if result.alternative == "two-sided" else "lower"
-    return quantile(
-        result.level, jnp.zeros(len(result.names)), result.correlation, tail=tail, df=result.df,
-        method=result.method, key=result.key,
-    )  # fmt: skip
+    if result.exact is not None:
+        value, stderr = result.exact.quantile(result.level), 0.0
+    elif result.directed:
+        value, stderr = result.largest.quantile(result.level)
+    else:
+        tail = "both" if result.alternative == "two-sided" else "lower"
+        return quantile(
+            result.level, jnp.zeros(len(result.names)), result.correlation, tail=tail, df=result.df,
+            method=result.method, key=result.key,
+        )  # fmt: skip
+    return Quantile(*jax.device_put((np.asarray(value, float), np.asarray(stderr, float))))
 
 
 def _of_groups(

@@ -257,10 +257,11 @@ class Automatic(Method):
             # A chain whose grid is too coarse, or factors with nearly no noise.
             search.begin(chosen, result, error)
             above = self.rtol
-        for method in self.candidates(search.problem, num_rows := len(search.error)):
+        num_rows = len(search.error)
+        begin, full = self.counts(search.problem, num_rows)
+        for method in self.candidates(search.problem, num_rows):
             if method.growth is None:
                 continue
-            begin, full = self.counts(search.problem, num_rows)
             factor = full // begin if isinstance(method, Separation) else 1
             if goal.differentiates:  # more points are another program
                 method, factor = method.enlarged(factor), 1

@@ -152,7 +152,8 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
         known = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
         errors = Gradient(*jax.tree.map(lambda x: jnp.broadcast_to(known, x.shape), gradient))
         if isinstance(row.covariance, CovarianceMatrix) and isinstance(row.region, LinearRegion):
-            matrix, [slopes] = jnp.asarray(row.covariance.matrix), jax.tree.leaves(gradient[1])
+            matrix = jnp.asarray(row.covariance.matrix)
+            [slopes] = jax.tree.leaves(gradient.covariance)
             rounding = rounding_of_slopes(matrix, slopes, log_prob)
             rounding = jnp.where(known == 0, rounding, known)
             errors = errors._replace(covariance=CovarianceMatrix(rounding))
