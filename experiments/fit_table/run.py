@@ -8,6 +8,7 @@ Several processes read and hold their own rows of a table of numbers; one with c
 whose marks and levels are those of all rows, is read by each.
 """
 
+import pathlib
 import sys
 
 import numpy as np
@@ -100,9 +101,13 @@ def outliers_of(fit, config, data):
     if outliers is None:
         return {}
 
-    def line(row):  # of the file by its name: where it lies is another matter on each machine
-        place = tables.location(config.data, row, config.where, units_row=config.units_row)
-        return place.replace(str(config.data), config.data.name, 1)
+    # As seen from the current folder, if it lies there: records then do not tell where that is.
+    here, path = pathlib.Path.cwd(), config.data
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+
+    def line(row):
+        place = tables.location(path, row, config.where, units_row=config.units_row)
+        return place.replace(str(path), str(shown), 1)
 
     outliers = outliers.renumbered(data.rows)
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
