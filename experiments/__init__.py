@@ -21,8 +21,9 @@ set before `run` starts. `Settings` says `spreads: ClassVar[bool] = True` if `ru
 among `settings.devices`, as with `tg.parallel.rows`; elsewhere more than one is an error. It may
 say `cached: ClassVar[bool] = False`, where compilation is timed and must not come from an earlier
 run. If a run is interrupted (`KeyboardInterrupt`, also for SIGTERM; let it pass),
-`truncgauss run --resume runs/<folder>` calls `run` with the same settings again: fits go on where
-they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`.
+`truncgauss run --resume runs/<folder>` calls `run` with the same settings again: `tg.minimize` goes
+on where it was, what was called as `truncgauss.fitting.computed(name, function, *args)` is not
+called again, and other fits begin anew.
 Built-in experiments import each other relatively: they belong to the package
 `truncgauss.experiments`, wherever their folders are.
 

@@ -274,54 +274,6 @@ def test_calls_within_calls_are_counted_by_themselves(tmp_path):
     assert list(header["entries"]) == ["row-1", "row-2"] and not arrays
 
 
-@pytest.mark.quick("rows")
-@pytest.mark.parametrize("kind", ["rows", "mixture"])
-def test_an_interrupted_fit_of_rows_goes_on_to_the_bit(kind, tmp_path, monkeypatch):
-    x = jax.random.normal(jax.random.key(2), (40, 1)) + 3.0 * (jnp.arange(40)[:, None] % 2)
-    rows = tg.Observations.exact(x, region=tg.Box(jnp.full(1, -2.5), jnp.inf))
-
-    def fit():
-        if kind == "rows":
-            return np.asarray(tg.fit_observations(rows, progress=False).estimates)
-        fit = tg.fit_mixture(rows, 2, num_starts=1, progress=False)
-        return np.concatenate([np.ravel(part) for part in (fit.weights, fit.locs)])
-
-    whole, path, calls = fit(), tmp_path / "fit.npz", []
-    result = checkpoint.Record.result
-
-    def interrupted(self, *args):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return result(self, *args)
-
-    monkeypatch.setattr(checkpoint.Record, "result", interrupted)
-    with pytest.raises(KeyboardInterrupt), fitting.resumable(path):
-        fit()
-    monkeypatch.undo()
-    entries = checkpoint.contents(path)[0]["entries"]
-    assert len(entries) == 3
-    with fitting.resumable(path) as record:
-        np.testing.assert_array_equal(fit(), whole)
-    assert len(record.entries) > 3 and entries.items() <= record.entries.items()
-
-
-def test_a_fit_of_rows_with_other_shared_limits_is_refused(tmp_path):
-    """Such limits stand in no row, and the rows are the same."""
-    rows, path = np.array([[0.2], [0.9], [1.7], [0.4], [1.1], [2.3]]), tmp_path / "fit.npz"
-
-    def fit(high):
-        region = tg.Box(np.array([0.0]), np.array([high]))
-        return tg.fit_observations(tg.Observations.exact(rows, region=region), progress=False)
-
-    with fitting.resumable(path):
-        kept = fit(3.0)
-    with fitting.resumable(path):
-        np.testing.assert_array_equal(fit(3.0).estimates, kept.estimates)
-    with pytest.raises(ValueError, match="belongs to other work"), fitting.resumable(path):
-        fit(4.0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_killed_process_leaves_a_checkpoint_that_goes_on_to_the_bit(number, tmp_path):

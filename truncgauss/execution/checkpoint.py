@@ -5,9 +5,9 @@ happens, the old state or the new one is there. A file belongs to one piece of w
 fingerprint, and carries a digest of all its numbers: another's, or a damaged one, is refused.
 
 A file is a `Record` of two things: results of calls, each of which is computed once through
-`computed`, and the latest states of loops, which a `Checkpoint` moves on, as an optimiser or a
-Markov chain does. Within `resumable` all of them go to one file. Every fit of the package does so,
-and what draws no other random numbers than from keys comes out the same.
+`computed`, and the latest states of loops, which a `Checkpoint` moves on, as `tg.minimize` or a
+Markov chain does. Within `resumable` all of them go to one file. What draws no other random numbers
+than from keys comes out the same.
 """
 
 import contextlib
@@ -35,7 +35,6 @@ FORMAT = 2
 HEADER = "header"
 SAVE_EVERY = 10.0  # seconds
 SHARE = 0.05  # of the time, at most, goes into writing
-SAME_PLACE = 1e-7  # within which parameters are the same but for rounding
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -136,7 +135,8 @@ RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record",
 def resumable(
     path: str | os.PathLike[str], save_every: float = SAVE_EVERY, **belongs_to: Any
 ) -> Iterator[Record]:
-    """Within this context, fits and calls through `computed` are kept in a file and not done twice.
+    """Within this context, `tg.minimize` and calls through `computed` are kept in a file and not
+    done twice.
 
     The results of calls are written every `save_every` seconds and however the context ends. When
     the same work is done again with the same file, those calls are answered from it, and the work
@@ -154,9 +154,8 @@ def resumable(
         >>> import pathlib, tempfile
         >>> from truncgauss import fitting
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "fit.npz"
-        >>> rows = tg.Observations.exact(jnp.array([[0.1], [1.2], [0.7], [2.9]]))
         >>> with fitting.resumable(file):
-        ...     fit = tg.fit_observations(rows)
+        ...     fit = tg.minimize(lambda x: jnp.cosh(x - 1.0), 0.0, progress=False)
         >>> file.exists()
         True
     """
@@ -243,40 +242,6 @@ class Checkpoint(Generic[S]):
 
     def __exit__(self, *failure: object) -> None:
         self.save()
-
-
-class OfAllRows:
-    """A function of a loss and x, as one of what the rows of the loss are known by."""
-
-    def __init__(self, function: Callable[..., Any], loss: Any, x: Any) -> None:
-        self.function, self.loss, self.x = function, loss, x
-
-    def __call__(self, kind: str, fingerprint: np.ndarray) -> dict[str, Any]:
-        total = row_sums.evaluated(self.function, self.loss, self.x)
-        return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": total}
-
-
-def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -> T:
-    """function(loss, x), a sum over the rows of all processes, as `row_sums.evaluated` and
-    `computed` return it.
-
-    The rows are known by their fingerprint, and x up to rounding: however many processes hold the
-    rows, which then add up in other orders, the work goes on.
-
-    Raises:
-        ValueError: as `computed`; or an earlier attempt was at another x.
-    """
-    kept = computed(
-        name, OfAllRows(function, loss, x), type(loss).__name__, np.asarray(loss.sums.fingerprint)
-    )
-    for before, here in zip(kept["at"], jax.tree.leaves(x), strict=True):
-        if not np.allclose(before, here, rtol=SAME_PLACE, atol=SAME_PLACE, equal_nan=True):
-            raise ValueError(
-                f"the checkpoint belongs to other work: its {name} of the same rows were computed "
-                "at other parameters. Give another path, or remove the file to start afresh."
-            )
-    total: T = kept["found"]
-    return total
 
 
 def described(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:

@@ -75,12 +75,9 @@ class RowSums:
 
     Attributes:
         share: which of all rows lie on this process (static); None if all do.
-        fingerprint: words by which a checkpoint knows the rows and what is asked of them, (4,);
-            None if no results are kept.
     """
 
     share: Share | None = static_field(default=None)
-    fingerprint: jax.Array | None = None
 
     def local(self, arrays: T) -> T:
         """The rows of this process; see `Share.of`."""
@@ -391,7 +388,7 @@ def evaluated(function: Callable[..., T], loss: Any, x: Any, **settings: Any) ->
         ValueError: if x differs between processes.
     """
     sums = sums_of(loss)
-    if sums.share is None and sums.fingerprint is None:
+    if sums.share is None:
         return function(loss, x, **settings)
     with on_local_devices():
         local = jax.tree.map(np.asarray, function(loss, x, **settings))

@@ -18,7 +18,6 @@ from jax.scipy.special import xlogy
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
@@ -643,7 +642,7 @@ def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def point(loss: FractionLoss, x: np.ndarray) -> FractionPoint:
-    value, *parts = map(np.asarray, computed("fractions", derivatives, loss, jnp.asarray(x)))
+    value, *parts = map(np.asarray, derivatives(loss, jnp.asarray(x)))
     return FractionPoint(np.asarray(x), float(value), *parts)
 
 

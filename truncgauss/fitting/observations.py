@@ -236,7 +236,6 @@ def fit_of_any_rows(
     as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     what, inputs = "fit_observations", (observations, design)
-    asked = covariance, repr(method), method, key
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
         return local_rows(observations, sums), sums.local(design)
@@ -249,7 +248,7 @@ def fit_of_any_rows(
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
-        rows_of_fit(what, inputs, settings["start"], asked, read, columns) as (sums, local),
+        rows_of_fit(what, inputs, settings["start"], read, columns) as (sums, local),
     ):
         rows, design = floats_as_float64(local[0]), local[1]
         weights = None if rows.weights is None else np.asarray(rows.weights)

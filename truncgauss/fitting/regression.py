@@ -205,9 +205,10 @@ def fit_regression(
     with (
         jax.enable_x64(True),
         bar(None, what, progress),
-        rows_of_fit(
-            what, inputs, start, information, lambda sums: read(*sums.local(inputs)), arrays_of
-        ) as (sums, local),
+        rows_of_fit(what, inputs, start, lambda sums: read(*sums.local(inputs)), arrays_of) as (
+            sums,
+            local,
+        ),
     ):
         model = regression_of(*local, sums)
         begin = None if start is None else model.as_start(start)

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import checkpoint, parallel, row_sums
-from truncgauss.execution.checkpoint import source_digest
+from truncgauss.execution import parallel, row_sums
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
@@ -23,24 +22,20 @@ def rows_of_fit(
     what: str,
     inputs: Any,
     start: Any,
-    settings: Any,
     read: Callable[[RowSums], T],
     columns: Callable[[T], tuple[Any, ...]],
 ) -> Iterator[tuple[RowSums, T]]:
     """A context in which a fit of rows runs, with its sums over rows and what it reads of those on
     this process: all of them, unless they are spread over processes.
 
-    Where results are kept, in a checkpoint, the work is known by its rows and settings, so that it
-    goes on with any number of processes.
-
     Args:
         what: which fit, for messages.
         inputs: a pytree whose arrays tell whether rows are spread.
         start: what all processes must give alike.
-        settings: what the likelihood depends on besides; texts, numbers and pytrees.
         read: from the sums what is to be fitted, checked; it may raise ValueError, which is raised
             on all processes then, and exchanges nothing.
-        columns: from that the observations and arrays beside them, by which the rows are known.
+        columns: from that the observations and arrays beside them, which processes that have all
+            rows must give alike.
 
     Raises:
         ValueError: for rows or starts that differ between processes, or what `read` raises.
@@ -53,33 +48,7 @@ def rows_of_fit(
             local = read(sums)
         if sums.share is None and jax.process_count() > 1:
             parallel.agreed(f"{what}: rows, covariates and start", (columns(local), start))
-        elif sums.share is not None or checkpoint.RECORD.get() is not None:
-            rows, *beside = columns(local)
-            words = fingerprint_of_work(rows, sums.begin, settings, *beside)
-            sums = RowSums(sums.share, words)
         yield sums, local
-
-
-def fingerprint_of_work(rows: Observations, begin: int, settings: Any, *columns: Any) -> jax.Array:
-    """Words that tell all rows, of which these are local, and settings from others, (4,)."""
-    shared = rows.region if rows.region is not None and not rows.region.batch_shape else None
-    of_settings = np.frombuffer(bytes.fromhex(source_digest((settings, shared))), np.uint32)
-    words = fingerprint_of_rows(rows, begin, *columns)
-    return jnp.concatenate([words, jnp.asarray(of_settings)])
-
-
-def fingerprint_of_rows(rows: Observations, begin: int, *columns: Any) -> jax.Array:
-    """Words that tell all rows, of which these are local, and columns beside them from others."""
-    n, d = rows.lower.shape
-    arrays = [rows.lower, rows.upper, *columns]
-    if rows.noise is not None:
-        arrays.append(jnp.broadcast_to(rows.noise, (n, d, d)))
-    if rows.region is not None and rows.region.batch_shape:
-        arrays += jax.tree.leaves(rows.region)
-    if rows.weights is None:
-        return row_sums.fingerprint_of(arrays, None, begin)
-    weights = np.asarray(rows.weights)
-    return row_sums.fingerprint_of([*arrays, weights], weights > 0, begin)
 
 
 def local_rows(observations: Observations, sums: RowSums) -> Observations:

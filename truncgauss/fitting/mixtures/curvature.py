@@ -26,7 +26,6 @@ import numpy as np
 from scipy import special
 
 from truncgauss import likelihood
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.mixtures.likelihood import (
     KEPT,
@@ -35,7 +34,6 @@ from truncgauss.fitting.mixtures.likelihood import (
     held_of,
     log_mean,
     over_components,
-    over_parts,
     padded,
     parts_of,
     row_weights,
@@ -60,7 +58,7 @@ def point(loss: MixtureLoss, x: np.ndarray) -> Point:
         shares = terms.responsibilities, terms.region_shares
         return sums, _second(*inputs, *shares, slopes if len(x) > MANY else None)
 
-    (value, total, _, products), second = summed("derivatives", derivatives, loss, jnp.asarray(x))
+    (value, total, _, products), second = summed(derivatives, loss, jnp.asarray(x))
     curvature, p = np.array(products), second.shape[-1]
     for k, block in enumerate(second):
         block_slice = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
@@ -81,16 +79,16 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
 
 
 def scores_at(loss: MixtureLoss, x: np.ndarray) -> tuple[Any, ...]:
-    """The sums of `_scores` over all rows at x; kept where fits are resumable."""
+    """The sums of `_scores` over all rows at x."""
     of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[0]
-    return summed("scores", of_part, loss, jnp.asarray(x))
+    return summed(of_part, loss, jnp.asarray(x))
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,), which are the mean over rows of the share of each component in
     what can be seen there, and their Jacobian (K, q)."""
     of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[2]
-    observed, slopes = row_sums.evaluated(over_parts(of_part), loss, jnp.asarray(x))
+    observed, slopes = summed(of_part, loss, jnp.asarray(x))
     k = loss.coordinates.num_components
     jacobian = np.array([_gathered(loss, slope) for slope in slopes[:k]])
     return np.asarray(observed[:k]) / float(loss.size), jacobian / float(loss.size)

@@ -347,12 +347,11 @@ def fit_mixture(
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
-    asked = num_components, covariance, prior_rows, repr(method), method, key
     read = functools.partial(local_rows, observations)
     with (
         jax.enable_x64(True),
         bar(None, "fit_mixture", progress),
-        rows_of_fit("fit_mixture", observations, start, asked, read, lambda x: (x,)) as known,
+        rows_of_fit("fit_mixture", observations, start, read, lambda x: (x,)) as known,
     ):
         sums, rows = known
         loss, table = prepared_loss(

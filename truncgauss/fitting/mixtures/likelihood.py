@@ -11,7 +11,6 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution import row_sums
-from truncgauss.execution.checkpoint import computed, computed_of_rows
 from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.execution.row_sums import RowSums
@@ -363,25 +362,12 @@ def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
     return loss.parts or (loss,)
 
 
-def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
-    """The sum of function(part, at) over the parts of a loss, and over the processes that have rows
-    of it; kept where fits are resumable.
+def summed(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
+    """The sum of function(part, at), pytrees of arrays, over the parts of a loss, and over the
+    processes that have rows of it."""
 
-    Args:
-        name: of such calls.
-        function: what rows tell as a sum over them: arrays, or a tuple of arrays.
-        loss: whose rows.
-        at: a pytree of arrays.
-    """
-    if loss.sums.fingerprint is not None:
-        return computed_of_rows(name, over_parts(function), loss, at)
-    return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
+    def over_parts(loss: MixtureLoss, at: Any) -> T:
+        terms = [function(part, at) for part in parts_of(loss)]
+        return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)
 
-
-def sum_of(terms: list[T]) -> T:
-    """The sum of pytrees of arrays."""
-    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)
-
-
-def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:
-    return lambda loss, at: sum_of([function(part, at) for part in parts_of(loss)])
+    return row_sums.evaluated(over_parts, loss, at)

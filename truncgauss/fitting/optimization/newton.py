@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
-from truncgauss.execution.checkpoint import computed, computed_of_rows
 from truncgauss.execution.compiling import Compiled
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
@@ -175,15 +174,12 @@ def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
     `differences`, by those of an order: the first for the start of a path on which the curvature is
     learnt, the fourth for its end, from which errors follow."""
     at = jnp.asarray(x, jnp.float64)
-    sums, steps = row_sums.sums_of(loss), steps_of(loss, x)
+    steps = steps_of(loss, x)
     function: Callable[..., tuple[Any, ...]] = derivatives
     if steps is not None:
         function = functools.partial(differences, steps=steps, order=order)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        if sums.fingerprint is None:
-            parts = computed("derivatives", function, loss, at)
-        else:
-            parts = computed_of_rows("derivatives", function, loss, at)
+        parts = row_sums.evaluated(function, loss, at)
     value, gradient, hessian, variance = map(np.asarray, parts)
     hessian = (hessian + hessian.T) / 2
     return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
