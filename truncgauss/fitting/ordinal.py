@@ -65,7 +65,7 @@ from truncgauss.likelihood import (
     total_log_likelihood,
 )
 from truncgauss.likelihood.nested import log_of_independent
-from truncgauss.likelihood.patterns import is_empty
+from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.tables import Table
@@ -611,8 +611,8 @@ class OrdinalModel(Model):
             ends = np.asarray(rows.lower), np.asarray(rows.upper)
             counted = np.flatnonzero(~is_empty(*ends) & (self.weights > 0))
             table = np.column_stack([codes, *ends, *designs])[counted]
-            _, first, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
-            totals, some = np.bincount(kind.ravel(), self.weights[counted]), counted[first]
+            first, kind = unique_rows(table)
+            totals, some = np.bincount(kind, self.weights[counted]), counted[first]
             sides = (as_float_array(end[some]) for end in ends)
             rows = dataclasses.replace(
                 rows, lower=next(sides), upper=next(sides), weights=as_float_array(totals)
@@ -853,7 +853,8 @@ def separation(
             cut = codes[some] - 1 + side
             free = cut >= (inner.constants[j] < 0)
             table[np.flatnonzero(free), begin + cut[free]] -= 1.0
-            tables.append(np.unique(table * (1 - 2 * side), axis=0))
+            table = table * (1 - 2 * side)
+            tables.append(table[unique_rows(table)[0]])
     table = np.concatenate(tables)
     used = np.flatnonzero(np.any(table != 0, axis=0))
     if not len(used):

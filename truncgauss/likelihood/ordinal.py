@@ -43,6 +43,12 @@ class Ordinal:
     index: tables.RowLabels | None = static_field(default=None)
 
     def __post_init__(self) -> None:
+        shape = np.shape(self.codes)
+        if len(shape) != 1:
+            raise ValueError(
+                f"Ordinal: codes must be one column, of shape (n,), got shape {shape}. Of several "
+                "outcomes make one tg.Ordinal each, and tg.Observations.of([...]) of them."
+            )
         levels = levels_of(self.codes, self.levels)
         if not levels or len(set(levels)) < len(levels):
             raise ValueError(f"Ordinal: levels must be different, and at least one; got {levels}.")

@@ -198,6 +198,8 @@ def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         counts = np.bincount(codes)
         first = np.array([np.argmax(codes == code) for code in np.flatnonzero(counts)])
         kind = (np.cumsum(counts > 0) - 1)[codes]
+    elif any(len(np.unique(column)) == len(table) for column in table.T):
+        return np.arange(len(table)), np.arange(len(table))
     else:
         table = np.ascontiguousarray(table + 0.0)  # one zero only
         keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
