@@ -337,13 +337,13 @@ def test_what_follows_from_a_selection(heckman):
     index = np.column_stack(list(new.values())) @ selection
     mean = np.column_stack([new["constant"], new["x"]]) @ outcome
     ratio = np.exp(stats.norm.logpdf(index) - stats.norm.logcdf(index))
-    seen = fit.predict(new, "mean_observed", low=[0.0, -INF], high=INF)
+    seen = fit.predict(new, "mean_observed")
     np.testing.assert_allclose(seen.value[:, 1], mean + slope * ratio, rtol=1e-8)
-    chance = fit.predict(new, "observed", low=[0.0, -INF], high=INF)
-    np.testing.assert_allclose(chance.value.ravel(), stats.norm.cdf(index), rtol=1e-8)
-    effects = fit.margins(kind="mean_observed", at=new, average=False, low=[0.0, -INF], high=INF)
+    effects = fit.margins(kind="mean_observed", at=new, average=False)
     by_z = -slope * ratio * (ratio + index) * selection[2]
     np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 1], by_z, rtol=1e-6)
+    of_share = stats.norm.pdf(index) * selection[2]
+    np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 0], of_share, rtol=1e-6)
 
 
 @pytest.mark.full
@@ -394,12 +394,66 @@ def test_predictions_of_a_selection_know_what_is_selected(heckman):
     seen = fit.predict(new, "observed")
     np.testing.assert_allclose(seen.value, stats.norm.cdf(index), rtol=1e-12)
     mills = stats.norm.pdf(index) / stats.norm.cdf(index)
+    line = second[0] + second[1] * np.array(new["x"])
     wages = fit.predict(new, "mean_observed")
-    expected = second[0] + second[1] * np.array(new["x"]) + fit.covariance_matrix[0, 1] * mills
-    np.testing.assert_allclose(wages.value[:, 1], expected, rtol=1e-10)
-    assert wages.labels == ("0[selected]", "0[outcome]", "1[selected]", "1[outcome]")
-    with pytest.raises(ValueError, match="recorded: of one outcome only, got a fit of 2"):
+    expected = line + fit.covariance_matrix[0, 1] * mills
+    np.testing.assert_allclose(wages.value.T, [seen.value, expected], rtol=1e-10)
+    assert wages.labels[:2] == ("0[P(selected)]", "0[outcome | selected]")
+    everybody, latent = fit.predict(new), fit.predict(new, "latent")
+    np.testing.assert_allclose(everybody.value.T, [seen.value, line], rtol=1e-10)
+    np.testing.assert_allclose(everybody.low[:, 0], seen.low, rtol=1e-12)
+    np.testing.assert_allclose(latent.value.T, [index, line], rtol=1e-10)
+    assert everybody.outcomes == ("P(selected)", "outcome")
+    sigma = fit.covariance_matrix[1, 1] ** 0.5
+    above = fit.predict(new, "probability", low=[0.5, 1.0])  # a bound for each row
+    np.testing.assert_allclose(above.value, stats.norm.sf([0.5, 1.0], line, sigma), rtol=1e-10)
+    np.testing.assert_allclose(fit.predict(new, "quantile").value, line, rtol=1e-10)
+    not_selected = tg.Observations([[-INF, -INF]] * 2, [[0.0, INF]] * 2)
+    other = stats.norm.pdf(index) / stats.norm.sf(index)
+    found = fit.predict(new, known=not_selected).value
+    np.testing.assert_allclose(found, line - fit.covariance_matrix[0, 1] * other, rtol=1e-9)
+    effects = fit.margins(kind="mean", at=new, average=False, variables=["z"])
+    by_hand = [stats.norm.pdf(index) * first[2], np.zeros(2)]
+    np.testing.assert_allclose(effects.value[0].T, by_hand, atol=1e-12)
+    with pytest.raises(ValueError, match="kind must be one of mean, mean_observed, observed, lat"):
         fit.predict(new, "recorded")
+    with pytest.raises(ValueError, match='observed: takes neither low nor high, which are for "p'):
+        fit.margins(kind="observed", low=0.0)
+
+
+@pytest.mark.full
+def test_predictions_of_binary_outcomes_and_of_two_regimes():
+    x, z, u, e = sample(800)
+    selected, outcome = 0.3 + 0.7 * x + z + u > 0, 0.4 + x + 0.6 * u + 0.8 * e
+    design = {"constant": np.ones(800), "x": x}
+    parts, settings = (design, selected, design | {"z": z}), {"num_profiles": 0, "progress": False}
+    new = {"constant": 1.0, "x": [-1.0, 0.5], "z": [0.0, 3.0]}
+    binary = tg.fit_selection(outcome > 0, *parts, binary=True, num_starts=1, **settings)
+    index, line = binary.predict(new, "latent").value.T
+    law = stats.multivariate_normal(cov=binary.covariance_matrix)
+    both = [law.cdf(point) for point in zip(index, line)]
+    share = stats.norm.cdf(index)
+    found = binary.predict(new)
+    np.testing.assert_allclose(found.value.T, [share, stats.norm.cdf(line)], rtol=1e-10)
+    assert found.outcomes == ("P(selected)", "P(outcome)")
+    found = binary.predict(new, "mean_observed")
+    np.testing.assert_allclose(found.value.T, [share, both / share], rtol=1e-7)
+    assert np.all((found.low > 0) & (found.high < 1))
+    assert found.outcomes == ("P(selected)", "P(outcome | selected)")
+    with pytest.raises(ValueError, match="kind must be one of mean, mean_observed, observed, lat"):
+        binary.predict(new, "probability", low=0.5)
+
+    two = tg.fit_selection(outcome, *parts, unselected_design=design, num_starts=1, **settings)
+    index, *lines = two.predict(new, "latent").value.T
+    ratios = np.exp(stats.norm.logpdf(index) - stats.norm.logcdf([index, -index]))
+    slopes = two.covariance_matrix[0, 1:, None] * [[1.0], [-1.0]]
+    found = two.predict(new, "mean_observed")
+    np.testing.assert_allclose(found.value.T[1:], lines + slopes * ratios, rtol=1e-8)
+    assert found.outcomes == ("P(selected)", "outcome | selected", "outcome | not selected")
+    above = two.predict(new, "probability", low=[0.5, 0.0]).value.T
+    sigmas = np.diagonal(two.covariance_matrix)[1:, None] ** 0.5
+    expected = stats.norm.sf([[0.5], [0.0]], np.array(lines), sigmas)
+    np.testing.assert_allclose(above, expected, rtol=1e-9)
 
 
 def test_covariates_missing_where_nobody_is_selected_come_in_any_table():

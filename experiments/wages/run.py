@@ -16,7 +16,6 @@ import truncgauss as tg
 from .settings import COVARIATES
 
 WAGE = ("education", "age")
-SEEN = {"low": [0.0, -np.inf], "high": np.inf}  # the latent variable of the selection, and the wage
 
 
 def run(config):
@@ -88,14 +87,14 @@ def effects(config, fit, naive):
     kinds = {
         "least squares": naive.margins(level=config.level),
         "everyone": fit.margins(level=config.level),
-        "the employed": fit.margins(kind="mean_observed", level=config.level, **SEEN),
+        "the employed": fit.margins(kind="mean_observed", level=config.level),
     }
     rows = np.full((len(kinds), len(COVARIATES), 3), np.nan)
     for i, made in enumerate(kinds.values()):
         for k, name in enumerate(made.names):
             parts = (np.atleast_1d(part[k])[-1] for part in (made.value, made.low, made.high))
             rows[i, COVARIATES.index(name)] = list(parts)
-    work = fit.margins(kind="observed", level=config.level, **SEEN)
+    work = fit.margins(kind="observed", level=config.level)
     return {
         "effect_kinds": np.array(list(kinds)),
         "effect_names": np.array(COVARIATES),

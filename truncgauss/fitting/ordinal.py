@@ -50,7 +50,6 @@ from truncgauss.fitting.predictions import (
     chosen_covariates,
     designs_of,
     points_of,
-    standard_errors,
     with_interval,
 )
 from truncgauss.fitting.result import LikelihoodFit
@@ -249,10 +248,10 @@ class OrdinalFit(LikelihoodFit):
         at = jnp.asarray(self.estimates, jnp.float64)
         both = jax.jit(lambda at: (function(at), jax.jacfwd(function)(at)))
         value, jacobian = map(np.asarray, both(at))
-        errors = standard_errors(self, jacobian)
-        result = with_interval(self, kind, names, value, errors, level)
         outcomes = tuple(map(str, self.levels[j]))
-        return dataclasses.replace(result, kind="category", outcomes=outcomes)
+        logits = range(len(outcomes)) if kind == "probability" else ()
+        result = with_interval(self, names, outcomes, value, jacobian, level, logits)
+        return dataclasses.replace(result, kind="category")
 
     def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:
         """The probability of each category of an outcome, (m, K), as `predict` has it."""

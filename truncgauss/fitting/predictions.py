@@ -11,7 +11,7 @@ References:
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +45,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.special import ndtr
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
+SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
 SHOWN = 20  # rows of a table that is printed
 EACH_COLUMN = (
@@ -167,9 +168,9 @@ class Prediction:
         rows: what is known of the rows, or the event; None for nothing.
         narrower: the event whose probability is asked for, within what is known.
         normal: the standard normal quantile of that entry, if a quantile is asked for.
-        kind: one of KINDS (static).
+        kind: one of KINDS, or "positive", the probability that the entry is (static).
         region: whether the event is the region of the rows (static).
-        entry: whose quantile is asked for (static).
+        entry: the entry that is asked for; None for all (static).
     """
 
     rows: Observations | None
@@ -177,7 +178,7 @@ class Prediction:
     normal: jax.Array | None = None
     kind: str = static_field(default="mean")
     region: bool = static_field(default=False)
-    entry: int = static_field(default=0)
+    entry: int | None = static_field(default=None)
 
     def log_mass(self, rows: Any, loc: jax.Array, covariance: jax.Array) -> jax.Array:
         """The log probability (density) of the event, (n,)."""
@@ -186,8 +187,11 @@ class Prediction:
 
     def __call__(self, loc: jax.Array, covariance: jax.Array) -> jax.Array:
         j = self.entry
-        if self.normal is not None:
-            return loc[:, j] + self.normal * jnp.sqrt(covariance[:, j, j])
+        if j is not None and self.rows is None:
+            mean, scale = loc[:, j], jnp.sqrt(covariance[:, j, j])
+            if self.normal is not None:
+                return mean + self.normal * scale
+            return ndtr(mean / scale) if self.kind == "positive" else mean
         if self.rows is None:
             return loc
         if self.kind == "recorded":
@@ -198,7 +202,8 @@ class Prediction:
         if self.kind in ("observed", "probability"):
             return jnp.exp(self.log_mass(self.rows, loc, covariance))
         slope = jax.grad(lambda loc: jnp.sum(self.log_mass(self.rows, loc, covariance)))(loc)
-        return loc + jnp.einsum("nij,nj->ni", covariance, slope)
+        mean = loc + jnp.einsum("nij,nj->ni", covariance, slope)
+        return mean if j is None else mean[:, j]
 
     def recorded(self, loc: jax.Array, covariance: jax.Array) -> jax.Array:
         """The mean of one outcome that counts as the limit where it lies beyond, (n, 1)."""
@@ -320,6 +325,12 @@ def changed(
     return chained(value, (slopes, at.slopes), (by_move, move.slopes))
 
 
+def joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions of several things of each row, with their Jacobians, side by side."""
+    values, jacobians = zip(*parts)
+    return np.concatenate(values, axis=-1), np.concatenate(jacobians, axis=-2)
+
+
 def chained(value: Any, *parts: tuple[Any, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Values (n, k), and their Jacobian (n, k, p) by slopes of values (t, m, k), m >= n, by entries
     and of these (n, t, p) by the estimates."""
@@ -361,13 +372,14 @@ def predict(
         low, high = limits
         if at.loc.shape[1] == 1 or max(np.ndim(low), np.ndim(high)) == 2:  # a limit for each row
             _, *limits = tables.in_one_order("predict", index=index, low=low, high=high)
-        prediction = prediction_of(fit, kind, at.loc.shape, known, limits)
+        parts, outcomes = fit.predictions(kind, at.loc.shape, known, limits)
         if kind == "quantile":
-            value, jacobian = quantile_of(fit, at, prediction.rows, probability, entry)
-        else:
-            value, jacobian = predicted(prediction, at)
-        errors = standard_errors(fit, jacobian)
-        return with_interval(fit, kind, tuple(map(str, range(len(value)))), value, errors, level)
+            parts, outcomes = (quantile_of(fit, at.loc.shape[1], known, probability, entry),), ()
+        value, jacobian = joined([predicted(part, at) for part in parts])
+        logits = [k for k, part in enumerate(parts) if part.kind in SHARES]
+        names = tuple(map(str, range(len(value))))
+        result = with_interval(fit, names, outcomes, value, jacobian, level, logits)
+    return dataclasses.replace(result, kind=kind)
 
 
 def margins(
@@ -395,10 +407,11 @@ def margins(
             )
         arrays = jax.tree.map(np.asarray, arrays_at(fit, fit.estimates))
         shape = Gaussians.of(arrays, designs).loc.shape
-        prediction = prediction_of(fit, kind, shape, None, limits)
+        parts, outcomes = fit.predictions(kind, shape, None, limits)
         columns = {name: [np.array(x.names) == name for x in fit.designs] for name in chosen}
         effects = [
-            effect(arrays, prediction, designs, columns[name], name in dummies) for name in chosen
+            joined([effect(arrays, p, designs, columns[name], name in dummies) for p in parts])
+            for name in chosen
         ]
         value, jacobian = (np.stack(parts) for parts in zip(*effects))  # (v, n, k), (v, n, k, p)
         covariance = None
@@ -406,8 +419,7 @@ def margins(
             value, jacobian = (np.average(x, 1, weights) for x in (value, jacobian))
             flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
             covariance = errors_of(fit, flat)[1]
-        errors = standard_errors(fit, jacobian)
-        result = with_interval(fit, "", chosen, value, errors, level)
+        result = with_interval(fit, chosen, outcomes, value, jacobian, level)
     products = [name for name in covariates_of(fit) if re.search(r":(?! )|\*|\(", name)]
     notes = (EACH_COLUMN.format(", ".join(products)),) * bool(products)
     return dataclasses.replace(
@@ -441,8 +453,8 @@ def check(fit: Any, kind: str, level: float, what: str) -> None:
         raise ValueError(f"{what}: not of fits whose rows are spread over processes.")
     if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
-    if kind not in KINDS:
-        raise ValueError(f"{what}: kind must be one of {', '.join(KINDS)}; got {kind!r}.")
+    if kind not in fit.kinds:
+        raise ValueError(f"{what}: kind must be one of {', '.join(fit.kinds)}; got {kind!r}.")
     check_level(level, what)
 
 
@@ -559,15 +571,14 @@ def seen_limits(fit: Any, kind: str, region: Any) -> tuple[Any, Any]:
 
 
 def quantile_of(
-    fit: Any, at: Gaussians, known: Observations | None, probability: float, entry: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """The quantile of an entry of each row, (n, 1), and its Jacobian."""
+    fit: Any, d: int, known: Observations | None, probability: float, entry: Any
+) -> Prediction:
+    """The quantile of one of d entries of each row."""
     if known is not None:
         raise ValueError(
             'quantile: not given what is known of a row. Seek the high at which kind "probability" '
             "is the one asked for."
         )
-    d = at.loc.shape[1]
     labels = getattr(fit.observations, "labels", tuple(map(str, range(d))))
     number = 0 if entry is None and d == 1 else entry
     number = labels.index(number) if number in labels else number
@@ -576,7 +587,7 @@ def quantile_of(
     if not 0.0 < probability < 1.0:
         raise ValueError(f"quantile: probability must lie between 0 and 1, got {probability}.")
     normal = jnp.asarray(special.ndtri(probability))
-    return predicted(Prediction(None, normal=normal, kind="quantile", entry=number), at)
+    return Prediction(None, normal=normal, kind="quantile", entry=number)
 
 
 def covariates_of(fit: Any) -> list[str]:
@@ -651,27 +662,33 @@ def standard_errors(fit: Any, jacobian: np.ndarray) -> np.ndarray:
 
 
 def with_interval(
-    fit: Any, kind: str, names: tuple[str, ...], value: np.ndarray, errors: np.ndarray, level: float
+    fit: Any,
+    names: tuple[str, ...],
+    outcomes: tuple[str, ...],
+    value: np.ndarray,
+    jacobian: np.ndarray,
+    level: float,
+    logits: Sequence[int] = (),
 ) -> Predictions:
-    """Predictions with intervals, those of probabilities by their logits, and notes; a last axis
+    """Predictions with intervals, those of some columns by their logits, and notes; a last axis
     of one outcome is left out."""
-    outcomes: tuple[str, ...] = ()
-    if value.shape[-1] == 1:
-        value, errors = value[..., 0], errors[..., 0]
-    else:
-        outcomes = tuple(getattr(fit.observations, "labels", map(str, range(value.shape[-1]))))
+    errors = standard_errors(fit, jacobian)
     half = float(stats.norm.ppf(0.5 + 0.5 * level)) * errors
     low, high = value - half, value + half
-    if kind in ("observed", "probability"):
+    for k in logits:
+        part, width = value[..., k], half[..., k]
         with np.errstate(divide="ignore", invalid="ignore"):
-            logit, slope = special.logit(value), 1.0 / (value * (1.0 - value))
-            ends = (special.expit(logit + side * half * slope) for side in (-1.0, 1.0))
-            low, high = (np.where(half == 0, value, end) for end in ends)
+            logit, slope = special.logit(part), 1.0 / (part * (1.0 - part))
+            for end, step in ((low, -width), (high, width)):
+                end[..., k] = np.where(width == 0, part, special.expit(logit + step * slope))
+    if value.shape[-1] == 1:
+        value, errors, low, high = (part[..., 0] for part in (value, errors, low, high))
+        outcomes = ()
     notes = () if fit.converged else (NO_MAXIMUM.format("Predictions", fit.reason),)
     if fit.converged and np.any(np.isinf(errors)):
         notes = (AT_AN_EDGE.format("some predictions"),)
     return Predictions(
-        kind=kind,
+        kind="",
         names=names,
         value=value,
         standard_error=errors,

@@ -35,7 +35,15 @@ from truncgauss.fitting.optimization.result import (
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import LEAST_COVERED, ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
-from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
+from truncgauss.fitting.predictions import (
+    KINDS,
+    Covariates,
+    Prediction,
+    Predictions,
+    margins,
+    predict,
+    prediction_of,
+)
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.likelihood import Observations
 
@@ -304,6 +312,18 @@ class LikelihoodFit(InformationCriteria, Fit):
         clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
         return f"the {self.information} information{clusters}"
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of predictions."""
+        return KINDS
+
+    def predictions(
+        self, kind: str, shape: tuple[int, ...], known: Observations | None, limits: Any
+    ) -> tuple[tuple[Prediction, ...], tuple[str, ...]]:
+        """Functions that predict n rows of d entries, and names of what they give side by side."""
+        labels = getattr(self.observations, "labels", tuple(map(str, range(shape[1]))))
+        return (prediction_of(self, kind, shape, known, limits),), labels
+
     def predict(
         self,
         new: Any = None,
@@ -323,11 +343,12 @@ class LikelihoodFit(InformationCriteria, Fit):
                 an array with as many columns; a tuple of such for several designs. None: the rows
                 of the fit; or, without covariates, the population. Of a fit without covariates,
                 `Observations` stand for `known`.
-            kind: "mean" of the true outcomes, given what is known of a row; "observed", the
-                probability that a row is seen, in its region and not censored; "mean_observed", the
-                mean given that it is; "recorded", the mean of one outcome that counts as a limit of
-                censoring where it lies beyond; "probability" of low < outcome < high, given what is
-                known; "quantile" of an entry.
+            kind: "mean" of the true outcomes, given what is known of a row, before any truncation
+                or censoring: x b of a regression; "observed", the probability that a row is
+                observed, in its region and not censored; "mean_observed", the mean given that it
+                is; "recorded", the mean of one outcome that counts as a bound of censoring where it
+                lies beyond; "probability" of low < outcome < high, given what is known; "quantile"
+                of an entry. Those of a selection model: `fitting.SelectionFit.predict`.
             known: what is known of the rows, such as some of their entries, or limits of others.
             low, high: limits, numbers, (d,) or (m, d), for all kinds but "mean" and "quantile". By
                 default those of the fit, if all its rows share them.

@@ -24,6 +24,13 @@ from truncgauss.fitting.observations import (
 )
 from truncgauss.fitting.optimization.descent import SAME, Path
 from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.fitting.predictions import (
+    Prediction,
+    Predictions,
+    between,
+    limit_of,
+    prediction_of,
+)
 from truncgauss.gaussian.linalg import namespace
 from truncgauss.likelihood import Observations
 
@@ -87,6 +94,99 @@ class SelectionFit(ObservationsFit):
         if not self.two_steps:
             raise AttributeError("two_step: binary outcomes have none.")
         return self.two_steps[0]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of predictions: of binary outcomes the probabilities that they are 1."""
+        means = "mean", "mean_observed", "observed", "latent"
+        return (*means, "probability", "quantile") if self.two_steps else means
+
+    def predict(self, new: Any = None, kind: str = "mean", **settings: Any) -> Predictions:
+        """Predictions of P(selected) and of the outcome, with errors and intervals.
+
+        Args:
+            new: covariates of m rows, see `LikelihoodFit.predict`: one table that has those of both
+                equations, or a tuple of two, of the selection and of the outcome.
+            kind: "mean", P(selected) and the mean of the outcome in all rows, selected or not;
+                "mean_observed", P(selected) and the mean of the outcome given that the row is
+                selected; "observed", P(selected) alone; "latent", z g and x b, the means of the
+                latent variables; "probability" of low < outcome < high in all rows; "quantile" of
+                an outcome in all rows. A binary outcome has the probability that it is 1 for a
+                mean, and neither "probability" nor "quantile".
+            settings: as of `LikelihoodFit.predict`. `low` and `high` are of the outcome, numbers or
+                (m,); of two regimes (2,) or (m, 2). With `known` there is no column of P(selected).
+
+        Returns:
+            Predictions, with value (m, 2), or (m, 3) of two regimes, whose second outcome is given
+            that the row is not selected by "mean_observed"; (m,) for one thing alone.
+
+        Example:
+            >>> rng = np.random.default_rng(0)
+            >>> x, z, u, e = rng.normal(size=(4, 500))
+            >>> wage, employed = 1.0 + x + u + e, 0.5 * x + z + u > 0
+            >>> design = {"constant": np.ones(500), "x": x}
+            >>> fit = tg.fit_selection(wage, design, employed, design | {"z": z})
+            >>> new = {"constant": 1.0, "x": 0.0, "z": [-1.0, 1.0]}
+            >>> for kind in ("mean", "mean_observed"):
+            ...     made = fit.predict(new, kind)
+            ...     print(made.outcomes, made.value.round(2).tolist())
+            ('P(selected)', 'outcome') [[0.17, 1.11], [0.84, 1.11]]
+            ('P(selected)', 'outcome | selected') [[0.17, 2.46], [0.84, 1.37]]
+
+        References:
+            Stata's `predict` after `heckman`: psel, xb, ycond, xbsel are P(selected), "mean",
+            "mean_observed", and the first column of "latent".
+        """
+        if kind == "quantile" and len(self.two_steps) == 1:
+            settings = {"entry": 1, **settings}
+        return super().predict(new, kind, **settings)
+
+    def predictions(
+        self, kind: str, shape: tuple[int, ...], known: Observations | None, limits: Any
+    ) -> tuple[tuple[Prediction, ...], tuple[str, ...]]:
+        assert self.observations is not None
+        (n, d), (selected, *outcomes) = shape, self.observations.labels
+        some = any(end is not None for end in limits)
+        if kind == "probability" and some:  # of each outcome by itself: no row knows of two
+            low, high = (
+                limit_of(end, (n, d - 1), far) for end, far in zip(limits, (-np.inf, np.inf))
+            )
+            each = []
+            for j in range(1, d):
+                own = np.arange(d) == j
+                ends = (
+                    np.where(own, low[:, j - 1 : j], -np.inf),
+                    np.where(own, high[:, j - 1 : j], np.inf),
+                )
+                each.append(prediction_of(self, kind, shape, known, ends))
+            return tuple(each), tuple(outcomes)
+        if kind not in ("mean", "mean_observed", "observed"):
+            return super().predictions("mean" if kind == "latent" else kind, shape, known, limits)
+        if some:
+            raise ValueError(f'{kind}: takes neither low nor high, which are for "probability".')
+        share = Prediction(None, kind="positive", entry=0)
+        if kind == "observed" and known is None:
+            return (share,), ()
+        given = prediction_of(self, kind, shape, known, limits).rows
+        parts, labels = [share], [f"P({selected})"]
+        for j, outcome in enumerate(outcomes, 1):
+            condition = f" | {'not ' * (j == 2)}{selected}" if kind == "mean_observed" else ""
+            if condition:
+                low, high = np.full((2, n, d), [[[-np.inf]], [[np.inf]]])
+                (low if j == 1 else high)[:, 0] = 0.0
+                given = between(low, high)
+            if self.two_steps:
+                part, label = Prediction(given, entry=j), outcomes[0] if condition else outcome
+            else:
+                label = "P(" + (outcomes[0] if condition else outcome)
+                part = Prediction(None, kind="positive", entry=j)
+                if given is not None:
+                    low = np.where(np.arange(d) == j, 0.0, -np.inf)
+                    part = prediction_of(self, "probability", shape, given, (low, None))
+            parts.append(part)
+            labels.append(label + condition + ")" * (not self.two_steps))
+        first = int(known is not None)
+        return tuple(parts[first:]), tuple(labels[first:])
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         low, high = super().profile(name, level)
