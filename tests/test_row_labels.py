@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -46,6 +47,13 @@ ENDS = {"truncated_low": BELOW - 2.0, "truncated_high": ABOVE + 2.0}
 SANDWICH = {"information": "sandwich"}
 
 
+def by_sklearn(rows, weights):
+    pytest.importorskip("sklearn")
+    from truncgauss.sklearn import TruncatedGaussian
+
+    return TruncatedGaussian(low=-9.0).fit(rows, sample_weight=weights)
+
+
 def clusters(**rows):
     kinds = {
         "time": tg.AutoRegressive, "position": tg.Matern, "effects": tg.RandomEffects,
@@ -70,6 +78,14 @@ def predicted(new, known=None, low=None, high=None):
     known = None if known is None else tg.Observations.exact(known)
     kind = "mean" if low is None else "probability"
     return fitted().predict(new[["c", "a"]], kind, known=known, low=low, high=high).value
+
+
+@functools.cache
+def fitted_pair():
+    """A fit of two outcomes, of which each has a design."""
+    rows, designs = tg.Observations.exact(PAIR.to_numpy()), ({"a": X["a"]}, {"b": X["b"]})
+    arrays = [{name: column.to_numpy() for name, column in design.items()} for design in designs]
+    return tg.fit_observations(rows, tuple(arrays), progress=False)
 
 
 def of_two_columns(by):
@@ -111,6 +127,10 @@ CALLS = {
         ),
         {"a": LEVELS, "b": Y, "low": BELOW, "high": ABOVE, "weights": WEIGHTS, "design": X}, {},
     ),
+    "fit_mixture": (
+        lambda lower, **rows: tg.fit_mixture(tg.Observations(lower, **rows), 2),
+        {"lower": PAIR, "upper": PAIR, "noise": PAIR**2, "weights": WEIGHTS}, {},
+    ),
     "fit_truncated_normal": (
         tg.fit_truncated_normal,
         {"data": PAIR, "low": PAIR - 3.0, "high": PAIR + 2.0, "noise": PAIR**2 / 50,
@@ -133,6 +153,15 @@ CALLS = {
         {"observed": series(np.arange(N)), "num_trials": series(np.arange(N) + 50.0),
          "loc": frame()}, {"covariance": np.eye(2), "regions": tg.Box([0.0, 0.0], [1.0, 1.0])},
     ),
+    "fit_limits": (
+        tg.fit_limits,
+        {"observed": series(np.arange(N)), "num_trials": series(np.arange(N) + 50.0),
+         "loc": frame()}, {"covariance": np.eye(2), "start": tg.Box([0.0, 0.0], [1.0, 1.0])},
+    ),
+    "simultaneous": (
+        lambda y, group: tg.simultaneous(y=y, group=group, contrasts="dunnett"),
+        {"y": Y, "group": GROUPS}, {},
+    ),
     "polychoric": (tg.polychoric, {"x": LEVELS, "y": GROUPS, "weights": WEIGHTS}, {}),
     "polychoric, categories": (
         lambda x, y: tg.polychoric(tg.Ordinal(x), tg.Ordinal(y)), {"x": LEVELS, "y": GROUPS}, {},
@@ -153,6 +182,13 @@ CALLS = {
         tg.Observations.from_table, {"table": PAIR, "lower": BELOW, "upper": ABOVE},
         {"columns": "u"},
     ),
+    "Observations.from_table, logarithms": (
+        lambda table, marks, **rows: tg.Observations.from_table(
+            table, "u", left_censored=(marks, "<"), log=True, **rows
+        ),
+        {"table": PAIR.abs() + 1.0, "marks": series(np.where(SEEN, "", "<")),
+         "censored_high": series(RANDOM.uniform(1.2, 1.6, N) + 9.0 * ~SEEN)}, {},
+    ),
     "Statistics.from_rows": (tg.Statistics.from_rows, {"rows": PAIR, "weights": WEIGHTS}, {}),
     "log_likelihood": (
         lambda rows, loc: tg.log_likelihood(tg.Observations.exact(rows), loc, np.eye(2)),
@@ -167,6 +203,19 @@ CALLS = {
         {"new": X.assign(c=1.0), "known": pandas.DataFrame({"y": Y})}, {},
     ),
     "predict, limits": (predicted, {"new": X.assign(c=1.0), "low": BELOW, "high": ABOVE}, {}),
+    "predict, two designs": (
+        lambda first, second: fitted_pair().predict((first, second)).value,
+        {"first": X[["a"]], "second": X[["b"]]}, {},
+    ),
+    "margins": (
+        lambda at, low, high: fitted().margins(
+            at[["c", "a"]], "probability", low=low, high=high, average=False
+        ).value,
+        {"at": X.assign(c=1.0), "low": BELOW, "high": ABOVE}, {},
+    ),
+    "TruncatedGaussian": (
+        by_sklearn, {"rows": PAIR, "weights": WEIGHTS}, {},
+    ),
     "Box": (tg.Box, {"low": series(np.zeros(N)) + BELOW, "high": ABOVE}, {}),
     "tables.read": (of_two_columns(tables.read), {"first": Y, "second": Z}, {}),
     "tables.formula": (
@@ -186,7 +235,7 @@ class Model(Exception):
 
 def numbers_of(value):
     """All arrays in a value, labels apart."""
-    if isinstance(value, RowSums | tables.RowLabels) or callable(value):
+    if isinstance(value, RowSums | tables.RowLabels | type):
         return []
     if dataclasses.is_dataclass(value):
         value = {
@@ -198,13 +247,15 @@ def numbers_of(value):
         return [array for part in value for array in numbers_of(part)]
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         return []
-    return [np.asarray(value, float)] if np.asarray(value).dtype.kind in "biuf" else []
+    return (
+        [np.asarray(value, float)] if np.asarray(value).dtype.kind in "biuf" else []
+    )  # no function
 
 
 @pytest.fixture
 def numbers(monkeypatch):
     """A function of a call and its rows: the numbers that it reads, without the fit of them."""
-    fitted()
+    fitted(), fitted_pair()
 
     def stop(model, **settings):
         raise Model(model, settings)
@@ -214,6 +265,7 @@ def numbers(monkeypatch):
         "fractions", "polychoric_correlations",
     ):  # fmt: skip
         monkeypatch.setattr(getattr(fitting, name), "maximum_likelihood", stop)
+    monkeypatch.setattr("truncgauss.fitting.mixtures.fit.maximum_likelihood", stop)
 
     def read(function, rows):
         with jax.enable_x64(True):
@@ -352,8 +404,7 @@ def test_predictions_of_the_rows_of_a_fit_go_by_their_labels():
         tg.fit_regression("y ~ x", data=data, progress=False),
         tg.fit_selection("y ~ x", selected="s ~ x + z", data=data, progress=False),
     ]
-    both = pandas.DataFrame({"s": series(np.zeros(N)), "y": Y - 0.3})
-    for fit, low in zip(fits, (Y - 0.3, both)):
+    for fit, low in itertools.product(fits, (Y - 0.3, pandas.DataFrame({"y": Y - 0.3}))):
         of = lambda low, fit=fit: fit.predict(kind="probability", low=low, high=np.inf).value
         np.testing.assert_array_equal(of(low.iloc[order]), of(low))
     observations = tg.Observations.exact(PAIR)

@@ -225,7 +225,7 @@ class OrdinalFit(LikelihoodFit):
                 return super().margins(at, kind, level=level, **more)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
-            points, weights = points_of(self, at)
+            points, weights, _ = points_of(self, at)
             design, names = points[j], np.array(self.designs[j].names)
 
             def effect(name: str, estimates: Any) -> jax.Array:

@@ -369,9 +369,7 @@ def predict(
         if known is not None:
             check_known(known, at, designs)
             at = at.for_rows(known.num_rows)
-        low, high = limits
-        if at.loc.shape[1] == 1 or max(np.ndim(low), np.ndim(high)) == 2:  # a limit for each row
-            _, *limits = tables.in_one_order("predict", index=index, low=low, high=high)
+        limits = limits_of_rows(fit, "predict", index, at.loc.shape[1], limits)
         parts, outcomes = fit.predictions(kind, at.loc.shape, known, limits)
         if kind == "quantile":
             parts, outcomes = (quantile_of(fit, at.loc.shape[1], known, probability, entry),), ()
@@ -398,7 +396,7 @@ def margins(
         raise ValueError("margins: gives no effects on quantiles.")
     chosen, dummies = chosen_covariates(fit, variables, discrete)
     with jax.enable_x64(True):
-        designs, weights = points_of(fit, at)
+        designs, weights, labels = points_of(fit, at)
         lacking = np.any([np.isnan(part).any(axis=1) for part in designs], axis=0).sum()
         if lacking:
             raise ValueError(
@@ -407,6 +405,7 @@ def margins(
             )
         arrays = jax.tree.map(np.asarray, arrays_at(fit, fit.estimates))
         shape = Gaussians.of(arrays, designs).loc.shape
+        limits = limits_of_rows(fit, "margins", labels, shape[1], limits)
         parts, outcomes = fit.predictions(kind, shape, None, limits)
         columns = {name: [np.array(x.names) == name for x in fit.designs] for name in chosen}
         effects = [
@@ -531,6 +530,14 @@ def prediction_of(
     return Prediction(known, between(low, high, known.region), kind=kind)
 
 
+def limits_of_rows(fit: Any, what: str, labels: Any, d: int, limits: tuple[Any, Any]) -> Any:
+    """Limits, brought into the order of the rows where they are of each row."""
+    low, high = limits
+    if d - fit.num_unlimited > 1 and max(np.ndim(low), np.ndim(high)) < 2:
+        return limits
+    return tables.in_one_order(what, index=labels, low=low, high=high)[1:]
+
+
 def between(lower: np.ndarray, upper: np.ndarray, region: Any = None, **more: Any) -> Observations:
     """Rows whose entries lie between limits."""
     return Observations(as_float_array(lower), as_float_array(upper), region, **more)
@@ -627,20 +634,21 @@ def is_dummy(fit: Any, name: str) -> bool:
     return all(np.all((column == 0) | (column == 1)) for column in columns)
 
 
-def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Covariates at which effects are asked for, and the weights of these points."""
+def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, Any]:
+    """Covariates at which effects are asked for, and the weights and labels of these points."""
     rows = tuple(part.values for part in fit.designs)
     weights = getattr(fit.observations, "weights", None)
     weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
+    own = getattr(fit.observations, "index", None)
     if at is None:
-        return rows, weights
+        return rows, weights, own
     if isinstance(at, str):
         if at != "mean":
             raise ValueError(f'margins: at must be "mean", values or a table, got {at!r}.')
-        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1)
+        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1), None
     if not (isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values())):
         designs = designs_of(fit, at, "margins: at")
-        return designs, np.ones(len(designs[0]))
+        return designs, np.ones(len(designs[0])), tables.labels_of(at)
     known = [name for part in fit.designs for name in part.names]
     for name in at:
         if name not in known:
@@ -648,7 +656,7 @@ def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     names = [np.array(part.names) for part in fit.designs]
     for name, number in at.items():
         rows = tuple(np.where(of == name, float(number), part) for of, part in zip(names, rows))
-    return rows, weights
+    return rows, weights, own
 
 
 # ---------------------------------------------------------------- errors and intervals

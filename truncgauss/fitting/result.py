@@ -317,6 +317,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         """The kinds of predictions."""
         return KINDS
 
+    @property
+    def num_unlimited(self) -> int:
+        """The number of first entries that predictions take no limits of."""
+        return 0
+
     def predictions(
         self, kind: str, shape: tuple[int, ...], known: Observations | None, limits: Any
     ) -> tuple[tuple[Prediction, ...], tuple[str, ...]]:

@@ -101,6 +101,11 @@ class SelectionFit(ObservationsFit):
         means = "mean", "mean_observed", "observed", "latent"
         return (*means, "probability", "quantile") if self.two_steps else means
 
+    @property
+    def num_unlimited(self) -> int:
+        """The latent variable of the selection."""
+        return 1
+
     def predict(self, new: Any = None, kind: str = "mean", **settings: Any) -> Predictions:
         """Predictions of P(selected) and of the outcome, with errors and intervals.
 

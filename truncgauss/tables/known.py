@@ -80,14 +80,17 @@ class Reader:
 
     def column_of(self, column: Any, kind: str, missing: bool = False) -> np.ndarray:
         """The numbers (n,) of a column of the table, by its name, or of one beside it."""
-        if np.ndim(column) == 0 or isinstance(column, tuple):
-            column, what = self.raw(column), f"from_table: column {column!r}"
-        else:
-            what = f"from_table: {kind}"
-            column = in_order(column, self.labels, what, "the table")
+        column, what = self.by_name_or_beside(column, kind)
         if missing:
             return numbers(column, what, missing)
         return each_row(column, self.num_rows, what, kind=kind)
+
+    def by_name_or_beside(self, column: Any, kind: str) -> tuple[Any, str]:
+        """A column of the table, by its name, or one beside it in its order, and what it is."""
+        if np.ndim(column) == 0 or isinstance(column, tuple):
+            return self.raw(column), f"from_table: column {column!r}"
+        what = f"from_table: {kind}"
+        return in_order(column, self.labels, what, "the table"), what
 
     def marked(self, marked: Any, kind: str) -> np.ndarray:
         """A mask of the rows whose column holds a mark, from a pair (column, mark)."""
@@ -95,17 +98,19 @@ class Reader:
             raise ValueError(
                 f"from_table: {kind} wants (column, mark), such as ('detected', 0); got {marked!r}."
             )
-        name, mark = marked
+        column, mark = marked
+        column, what = self.by_name_or_beside(column, kind)
         if isinstance(mark, str):
-            cells = np.asarray([str(value) for value in np.asarray(self.raw(name))])
+            cells = np.asarray([str(value) for value in np.asarray(column)])
         else:
-            cells = self.numbers(name, False)
+            cells = numbers(column, what, False)
+        if len(cells) != self.num_rows:
+            raise ValueError(f"{what} needs {self.num_rows} values, one a row, got {len(cells)}.")
         rows = cells == mark
         if not rows.any():
             held = ", ".join(str(cell) for cell in np.unique(cells)[:6])
-            raise ValueError(
-                f"from_table: {kind}: no cell of column {name!r} is {mark!r}; it holds: {held}."
-            )
+            of = what.removeprefix("from_table: ")
+            raise ValueError(f"from_table: {kind}: no cell of {of} is {mark!r}; it holds: {held}.")
         return np.asarray(rows)
 
     def ends(self, name: Hashable) -> tuple[np.ndarray, np.ndarray]:
