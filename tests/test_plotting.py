@@ -247,8 +247,14 @@ def test_a_worm_shows_deviations_from_a_normal_sample():
 def test_the_shape_of_residuals_is_explained(values, worm, quantiles, meaning):
     draws = values.ppf((np.arange(400) + 0.5) / 400)[None]
     for draw, shape in ((plotting.worm, worm), (plotting.qq, quantiles)):
-        [text] = [own.get_text().replace("\n", " ") for own in draw(draws).texts]
+        ax = draw(draws)
+        [text] = [own.get_text().replace("\n", " ") for own in ax.texts]
         assert meaning in text and (shape is None or shape in text)
+        ax.figure.draw_without_rendering()  # the words lie above band and points
+        drawn = [own.get_ydata() for own in ax.lines]
+        drawn.append(ax.collections[0].get_paths()[0].vertices[:, 1])
+        highest = ax.transData.transform((0.0, max(map(np.max, drawn))))[1]
+        assert ax.texts[0].get_window_extent().y0 > highest
         assert not draw(draws, hint=False).texts and not draw(draws[:, :10]).texts
     # A second series says so below the first, by its name.
     ax = plotting.worm(draws, label="other", bands=False, ax=plotting.worm(draws))

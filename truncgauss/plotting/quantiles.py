@@ -96,9 +96,7 @@ def _quantiles(
     """Sorted residuals, or what they exceed their normal quantiles by."""
     draws, finite = _checked(residuals)
     n = int(finite.sum())
-    if hint and n >= FEW:
-        said = f"{label}: " if label else ""
-        say(said + shape_of(draws[:, finite], detrended), ax)
+    said = f"{label}: " if label else ""
     if n < draws.shape[1]:
         label = f"{label or 'residuals'} ({draws.shape[1] - n} of {draws.shape[1]} not finite)"
     p = (np.arange(1, n + 1) - 0.5) / n
@@ -122,6 +120,8 @@ def _quantiles(
     }  # fmt: skip
     ax.plot(x, np.median(sorted_draws, axis=0), **with_settings(Line2D, marks, kwargs))
     ax.set(xlabel="normal quantile", ylabel="residual" + (" − quantile" if detrended else ""))
+    if hint and n >= FEW:
+        say(said + shape_of(draws[:, finite], detrended), ax)
     return ax
 
 
@@ -168,11 +168,16 @@ def shape_of(draws: np.ndarray, detrended: bool) -> str:
 
 
 def say(text: str, ax: Axes) -> None:
-    """Write a sentence above the points, below those that are there."""
-    above = sum(other.get_gid() == "hint" for other in ax.texts)
+    """Write a sentence above all that is drawn, where the axes become higher for it."""
+    there = [other.get_text().count("\n") + 1 for other in ax.texts if other.get_gid() == "hint"]
     lines = textwrap.fill(text, 44)
+    height = 0.9 * ax.get_window_extent().height * 72 / ax.figure.dpi  # once labels have room
+    share = min(0.5, 10.0 * (lines.count("\n") + 1) / height)
+    low, high = ax.get_ylim()
+    ax.update_datalim([(0.0, low + (high - low) / (1.0 - share))], updatex=False)
+    ax.autoscale_view()
     ax.annotate(
-        lines, (0.02, 0.98), (0, -24 * above), xycoords="axes fraction",
+        lines, (0.02, 0.99), (0, -10 * sum(there)), xycoords="axes fraction",
         textcoords="offset points", va="top", fontsize=8, color="#444444", gid="hint",
         bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
     )  # fmt: skip
