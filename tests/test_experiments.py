@@ -35,7 +35,8 @@ def check_picture(picture):
     """Axes are labelled, no legend lies on any of them, nothing is cut off."""
     renderer = FigureCanvasAgg(picture).get_renderer()
     picture.draw(renderer)
-    legends = [ax.get_legend() for ax in picture.axes if ax.get_legend()] + picture.legends
+    legends = [ax.get_legend() for ax in picture.axes if ax.get_legend()]
+    legends += [legend for part in (picture, *picture.subfigs) for legend in part.legends]
     assert legends
     for ax in picture.axes:
         joined = ax.get_shared_y_axes().joined

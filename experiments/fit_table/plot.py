@@ -6,7 +6,7 @@ from truncgauss import plotting
 
 MOST, LEAST = 10, 4  # estimates that are drawn, and for which there is room
 FEW = 2  # outcomes that have panels of their own
-AT_MOST, AT_LEAST, INTERVAL = (plotting.SERIES[k] for k in (2, 1, 4))
+AT_MOST, AT_LEAST, INTERVAL = (plotting.SERIES[k] for k in (2, 6, 4))
 
 
 def plot(results):
@@ -17,7 +17,7 @@ def plot(results):
     above = [f"data {j}" for j in range(number)] if draws_means(data) else ["data 0"]
     below = [f"residuals {j}" for j in range(number)] + ["profile"] * bool(curves)
     width = (4.6, 7.2, 8.6)[max(len(above), len(below)) - 1]
-    height = max(6.6, 1.0 + 0.75 * min(len(results["names"]), MOST))
+    height = max(6.6, 1.2 + 0.9 * min(len(results["names"]), MOST))
     page = plotting.page(width + 4.2, height)
     left, right = page.subfigures(1, 2, width_ratios=(width, 4.2))
     parts = zip(left.subfigures(2, 1), (above, below))
@@ -246,12 +246,13 @@ def estimates(results, part, letter):
     for k in shown:
         ax, value = axes[str(k)], results["estimates"][k]
         low, high = np.where(np.isfinite(ends[k]), ends[k], value)
-        ax.plot([low, high], [0.0, 0.0], color="#000000", linewidth=1.6, label="95 % interval")
-        plotting.points([value], [0.0], label="fit", s=22, ax=ax)
+        line = {"color": plotting.GRADIENT.color, "linewidth": 1.6}
+        ax.plot([low, high], [0.0, 0.0], label="95 % interval", **line)
+        plotting.points([value], [0.0], series=1, label="fit", s=22, ax=ax)
         naive = results["naive"][k]
         if np.isfinite(naive):
             plotting.points(
-                [naive], [-0.45], series=1, s=18, label="naive", ax=ax, filled=False
+                [naive], [-0.45], series=3, s=18, label="naive", ax=ax, filled=False
             )  # fmt: skip
         if min(low, value, naive) < 0 < max(high, value, naive):
             ax.axvline(0.0, color="#555555", linewidth=0.7)
@@ -268,8 +269,8 @@ def estimates(results, part, letter):
         for side, marker in enumerate("<>"):
             if np.isinf(ends[k][side]):
                 edge = ax.get_xlim()[side]
-                ax.plot([value, edge], [0.0, 0.0], color="#000000", linewidth=1.6)
-                ax.plot([edge], [0.0], marker, color="#000000", markersize=4, clip_on=False)
+                ax.plot([value, edge], [0.0, 0.0], **line)
+                ax.plot([edge], [0.0], marker, color=line["color"], markersize=4, clip_on=False)
                 ax.set_xlim(**{("left", "right")[side]: edge})
     left_out = len(names) - len(shown)
     more = f" (the first {MOST} of {len(names)})" if left_out else ""

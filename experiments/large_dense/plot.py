@@ -20,8 +20,8 @@ def plot(results):
                 xlabel="dimension d", ylabel=label, ax=ax,
             )  # fmt: skip
         powers = [float(results[name]["exponent"]) for name in ("value", "gradient")]
-        said = ", at last as d^{:.1f} and d^{:.1f}".format(*powers) if field == "work" else ""
-        plotting.title({"work": "Time", "memory": "Memory"}[field] + said, ax=ax)
+        said = r", at last as $d^{{{:.1f}}}$ and $d^{{{:.1f}}}$".format(*powers)
+        plotting.title("Time" + said if field == "work" else "Memory", ax=ax)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ticks = [int(d) for d in results["dimensions"]]

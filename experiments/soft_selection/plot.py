@@ -10,8 +10,8 @@ from ..selected_population.plot import estimates, mean_posterior
 def plot(results):
     """The fraction seen by both routes with their difference, and the two posteriors."""
     picture, axes = plotting.mosaic(
-        [["fraction", "mean", "all"], ["difference", "mean", "all"]], size=(4.5, 2.5),
-        height_ratios=(1.7, 1),
+        [["fraction", "mean", "all"], ["difference", "mean", "all"]], size=(4.5, 2.9),
+        height_ratios=(1.4, 1),
     )  # fmt: skip
     curves = results["shift"]
     shift = f"shift of the mean {str(results['names'][0]).split(' (')[0]} (s.d.)"
@@ -40,6 +40,6 @@ def differences(curves, xlabel, ax):
     names = ["error of the log fraction", "error of its gradient (per s.d.)"]
     plotting.curves(
         curves["shift"], [*errors, curves["soft_stderr"]], [*names, "reported standard error"],
-        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="absolute difference", ax=ax,
+        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="difference", ax=ax,
     )  # fmt: skip
-    ax.set_yscale("log")
+    plotting.title("Soft less exact", ax=ax).set_yscale("log")

@@ -50,7 +50,7 @@ def differences(results, ax):
     ax.set(
         xlabel="estimate − truth (standard errors of the corrected fit)", ylabel="parameter",
         yticks=places, yticklabels=[str(name) for name in results["names"]],
-        xticks=[tick for tick in ticks if low <= tick <= high],
+        xticks=[tick for tick in ticks if low <= tick <= high], ylim=(-0.5, len(places) - 0.5),
     )  # fmt: skip
     ax.xaxis.set_major_formatter("{x:g}")
     plotting.title("Estimates of three methods, less the truth", ax=ax)

@@ -96,6 +96,6 @@ def default_errors(found, ax):
     stated = found["stderr"][sure]
     plotting.points(size[sure], stated, label=STATED, series=0, filled=False, ax=ax)
     ax.set(
-        xscale="log", yscale="log", xlabel="-log P", ylabel="relative error of P, at least 1e-16"
+        xscale="log", yscale="log", xlabel="−log P", ylabel="relative error of P, at least 1e-16"
     )
     plotting.title("The default call, families of known P", ax=ax)
