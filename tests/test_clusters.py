@@ -246,6 +246,10 @@ def test_effects_of_censored_rows_are_conditional_means():
     )
     mean, spread, sigma = fit.estimates
     rows, effects = y.reshape(30, 3), fit.effects()
+    assert str(effects).splitlines()[1].split() == [
+        str(effects.labels[0]), f"{effects.mean[0]:.6g}", f"{effects.standard_error[0]:.6g}"
+    ]  # fmt: skip
+    assert str(effects).splitlines()[-1] == "and 10 more"
     assert list(effects.labels[np.argsort(effects.labels)]) == list(range(30))
     for label, got, error in zip(effects.labels, effects.mean, effects.standard_error):
         u = np.linspace(-8, 8, 4001)

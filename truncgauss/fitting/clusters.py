@@ -83,6 +83,7 @@ from truncgauss.gaussian.problem import Estimate
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
 FEW_CLUSTERS = 20
+MOST_SHOWN = 20  # effects in a print
 MOST_COMPARED = 10  # rows whose means are compared with the likelihood
 FEW = (
     "There are only {:g} clusters: maximum likelihood then takes {} for too small, and intervals "
@@ -234,6 +235,17 @@ class Effects(NamedTuple):
     labels: np.ndarray
     mean: np.ndarray
     standard_error: np.ndarray
+
+    def __str__(self) -> str:
+        """A table of the first effects; `labels`, `mean` and `standard_error` have all."""
+        k, labels = len(self.labels), [str(label) for label in self.labels[:MOST_SHOWN]]
+        mean, error = (np.reshape(part, (k, -1)) for part in (self.mean, self.standard_error))
+        width = max(map(len, labels), default=0)
+        lines = [" " * width + f"  {'effect':>12} {'std. error':>12}" * mean.shape[1]]
+        for label, values, errors in zip(labels, mean, error):
+            cells = (f"  {x:12.6g} {s:12.6g}" for x, s in zip(values, errors))
+            lines.append(f"{label:{width}}{''.join(cells)}")
+        return "\n".join([*lines, *[f"and {k - MOST_SHOWN} more"] * (k > MOST_SHOWN)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
