@@ -151,6 +151,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "an edge of no width": lambda: tg.Probit(0.0),
     "Automatic to no tolerance": lambda: tg.Automatic(rtol=0.0),
     "Automatic of no draws": lambda: tg.Automatic(max_draws=0),
+    "a class of methods": lambda: probability(method=tg.Separation),
     "a method by name": lambda: probability(method="exact"),
     "a plan of another dimension": lambda: probability(
         3, covariance=np.eye(3) + 0.3, method=held_in_two()
@@ -384,6 +385,9 @@ TABLES: dict[str, Callable[[], Any]] = {
     "text": lambda: from_table("detected"),
     "dates": lambda: from_table("dates"),
     "a limit of another column": lambda: from_table(truncated_low={"flux": 0.0}),
+    "limits of two entries": lambda: from_table(
+        ["colour", "flux"], truncated_low=[0.0, 1.0], missing=True
+    ),
     "a mark that is no pair": lambda: from_table(left_censored="detected"),
     "a mark that no cell has": lambda: from_table(left_censored=("detected", "nope")),
     "marked and censored": lambda: from_table(

@@ -254,7 +254,7 @@ def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
             ["run", "--resume", "runs/x", "--seed", "3"],
             "for others start a new one (got --seed)",
         ),
-        (["run", "--resume", "runs/x"], "no such run (got runs/x)"),
+        (["run", "--resume", "runs/x"], "no such run (got runs/x); `truncgauss list`"),
         (["run", "tiny.yaml", "--runs", "tiny.yaml"], "Not a directory"),
         (["run", "tiny.yaml", "--figures", "tiny.yaml"], "Not a directory"),
         (["check"], "check needs a file, or the name of an experiment"),

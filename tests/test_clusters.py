@@ -306,7 +306,7 @@ def test_samplers_have_the_log_likelihood_and_its_gradient():
     "settings, words",
     [
         ({"cluster": [1.0] * 5}, "cluster must have one label"),
-        ({"cluster": None}, "needs a design"),
+        ({"cluster": None}, "needs cluster, a label of each row"),
         ({"terms": "residual"}, "terms must be covariance terms"),
         ({"binary": True}, "must be 0 or 1"),
         (

@@ -94,7 +94,7 @@ def test_a_torn_file_says_what_to_do(name, share, folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plot", "nowhere"], "no such run (got nowhere)"),
+        (["plot", "nowhere"], "no such run (got nowhere); `truncgauss list`"),
         (["list", "nowhere"], "no such folder (got nowhere)"),
     ],
 )

@@ -196,7 +196,7 @@ def test_without_resamples_no_error_is_reported_of_them():
     ("text", "where", "message"),
     [
         ("fluxx,b\n1,2\n", {}, "column 'flux' is not in the header; did you mean 'fluxx'"),
-        ("flux,flux\n1,2\n", {}, "column 'flux' is twice in the header"),
+        ("flux,flux\n1,2\n", {}, "column 'flux' is 2 times in the header; rename"),
         ("flux,b\n1,2\nlow,3\n", {}, r"my.csv:3: column 'flux' must be a number, got 'low'"),
         ("flux,b\n1,2\n,3\n", {}, r"my.csv:3: column 'flux' must be a number, got an empty cell"),
         ("flux,b\nnan,2\n", {}, r"my.csv:2: column 'flux' must be a number, got 'nan'"),

@@ -188,6 +188,7 @@ def test_new_categories_of_a_formula_are_refused():
     [
         ("wage ~ age +", "cannot be read"),
         ("wage ~ ages", "there is no column 'ages'"),
+        ("wage ~ age + (1 | k)", "random effects stand outside of it"),
         ("wage ~ age | k", "must have one part right of ~"),
         ("wage + age ~ k", "must have one outcome, got 2"),
         ("__import__('os').getcwd() + age", "cannot be read"),
@@ -286,6 +287,11 @@ def test_ordered_categories_are_an_outcome_of_a_formula():
     table = pandas.DataFrame({"x": x, "word": words})
     with pytest.raises(ValueError, match="the outcome 'word' holds texts. Say their order: tg.Ord"):
         tg.fit_regression("word ~ x", data=table)
+    limits = table.assign(word=np.where(x < 0, "<0.5", "1.2"))
+    with pytest.raises(
+        ValueError, match="the outcome 'word' holds limits, such as '<0.5'. Read th"
+    ):
+        tg.fit_regression("word ~ x", data=limits)
     table["grade"] = pandas.Categorical(words, ["low", "middle", "high"], ordered=True)
     fit = tg.fit_regression("grade ~ x", data=table, progress=False)
     same = tg.fit_regression(tg.Ordinal(codes, name="grade"), "~ x", data=table, progress=False)

@@ -152,7 +152,7 @@ def test_all_mistakes_of_a_sweep_are_told_at_once(capsys):
         (["run", "mine.yaml", "--index", "6"], "index must be 0 to 5 (got 6)"),
         (["run", "mine.yaml", "--figures", "x"], "a sweep has no figure"),
         (["run", "shift_curve", "--index", "0"], "--index is for a config with sweep"),
-        (["gather", "nowhere"], "no sweep (got nowhere)"),
+        (["gather", "nowhere"], "no sweep (got nowhere); `truncgauss list`"),
     ],
 )
 def test_wrong_usage_of_sweeps_is_one_line(words, message, capsys):

@@ -487,7 +487,10 @@ class ClusterFit(LikelihoodFit):
 
     def margins(self, *args: Any, **settings: Any) -> Any:
         """Refusal: marginal effects on a mean are the coefficients."""
-        raise ValueError("margins: effects on the mean are the coefficients. Use derived.")
+        raise ValueError(
+            "margins: the effects of covariates on the mean are the coefficients, which print(fit) "
+            "has with their errors; functions of them are fit.derived(f)."
+        )
 
     def effects(self, term: str | None = None) -> Effects:
         r"""The effects of a term given all that is known of each cluster, with their errors.
@@ -874,10 +877,11 @@ def prepared_terms(
     inputs: ClusterInputs, terms: Any, data: Any
 ) -> tuple[list[tuple[CovarianceTerm, Any]], tuple[str, ...]]:
     """Each term with the function that returns its columns, and sentences on them."""
-    terms = [terms] if isinstance(terms, CovarianceTerm) else list(terms)
+    terms = [terms] if isinstance(terms, CovarianceTerm | str) else list(terms)
     if not terms or not all(isinstance(term, CovarianceTerm) for term in terms):
         raise ValueError(
-            f"{WHAT}: terms must be covariance terms such as tg.Residual(), {terms!r}."
+            f"{WHAT}: terms must be covariance terms, such as (tg.RandomEffects(), tg.Residual()), "
+            f"got {terms!r}."
         )
     position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
     rows = LongRows(data, position, inputs.row_labels)

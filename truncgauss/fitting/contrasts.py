@@ -303,8 +303,14 @@ def _of_groups(
     """Means of groups, their covariance, the degrees of freedom within groups, and the labels."""
     if y is None or group is None:
         raise ValueError("simultaneous: y and group are given together, one label a row.")
+    for name, column in (("y", y), ("group", group)):
+        if isinstance(column, str):
+            raise ValueError(
+                f"simultaneous: {name} must be a column, got the text {column!r}. Of a table write "
+                f"{name}=table[{column!r}]."
+            )
     y, group = tables.in_one_order("simultaneous", y=y, group=group)
-    values = tables.numbers(y, "simultaneous: y")
+    values = tables.numbers(y, "simultaneous: y", advice="Remove these rows, of the groups too.")
     declared = tables.categories_of(group)
     labels = np.array([str(label) for label in np.asarray(group).tolist()])
     if values.ndim != 1 or labels.shape != values.shape:
@@ -338,7 +344,10 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     if isinstance(estimates, Derived):
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
     if covariance is None:
-        raise ValueError("covariance is missing: pass that of the estimates, shape (k, k).")
+        raise ValueError(
+            "simultaneous: needs estimates (k,) and their covariance (k, k), or the columns of a "
+            "table, y=table['y'], group=table['group']."
+        )
     b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
         raise ValueError(

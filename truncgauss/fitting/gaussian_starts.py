@@ -53,8 +53,8 @@ def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str)
     """Raise ValueError for covariates of wrong shapes, or that are not finite."""
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
-            f"{what}: {name} must have shape ({n}, p), or be a tuple of {d} such, one "
-            f"for each outcome; got {[part.shape for part in parts]}."
+            f"{what}: {name} must have shape ({n}, p), for the outcome has {n} rows, or be a tuple "
+            f"of {d} such, one for each outcome; got {[part.shape for part in parts]}."
         )
     for j, part in enumerate(parts):
         if not np.all(np.isfinite(part)):

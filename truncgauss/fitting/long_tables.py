@@ -126,7 +126,10 @@ def inputs_of(
     cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns[2:])
     refuse_spread(WHAT, [None if ordered else outcome, design])
     if design is None or cluster is None:
-        raise ValueError(f"{WHAT}: needs a design, or a formula as the outcome, and a cluster.")
+        lacks = 'cluster, a label of each row or the name of its column, such as cluster="patient"'
+        if design is None:
+            lacks = 'a design, or a formula as the outcome, such as "y ~ week"'
+        raise ValueError(f"{WHAT}: needs {lacks}.")
     table = as_columns(design, WHAT)
     if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
         raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")

@@ -180,9 +180,10 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "LatentPair":
             raise ValueError("polychoric: weights belong to rows; a table has its counts.")
         counts = np.asarray(x, float)
         if counts.ndim != 2 or not np.all((counts >= 0) & np.isfinite(counts)):
+            got = f"shape {counts.shape}" if counts.ndim != 2 else f"{counts.min():g} among them"
             raise ValueError(
                 "polychoric: without y, x must be a table of counts (r, c), finite and not "
-                f"negative; got shape {counts.shape}."
+                f"negative; got {got}. Of answers give two columns, polychoric(x, y)."
             )
         if max(counts.shape) > MOST_LEVELS:
             raise ValueError(
@@ -896,12 +897,17 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
         if array.ndim != 2:
             raise ValueError(f"polychoric_matrix: data must have shape (n, p), got {array.shape}.")
         columns = {str(k): array[:, k] for k in range(array.shape[1])}
-    items = [value if isinstance(value, Ordinal) else Ordinal(value) for value in columns.values()]
+    items = []
+    for name, value in columns.items():
+        try:
+            items.append(value if isinstance(value, Ordinal) else Ordinal(value))
+        except ValueError as error:
+            raise ValueError(f"polychoric_matrix: column {name!r}: {error}") from error
     lengths = {len(item.codes) for item in items}
     if len(items) < 2 or len(lengths) > 1:
         raise ValueError(
-            "polychoric_matrix: needs two or more columns of one length, got "
-            f"{[len(item.codes) for item in items]}."
+            f"polychoric_matrix: needs two or more columns of one length, got {len(items)} of "
+            f"{', '.join(map(str, sorted(lengths)))} rows."
         )
     return items, tuple(map(str, columns))
 

@@ -517,7 +517,10 @@ def prediction_of(
             Observations.exact(np.zeros(shape), region=region), kind=kind, region=True
         )
     if none:
-        raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
+        raise ValueError(
+            f"{kind}: give low or high, the limits between which a new outcome is observed. The "
+            "rows of this fit have none in common: they are uncensored, or have their own limits."
+        )
     low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
     if known is None:
         return Prediction(between(low, high), kind=kind)

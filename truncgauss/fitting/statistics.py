@@ -111,7 +111,9 @@ class Statistics:
         rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:
-            raise ValueError(f"Statistics: rows must have shape (n, d), got {rows.shape}.")
+            raise ValueError(
+                f"Statistics: rows must have shape (n, d), with one row or more, got {rows.shape}."
+            )
         wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(wrong):
             raise ValueError(

@@ -116,7 +116,7 @@ class CovarianceMatrix(Covariance):
         unsound = jnp.any(pair & ~(self.matrix == 0), axis=(-2, -1), keepdims=True)
         return CovarianceMatrix(jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix)))
 
-    def check(self) -> None:
+    def check(self, what: str = "covariance") -> None:
         if not is_concrete(self.matrix):
             return
         matrix = np.asarray(self.matrix)
@@ -128,7 +128,7 @@ class CovarianceMatrix(Covariance):
         if not (np.array_equal(matrix, transposed) or np.all(is_symmetric(matrix))):
             gap = np.max(np.abs(matrix - transposed))
             raise ValueError(
-                f"covariance must be symmetric, got a matrix that differs from its transpose by "
+                f"{what} must be symmetric, got a matrix that differs from its transpose by "
                 f"{gap:.3g}. Pass tg.ScaleTril(factor) if this is a triangular factor."
             )
         try:
@@ -139,7 +139,7 @@ class CovarianceMatrix(Covariance):
         bound = -64 * matrix.shape[-1] * np.finfo(matrix.dtype).eps * np.abs(lowest).max(-1)
         if np.any(lowest[..., 0] < bound):
             raise ValueError(
-                "covariance must be positive semi-definite, got a matrix whose smallest eigenvalue "
+                f"{what} must be positive semi-definite, got a matrix whose smallest eigenvalue "
                 f"is {lowest[..., 0].min():.3g}. Check the correlations, or estimate again."
             )
 

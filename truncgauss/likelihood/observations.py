@@ -395,9 +395,12 @@ class Observations:
             raise ValueError(f"Observations: weights must have shape ({n},), got {weights.shape}.")
         if is_concrete(weights):
             values = np.asarray(weights)
-            if not np.all((values >= 0) & np.isfinite(values)) or not values.any():
+            wrong = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
+            if len(wrong) or not values.any():
+                got = f"{values[wrong[0]]:g} in row {wrong[0]}" if len(wrong) else "zeros alone"
                 raise ValueError(
-                    "Observations: weights must be finite, not negative, and not all zero."
+                    "Observations: weights must be finite, not negative, and not all zero; got "
+                    f"{got}. A weight is how often a row counts."
                 )
 
     def _check_selection(self) -> None:

@@ -135,6 +135,7 @@ def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
         ax: where to draw; new axes if None.
 
     Raises:
+        TypeError: for anything else.
         ValueError: for one-sided intervals, or x of another shape.
 
     Example:
@@ -142,6 +143,10 @@ def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
         >>> tg.plotting.simultaneous(result).get_xlabel()
         'contrast, 95% intervals'
     """
+    if not hasattr(result, "alternative"):
+        raise TypeError(
+            f"simultaneous: draws what tg.simultaneous returns, got {type(result).__name__}."
+        )
     if result.alternative != "two-sided":
         raise ValueError("simultaneous: only two-sided intervals have two ends to be drawn.")
     value, low, high = (np.asarray(part) for part in (result.estimates, result.low, result.high))

@@ -90,6 +90,7 @@ def mixture(
         ax: where to draw; new axes if None.
 
     Raises:
+        TypeError: for what is no fit of a mixture.
         ValueError: for columns that are not there, or more components than can be distinguished.
 
     Example:
@@ -98,6 +99,8 @@ def mixture(
         >>> tg.plotting.mixture(fit).get_legend_handles_labels()[1]
         ['component 0: 100 %']
     """
+    if not hasattr(fit, "locs"):
+        raise TypeError(f"mixture: draws a fit of tg.fit_mixture, got {type(fit).__name__}.")
     rows, d, labels = fit.observations, fit.locs.shape[1], list(fit.observations.labels)
     where = [labels.index(name) if name in labels else name for name in columns]
     if len(fit.weights) > len(SERIES) or len({*where} & {*range(d)}) != 2:

@@ -280,11 +280,15 @@ def prepared(method: Method, problem: Problem) -> Method:
 
 def check_method(method: Any) -> None:
     """Raise TypeError for what is no method, such as the second of two limits."""
-    if not isinstance(method, Method):
-        raise TypeError(
-            f"method must be one of tg's, such as tg.Exact(), got {method!r}. Limits are one "
-            "argument, tg.Box(low, high)."
-        )
+    if isinstance(method, Method):
+        return
+    if isinstance(method, type) and issubclass(method, Method):
+        raise TypeError(f"method must be an object, not a class: write tg.{method.__name__}().")
+    more = "" if isinstance(method, str) else " Limits are one argument, tg.Box(low, high)."
+    raise TypeError(
+        f"method must be tg.Automatic(), tg.Exact(), tg.Separation() or another of the methods of "
+        f"truncgauss, got {method!r}.{more}"
+    )
 
 
 def check_linear(owner: str, region: Region) -> None:

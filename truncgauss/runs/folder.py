@@ -117,7 +117,7 @@ def unfinished(folder: Path) -> Path:
         complete = folder.with_name(folder.name.removesuffix(PARTIAL))
         if (complete / "summary.json").is_file():
             raise ValueError(f"that run is complete, its results are in {complete}")
-        raise ValueError(f"no such run (got {folder})")
+        raise ValueError(f"no such run (got {folder}); `truncgauss list` shows those there are")
     return partial
 
 

@@ -68,7 +68,7 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
         ValueError: there is no sweep in the folder, or no such result.
     """
     if not (folder / "config.yaml").is_file():
-        raise ValueError(f"no sweep (got {folder})")
+        raise ValueError(f"no sweep (got {folder}); `truncgauss list` shows those there are")
     config = settings.load(folder / "config.yaml")
     if not config.sweep:
         raise ValueError(f"{folder} is no sweep, but a run")

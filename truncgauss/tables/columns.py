@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, in_order, labels_of
-from truncgauss.tables.censoring import advice, limit_of
+from truncgauss.tables.censoring import advice, is_float, limit_of
 
 CATEGORIES = "; tg.tables.design makes columns of 0 and 1 of a covariate of texts"
 KINDS = {
@@ -195,7 +195,9 @@ def each_row(
         ValueError: for another shape, text, or numbers that are missing.
     """
     if isinstance(values, str | bytes):
-        raise ValueError(f"{what} must be numbers, got the text {values!r}. Convert it.")
+        cure = f"Give the column itself, such as table[{values!r}]."
+        cure = "Convert it." if is_float(str(values)) else cure
+        raise ValueError(f"{what} must be numbers, got the text {values!r}. {cure}")
     scalar = np.ndim(values) == 0
     if scalar:
         values = np.asarray([default if values is None else values])

@@ -370,8 +370,9 @@ def mismatch(name: str, names: Sequence[str]) -> str:
     """The reason why a header does not have exactly one column of a name; empty if it has."""
     if names.count(name) == 1:
         return ""
-    times = "twice" if name in names else "not"
-    return f"column {name!r} is {times} in the header; {nearest(name, names)}"
+    if name in names:
+        return f"column {name!r} is {names.count(name)} times in the header; rename all but one"
+    return f"column {name!r} is not in the header; {nearest(name, names)}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

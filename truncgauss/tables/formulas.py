@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
+from truncgauss.tables.censoring import limit_of
 from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
 from truncgauss.tables.files import nearest
 
@@ -183,7 +184,13 @@ def formula(
         levels, by_name = {}, named(data)
         names = [] if isinstance(right, tuple) else variables(right, by_name)
     except (formulaic.errors.FormulaicError, SyntaxError) as error:
-        reason = str(error).splitlines()[0]
+        reason = f"{str(error).splitlines()[0].rstrip('.')}. Write it as 'y ~ x + z'."
+        if "|" in text:
+            reason = (
+                "random effects stand outside of it: for R's (1 + week | patient) write "
+                'tg.fit_clusters("y ~ week", cluster="patient", '
+                'terms=(tg.RandomEffects("1 + week"), tg.Residual()), data=table).'
+            )
         raise ValueError(f"formula {text!r} cannot be read: {reason}") from error
     if isinstance(right, tuple):
         raise ValueError(f"formula {text!r} must have one part right of ~, got {len(right)}.")
@@ -201,6 +208,14 @@ def formula(
         return None, made_columns
     name = text.partition("~")[0].strip().strip("`")
     if name in by_name and is_text(by_name[name]):
+        limit = next(filter(limit_of, (str(cell) for cell in np.asarray(by_name[name]))), None)
+        if limit is not None:
+            raise ValueError(
+                f"formula {text!r}: the outcome {name!r} holds limits, such as {limit!r}. Read "
+                f"them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'); the "
+                "outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
+                f"'~{text.partition('~')[2]}'."
+            )
         raise ValueError(
             f"formula {text!r}: the outcome {name!r} holds texts. Say their order: "
             f"tg.Ordinal(table[{name!r}], levels=[...]) is the outcome then, and the design "

@@ -160,6 +160,13 @@ class Reader:
     def stacked(self, kind: str, names: Sequence[Hashable], fill: float) -> np.ndarray:
         """Numbers or columns of all entries, (d,) or (n, d)."""
         given = self.known[kind]
+        for value in given.values():
+            if np.ndim(value) == 1 and len(value) == len(names) != self.num_rows:
+                by_name = dict(zip(names, np.asarray(value).tolist(), strict=True))
+                raise ValueError(
+                    f"from_table: {kind} must be a number, a column, or a dictionary of them, got "
+                    f"{len(by_name)} values for the {len(by_name)} entries. Write {kind}={by_name}."
+                )
         parts = [self.column_or_number(given.get(name, fill), kind) for name in names]
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
 

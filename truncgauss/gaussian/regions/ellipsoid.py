@@ -56,7 +56,7 @@ class Ellipsoid(QuadraticRegion):
                 f"{centers.shape} and {matrix.shape}."
             )
         self._set(center=centers, shape_matrix=matrix)
-        CovarianceMatrix(self.shape_matrix).check()
+        CovarianceMatrix(self.shape_matrix).check("Ellipsoid: shape_matrix")
         if is_concrete(self.shape_matrix):
             lowest = np.linalg.eigvalsh(np.asarray(self.shape_matrix)).min(initial=np.inf)
             if lowest <= 0:

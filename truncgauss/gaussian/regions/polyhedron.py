@@ -59,7 +59,10 @@ class Polyhedron(LinearRegion):
         lower = as_float_array(low, "Polyhedron: low")
         upper = as_float_array(high, "Polyhedron: high")
         if matrices.ndim < 2:
-            raise ValueError(f"Polyhedron: matrix needs shape (m, d), got {matrices.shape}.")
+            raise ValueError(
+                f"Polyhedron: matrix needs shape (m, d), got {matrices.shape}. A single "
+                "constraint on two coordinates is [[a, b]]."
+            )
         rows = matrices.shape[-2]
         lower = jnp.broadcast_to(lower, (rows,)) if lower.ndim == 0 else lower
         upper = jnp.broadcast_to(upper, (rows,)) if upper.ndim == 0 else upper

@@ -59,7 +59,9 @@ def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
         message = "must be a section with keys of its own"
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
-    position, message = document.position(at, of_key), message.replace("Input should be", "must be")
+    message = message.replace("Input should be", "must be")
+    message = message.replace("must be a valid boolean", "must be true or false")
+    position = document.position(at, of_key)
     return position, str(document.error(message, at, position, got))
 
 
