@@ -89,6 +89,9 @@ def on_files(files: Files, config: object) -> Files:
 def on_page_markdown(markdown: str, page: object, **_: object) -> str:
     """Pages whose links and names lead to where they are on the site."""
     uri = page.file.src_uri
+    if uri in {"changes.md", "contributing.md"} or uri.startswith("paper/"):
+        page.meta.pop("tags", None)  # which the search would put above all titles
+        page.meta["search"] = {"boost": 0.2}
     if uri == "gallery.md":
         markdown += figures_of_experiments()
     if page.file.generated_by is None:
