@@ -701,12 +701,11 @@ jax.config.update("jax_enable_x64", True)
 index, meeting, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 tg.distributed.join(meeting, 2, index)
 rows = tg.distributed.from_file(path, ["y", "x", "two"])
-y, x, two = (rows.values[:, k] for k in range(3))
-design = {"constant": jnp.ones_like(x), "x": x}
-settings = {"weights": rows.weights, "num_profiles": 0}
-line = tg.fit_regression(y, design, censored_low=0.0, **settings)
-observed = tg.Observations.exact(two, weights=rows.weights)
-mixture = tg.fit_mixture(observed, 2, num_starts=2)
+y, x, two = tg.distributed.gathered(rows.values)[:37].T
+with tg.parallel.rows(tg.parallel.device_mesh()):
+    design = {"constant": np.ones_like(x), "x": x}
+    line = tg.fit_regression(y, design, censored_low=0.0, num_profiles=0)
+    mixture = tg.fit_mixture(tg.Observations.exact(two), 2, num_starts=2)
 found = {"estimates": line.estimates, "errors": line.errors, "mixture": mixture.estimates,
          "mixture_errors": mixture.errors}
 found = {name: value.tolist() for name, value in found.items()}
@@ -716,7 +715,7 @@ if index == 0:
 """
 
 
-@call("two processes: a regression and a mixture of a file's rows", ITERATED)
+@call("two processes: a regression and a mixture whose work they share", ITERATED)
 def two_processes() -> Any:
     rng = np.random.default_rng(4)
     x = rng.normal(size=37)

@@ -281,9 +281,8 @@ def test_what_a_table_does_not_have_is_said(tmp_path, text, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("components", [1, 2])
-def test_processes_read_and_fit_their_own_rows(components, tmp_path):
-    """A table with strays, weights and limits of each row, by one, two and four processes; a
-    mixture by two."""
+def test_processes_share_the_fit_of_a_table(components, tmp_path):
+    """A table with strays, weights and limits of each row, by one process and by two."""
     rng = np.random.default_rng(8)
     values = rng.normal(size=61) + np.where(np.arange(61) % 3 == 0, 6.0, 0.0)
     low = values - rng.exponential(size=61) - 0.5
@@ -297,14 +296,12 @@ def test_processes_read_and_fit_their_own_rows(components, tmp_path):
         f"weights: often\nstray_rows: drop\nseed: 3\ncomponents: {components}\n{more}"
     )
     one = alone(path, tmp_path / "one", "fit_table")
-    for count in (2, 4)[: 3 - components]:
-        found = ends(launch(tmp_path / str(count), count, path))
-        assert [code for code, _, _ in found] == [0] * count, found
-        assert "each process reads its own rows" in found[0][2]
-        many = result(tmp_path / str(count) / "runs", "fit_table")[0]
-        assert one.keys() == many.keys()
-        for name, value in one.items():
-            if value.dtype.kind in "fi":
-                np.testing.assert_allclose(many[name], value, rtol=1e-8, atol=1e-8, err_msg=name)
-            else:
-                np.testing.assert_array_equal(many[name], value, err_msg=name)
+    found = ends(launch(tmp_path / "two", 2, path))
+    assert [code for code, _, _ in found] == [0, 0], found
+    many = result(tmp_path / "two" / "runs", "fit_table")[0]
+    assert one.keys() == many.keys()
+    for name, value in one.items():
+        if value.dtype.kind in "fi":
+            np.testing.assert_allclose(many[name], value, rtol=1e-8, atol=1e-8, err_msg=name)
+        else:
+            np.testing.assert_array_equal(many[name], value, err_msg=name)

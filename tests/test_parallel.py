@@ -252,3 +252,14 @@ def test_many_spread_rows_do_not_wait_for_each_other():
     assert done.returncode == 0, done.stderr
     error, stderr = map(float, done.stdout.split())
     assert 0 < stderr < 0.02 and error < 5 * stderr
+
+
+def test_a_broken_connection_is_no_mistake_of_the_user_s(monkeypatch):
+    """JAX may report the end of another process as ValueError, which would stand for bad input."""
+
+    def broken(array):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: connection reset by peer")
+
+    monkeypatch.setattr(tg.parallel, "everywhere", broken)
+    with pytest.raises(RuntimeError, match="another one has ended: UNKNOWN: Gloo"):
+        tg.parallel.all_bytes(b"1")

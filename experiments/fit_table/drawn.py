@@ -3,15 +3,14 @@
 import numpy as np
 
 
-def shown(config, data, design, fit, sums):
-    """The rows and the fit as arrays, those of all processes.
+def shown(config, data, design, fit):
+    """The rows and the fit as arrays.
 
     Args:
         config: the settings.
-        data: the rows of this process, as of `table.read`.
+        data: the rows, as of `table.read`.
         design: their covariates, (n, p), or None.
         fit: the fit.
-        sums: over all rows, of which these are local.
 
     Returns:
         lower, upper: of the outcomes, (n, d).
@@ -41,8 +40,7 @@ def shown(config, data, design, fit, sums):
         place, name, levels = abscissa(config, data.columns)
         by_row |= {} if place is None else {"abscissa": place}
         constant |= {"abscissa_name": name, "levels": np.array(levels, str)}
-    by_row = {key: sums.concatenate(np.asarray(array)) for key, array in by_row.items()}
-    return constant | by_row | {
+    return constant | {key: np.asarray(array) for key, array in by_row.items()} | {
         "covariance": matrices[..., :2, :2], "labels": labels(config), "noisy": "noise" in known,
     }  # fmt: skip
 

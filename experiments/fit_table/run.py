@@ -3,19 +3,14 @@
 The config says by the names of columns what is known of each outcome: exact, censored, an
 interval, missing or noisy, and where a row could be seen at all. The fit is set beside the naive
 one, by least squares through the recorded values, and judged by its residuals.
-
-Several processes read and hold their own rows of a table of numbers; one with columns of texts,
-whose marks and levels are those of all rows, is read by each.
 """
 
 import pathlib
-import sys
 
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import distributed, tables
-from truncgauss.execution import row_sums
+from truncgauss import tables
 from truncgauss.execution.progress import bar
 
 from . import drawn, mixture
@@ -28,33 +23,30 @@ def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
     import jax
 
-    data, sums, dropped = local_rows(config)
-    with sums.checked():
-        rows, design = observations(config, data.known), design_of(config, data.columns)
+    data = config.read_data()
+    rows, design = observations(config, data.known), design_of(config, data.columns)
     covariates = None if design is None else np.column_stack(list(design.values()))
-    with row_sums.local_inputs(sums):
-        fit = fitted(config, data, rows, design)
-        profiles = {name: profile(fit, name) for name in config.profile}
-        with bar(None, "residuals", True):
-            residuals = tg.quantile_residuals(
-                fit, jax.random.key(config.seed), num_draws=config.num_residuals
-            )
-        said, residuals = of_all(rows, residuals, sums)
-        simple = naive(config, rows, covariates, fit, sums)
+    fit = fitted(config, data, rows, design)
+    profiles = {name: profile(fit, name) for name in config.profile}
+    with bar(None, "residuals", True):
+        residuals = tg.quantile_residuals(
+            fit, jax.random.key(config.seed), num_draws=config.num_residuals
+        )
     results = {
         "outcomes": np.array(config.labels),
         **of_fit(fit, profiles),
-        "naive": simple,
+        "naive": naive(config, rows, covariates, fit),
         "num_components": config.components,
         "correlations": correlations_of(config, fit),
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
-        "data": drawn.shown(config, data, covariates, fit, sums),
-        **dropped,
+        "data": drawn.shown(config, data, covariates, fit),
+        "dropped": data.stray,
+        "incomplete": data.incomplete,
         **outliers_of(fit, config, data),
     }
-    results["summary"] = summary(results, said, fit)
+    results["summary"] = summary(results, rows.described(rows.counts()), fit)
     return results
 
 
@@ -113,42 +105,6 @@ def outliers_of(fit, config, data):
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
 
 
-def of_all(rows, residuals, sums):
-    """What the rows of all processes are, in words, and the residuals of all of them."""
-    counts = rows.counts()
-    whole = sums.sum(np.array(list(counts.values())))
-    stacked = sums.concatenate(np.swapaxes(residuals, 0, 1))
-    return rows.described(dict(zip(counts, map(int, whole)))), np.swapaxes(stacked, 0, 1)
-
-
-def local_rows(config):
-    """The rows that this process is to fit, the sums over all rows, and the numbers of those that
-    were left out, among all of them."""
-    import jax
-
-    count = jax.process_count()
-    if count == 1 or any(config.texts()) or config.formula:
-        if count > 1 and distributed.first():
-            what = "is read by a formula" if config.formula else "has columns of texts"
-            print(
-                f"truncgauss: the table {what}: every process reads all of it",
-                file=sys.stderr,
-            )
-        data = config.read_data()
-        return data, row_sums.RowSums(), {"dropped": data.stray, "incomplete": data.incomplete}
-    if distributed.first():
-        scanned = ", scanning the text before them" if str(config.data).endswith(".csv") else ""
-        print(f"truncgauss: each process reads its own rows{scanned}", file=sys.stderr)
-    with row_sums.raised_on_all():
-        data = config.read_data((jax.process_index(), count))
-    sums, before = (row_sums.of_local(length) for length in (len(data.known["lower"]), data.length))
-    dropped = {
-        key: sums.concatenate(numbers + before.begin).astype(int)
-        for key, numbers in (("dropped", data.stray), ("incomplete", data.incomplete))
-    }
-    return data._replace(rows=sums.concatenate(data.rows + before.begin)), sums, dropped
-
-
 def metrics(fit):
     """The loss at each step, and the Newton decrement where the fit keeps it."""
     decrements = getattr(fit, "newton_decrement_trace", np.full(len(fit.loss_trace), np.nan))
@@ -204,7 +160,7 @@ def profile(fit, name):
         return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
 
 
-def naive(config, rows, design, fit, sums):
+def naive(config, rows, design, fit):
     """The same estimates by least squares through the recorded values, as if known exactly.
 
     A censored entry counts by its limit, an interval by its middle; a missing one is left out.
@@ -214,17 +170,14 @@ def naive(config, rows, design, fit, sums):
     complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
     middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
     if config.components > 1:
-        some = sums if sums.share is None else row_sums.of_local(int(complete.sum()))
-        with row_sums.local_inputs(some):
-            return mixture.naive(config, rows, (middle[complete], complete), fit)
+        return mixture.naive(config, rows, (middle[complete], complete), fit)
     weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
     root = np.sqrt(weights[complete])[:, None]
     columns = np.ones((len(middle), 1)) if design is None else design
     x, y = columns[complete] * root, middle[complete] * root
-    coefficients = np.column_stack([sums.least_squares(x, own) for own in y.T])
+    coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
     residuals = y - x @ coefficients
-    products, size = sums.sum((residuals.T @ residuals, weights[complete].sum()))
-    matrix = products / size
+    matrix = residuals.T @ residuals / weights[complete].sum()
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":
         kept = np.diag_indices(len(matrix))

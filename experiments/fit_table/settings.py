@@ -178,9 +178,9 @@ class Settings(Experiment):
         """The units of the columns, as far as a row of the table says them."""
         return units(self.data) if self.units_row else {}
 
-    def read_data(self, part: tuple[int, int] = (0, 1)) -> Data:
-        """The rows to fit, of the i-th of k parts of the table."""
-        data = read(self, part)
+    def read_data(self) -> Data:
+        """The rows to fit."""
+        data = read(self)
         if self.components > 1:
             return data
         names = self.names(self.covariate_names(data.columns))

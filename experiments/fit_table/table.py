@@ -33,8 +33,8 @@ class Data(NamedTuple):
     length: int
 
 
-def read(config: Any, part: tuple[int, int]) -> Data:
-    """The rows of the i-th of k parts of a table.
+def read(config: Any) -> Data:
+    """The rows of a table.
 
     Raises:
         ValueError: for a value that cannot be used, or a row that is left out only if so said.
@@ -44,15 +44,13 @@ def read(config: Any, part: tuple[int, int]) -> Data:
     covariates = {*config.covariates, *config.scale_covariates, *config.formula_numbers}
     missing = {name: (*config.missing, *([""] if name in covariates else [])) for name in numbers}
     columns = tables.from_file(
-        config.data, numbers, config.where, text=texts, missing=missing, part=part,
+        config.data, numbers, config.where, text=texts, missing=missing,
         units_row=config.units_row,
     )  # fmt: skip
     length = len(next(iter(columns.values())))
 
     def place(row: int) -> str:
-        return tables.location(
-            config.data, row, config.where, part=part, units_row=config.units_row
-        )
+        return tables.location(config.data, row, config.where, units_row=config.units_row)
 
     gone = incomplete(config, columns, place)
     rows = np.flatnonzero(~gone)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import distributed, files, parallel, row_sums
+from truncgauss.execution import distributed, files, parallel
 from truncgauss.execution.distributed import SpreadRows
 from truncgauss.tables.files import DAMAGE, archive
 
@@ -456,33 +456,21 @@ def digest(tree: Any) -> str:
         is_leaf=lambda node: isinstance(node, SpreadRows),
     )
     for name, leaf in leaves_by_name(tree).items():
-        spread = parallel.is_elsewhere(leaf)  # over processes, none of which has all of it
-        array = words_of(leaf) if spread else stored(leaf)
-        about = leaf if spread else array
-        sha.update(f"{name}:{about.dtype}:{about.shape};".encode())
+        array = parallel.everywhere(leaf) if parallel.is_elsewhere(leaf) else stored(leaf)
+        sha.update(f"{name}:{array.dtype}:{array.shape};".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()[:16]
 
 
-def words_of(array: jax.Array) -> np.ndarray:
-    """Words that tell an array from others of its shape and dtype, of which each process has some
-    elements; the same on all of them."""
-    total = np.zeros(1, np.uint64)
-    for shard in array.addressable_shards:
-        if shard.replica_id == 0:
-            sides = [range(size)[part] for part, size in zip(shard.index, array.shape, strict=True)]
-            numbers = np.asarray(np.ravel_multi_index(np.ix_(*sides), array.shape), np.uint64)
-            bits = np.asarray(shard.data).view(np.dtype(f"u{array.dtype.itemsize}"))
-            total += row_sums.hashed(bits.astype(np.uint64), numbers).sum(dtype=np.uint64)
-    return np.asarray(sum(distributed.exchanged(total)))
-
-
 def marked(rows: SpreadRows) -> dict[str, Any]:
-    """Identity of the rows of a file; numbers may be traced or in other processes."""
+    """A digest of the rows of a file, however many processes and devices hold them: the sum of the
+    bits times odd random numbers, modulo 2^64, over those that are not repeated."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
-    values, weights = rows
-    sums = row_sums.of_spread("checkpoint", rows)
-    counted = np.asarray(sums.local(weights)) > 0
-    words = row_sums.fingerprint_of([sums.local(values)], counted, sums.begin)
-    return {"rows": words, "d": values.shape[1:]}
+    total, counted = np.zeros(2, np.uint64), parallel.local_shards(rows.weights)
+    for begin, values in parallel.local_shards(rows.values).items():
+        bits = np.asarray(values, np.float64).reshape(len(values), -1).view(np.uint64)
+        random = np.random.PCG64(0).advance(begin * bits.shape[1]).random_raw(bits.size)
+        products = (bits * (random | np.uint64(1)).reshape(bits.shape))[counted[begin] > 0]
+        total += np.array([products.sum(dtype=np.uint64), len(products)], np.uint64)
+    return {"rows": np.asarray(sum(distributed.exchanged(total))), "d": rows.values.shape[1:]}

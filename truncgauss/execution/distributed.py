@@ -286,14 +286,12 @@ def from_file(
 ) -> SpreadRows:
     """The rows of a file, of which each process reads and holds those of its own devices alone.
 
-    `fit_observations`, `fit_regression`, `fit_mixture` and `log_likelihood` take such arrays, and
-    `weights` along with them: each process works on its own rows, and sums over rows are exchanged.
-    Every process must make the same calls, also of what takes their fits, such as profiles.
-    `fit_truncated_normal` takes them where all rows have the same limits. For sums over rows in a
-    jitted function or in `tg.minimize`, use them within `parallel.rows(mesh, gathered=False)` where
-    they hold probabilities, and write squares as products with an inverse: for a triangular solve
-    XLA sends all rows to all devices. What needs all rows in one place takes
-    `gathered(rows.values)`; a mean and a covariance, `tg.Statistics.from_file`, needs no array.
+    `log_likelihood` takes such arrays, and each process works on its own rows. For sums over rows
+    in a jitted function or in `tg.minimize`, use them within `parallel.rows(mesh, gathered=False)`
+    where they hold probabilities, and write squares as products with an inverse: for a triangular
+    solve XLA sends all rows to all devices. Fits, and whatever else needs all rows in one place,
+    take `gathered(rows.values)`; a mean and a covariance, `tg.Statistics.from_file`, needs no
+    array.
 
     Args:
         path: a Parquet, NPY, NPZ or CSV file of numbers that all processes can read, as in
@@ -319,12 +317,6 @@ def from_file(
         >>> fit = tg.minimize(jax.tree_util.Partial(lambda rows, loc: loss(loc, rows), rows), 0.0)
         >>> fit.params.round(4)  # where both truncated means together are 4
         Array(1.2144, dtype=float64)
-        >>> x, low = rows.values.T
-        >>> box = tg.Box(low[:, None], jnp.inf)
-        >>> tg.fit_observations(
-        ...     tg.Observations.exact(x, region=box, weights=rows.weights), covariance=[[1.0]]
-        ... ).loc.round(4)
-        array([1.2144])
     """
     mesh = parallel.device_mesh() if mesh is None else mesh
     length = tables.num_rows(path, columns)

@@ -325,6 +325,23 @@ def is_elsewhere(leaf: Any) -> bool:
     return concrete and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
 
 
+def local_shards(array: jax.Array) -> dict[int, np.ndarray]:
+    """The parts of an array that lie on this process, by the number of their first row."""
+    return {shard.index[0].start or 0: np.asarray(shard.data) for shard in array.addressable_shards}
+
+
+def refuse_spread(what: str, tree: Any) -> None:
+    """Raise ValueError if arrays of a tree lie on other processes too."""
+    if any(map(is_elsewhere, jax.tree.leaves(tree))):
+        raise ValueError(
+            f"{what} needs all rows on every process, but these are spread over "
+            f"{jax.process_count()}. Give tg.distributed.gathered(rows): within "
+            "tg.parallel.rows(mesh) the processes share the work all the same. Of rows too many "
+            "for one of them fit_truncated_normal takes sums, tg.Statistics; log_likelihood and "
+            "tg.minimize take them as they are."
+        )
+
+
 def plan() -> MeshPlan:
     """The meshes over which rows and replicates are spread, where this is called."""
     return _PLAN.value

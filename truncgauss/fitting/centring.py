@@ -11,6 +11,7 @@ References:
 """
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
-from truncgauss.execution.row_sums import BLOCK, RowSums, blocks
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
+from truncgauss.fitting.least_squares import (
+    BLOCK,
+    blocks,
+    least_squares,
+    lengths_of,
+    median_of,
+    triangle,
+)
 from truncgauss.gaussian.regions import (
     Box,
     Outside,
@@ -28,7 +36,7 @@ from truncgauss.gaussian.regions import (
     Region,
     Section,
 )
-from truncgauss.likelihood import Observations, Summary, summary_of
+from truncgauss.likelihood import Observations
 from truncgauss.tables import Table
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
@@ -68,9 +76,7 @@ class Whitened(NamedTuple):
     encoder: Any = None
 
 
-def whitened(
-    table: Table, weights: np.ndarray | None, what: str, sums: RowSums = RowSums()
-) -> Whitened:
+def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
     """Covariates (n, p), centred if they span a constant, and made orthogonal over the rows of
     positive weight.
 
@@ -79,33 +85,33 @@ def whitened(
     """
     design, names = table.values, None if table.names is None else tuple(map(str, table.names))
     counted = slice(None) if weights is None else weights > 0
-    constant = constant_of(design, sums)
+    constant = constant_of(design)
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
         sizes, spans = np.zeros(len(constant)), np.flatnonzero(constant)
-        sizes[spans] = np.abs(constant[spans]) * sums.max(np.abs(design[:, spans]).max(axis=0))
+        sizes[spans] = np.abs(constant[spans]) * np.abs(design[:, spans]).max(axis=0)
         replaced = int(np.argmax(sizes))  # the column whose position the constant takes
-        middles = np.array([sums.median(column) for column in design[counted].T])
+        middles = np.array([median_of(column) for column in design[counted].T])
         change = change - np.outer(constant, middles)
         change[:, replaced] = constant
         centred = design - middles
         centred[:, replaced] = 1.0
-    lengths = sums.norm(centred[counted])
-    total = sums.count(centred[counted])
+    lengths = lengths_of(centred[counted])
+    total = len(centred[counted])
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    triangle = sums.triangle(centred[counted], units * total**0.5)
-    values = np.linalg.svd(triangle, compute_uv=False)
-    rounding = ROUNDING * sums.norm(design[counted])
+    factor = triangle(centred[counted], units * total**0.5)
+    values = np.linalg.svd(factor, compute_uv=False)
+    rounding = ROUNDING * lengths_of(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
         if total < len(lengths):
             raise ValueError(
                 f"{what} are collinear: there are more of them ({len(lengths)}) than rows that "
                 f"count ({total}). Leave some out."
             )
-        triangle[:, lengths <= rounding] = 0.0
-        sizes = sums.norm(design[counted])[:, None] * change / units
-        raise ValueError(f"{what} are collinear: {dependence(triangle, sizes, names)}")
-    inverse = np.linalg.inv(triangle) / units[:, None]
+        factor[:, lengths <= rounding] = 0.0
+        sizes = lengths_of(design[counted])[:, None] * change / units
+        raise ValueError(f"{what} are collinear: {dependence(factor, sizes, names)}")
+    inverse = np.linalg.inv(factor) / units[:, None]
     reused = centred is not design and centred.flags.c_contiguous  # rows of a table may lie apart
     white = centred if reused else np.empty(design.shape)
     for block in blocks(len(white)):
@@ -142,22 +148,21 @@ def dependence(triangle: np.ndarray, sizes: np.ndarray, names: tuple[str, ...] |
     return f"{some}{more}. Leave that out.{hint * cells}"
 
 
-def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:
+def constant_of(design: np.ndarray) -> np.ndarray | None:
     """Coefficients whose sum of covariates is 1 in every row; None if there are none."""
-    first, p = sums.concatenate(design[:1])[0], design.shape[1]
+    first, p = design[0], design.shape[1]
     varies = np.any(design[:BLOCK] != first, axis=0)
     varies[~varies] = np.any(design[:, ~varies] != first[~varies], axis=0)
-    varies = sums.max(varies)
     for j in np.flatnonzero(~varies & (first != 0)):
         return np.eye(p)[j] / first[j]
     # Members of groups; what lies far off is as good as constant, and would blur them.
-    sizes = sums.max(np.abs(design).max(axis=0))
-    varying = sums.std(design) > sizes / FAR
+    sizes = np.abs(design).max(axis=0)
+    varying = np.std(design, axis=0) > sizes / FAR
     part = design[:, varying] / sizes[varying]
-    solution = sums.least_squares(part, np.ones(len(part)))
+    solution = least_squares(part, np.ones(len(part)))
     constant = np.zeros(p)
     constant[varying] = np.where(np.abs(solution) > CONSTANT, solution, 0.0) / sizes[varying]
-    return constant if sums.all(np.all(np.abs(design @ constant - 1.0) <= CONSTANT)) else None
+    return constant if np.all(np.abs(design @ constant - 1.0) <= CONSTANT) else None
 
 
 @frozen_pytree
@@ -187,6 +192,55 @@ class UserUnits:
         return np.linalg.solve(np.asarray(self.transform), coefficients - np.asarray(self.shift))
 
 
+class Summary(NamedTuple):
+    """Facts of the rows of a fit.
+
+    Attributes:
+        num_rows: the number of rows.
+        size: their total weight.
+        counted: the total weight of those that say something.
+        num_exact: how many rows of positive weight know each outcome exactly, (d,).
+        limited: how many entries of a row are limited, neither exact nor missing, at most.
+        num_triple: how many rows have three limited entries.
+        exact: whether every entry is known exactly.
+        noise_definite: whether there is noise, in every direction of every row.
+        equal_designs: which outcomes have the same covariates, (d, d); all if there are none.
+    """
+
+    num_rows: int
+    size: float
+    counted: float
+    num_exact: np.ndarray
+    limited: int
+    num_triple: int
+    exact: bool
+    noise_definite: bool
+    equal_designs: np.ndarray
+
+
+def summary_of(rows: Observations, designs: tuple[np.ndarray, ...] | None = None) -> Summary:
+    """The summary of rows, with covariates of each outcome, (n, p_j), or None."""
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    n, d = lower.shape
+    exact = lower == upper
+    limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
+    weights = rows.row_weights
+    faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
+    pairs = itertools.product(designs or (None,) * d, repeat=2)
+    equal = [one is other or np.array_equal(one, other) for one, other in pairs]
+    return Summary(
+        num_rows=n,
+        size=float(np.sum(weights)),
+        counted=float(rows.weight),
+        num_exact=np.sum(exact & (weights > 0)[:, None], axis=0),
+        limited=int(limited.max(initial=0)),
+        num_triple=int(np.sum(limited == 3)),
+        exact=bool(exact.all()),
+        noise_definite=not faint,
+        equal_designs=np.reshape(equal, (d, d)),
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Centred:
     """Rows as they are fitted.
@@ -195,15 +249,13 @@ class Centred:
         rows: with a middle subtracted from outcomes, limits and regions.
         designs: covariates of each outcome, whitened; None for a constant mean.
         shifts: of each outcome, the user's coefficients of what was subtracted.
-        sums: over all rows, of which these may be those of one process.
-        summary: facts of all rows.
+        summary: facts of the rows.
         piled_up: a sentence for each outcome whose values repeat an extreme one.
     """
 
     rows: Observations
     designs: tuple[Whitened, ...] | None
     shifts: tuple[np.ndarray, ...]
-    sums: RowSums
     summary: Summary
     piled_up: tuple[str, ...]
 
@@ -254,7 +306,6 @@ def centred(
     designs: tuple[Whitened, ...] | None,
     scale: np.ndarray,
     by_line: bool,
-    sums: RowSums,
 ) -> Centred:
     """Rows with a middle subtracted from each outcome that is far from 0.
 
@@ -263,12 +314,11 @@ def centred(
         designs: whitened covariates of each outcome, or None.
         scale: known standard deviations of outcomes, (d,), 0 where they are to be estimated.
         by_line: whether rows may be moved one by one, so that a line may be subtracted too.
-        sums: over all rows, of which these are local.
 
     Raises:
         ValueError: if limits that differ are the same after the subtraction.
     """
-    shifts, moves, piled_up = [], [], repeated_extremes(rows, sums)
+    shifts, moves, piled_up = [], [], repeated_extremes(rows)
     for j in range(rows.dimension):
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
@@ -278,35 +328,34 @@ def centred(
         if constant is not None:  # the median of the ends, if it is far from 0 in units of theirs
             ends = np.concatenate([lower[counted], upper[counted]])
             ends = ends[np.isfinite(ends)]
-            if sums.any(len(ends)):
-                median = sums.median(ends)
-                spread = sums.median(np.abs(ends - median)) or float(sums.std(ends))
+            if len(ends):
+                median = median_of(ends)
+                spread = median_of(np.abs(ends - median)) or float(np.std(ends))
                 middle = median if worth(abs(median), max(spread, scale[j])) else 0.0
             shift = shift + middle * constant
         move: Any = middle
         if by_line and design is not None:  # least squares through exact rows near a line far off
             lower, upper, columns = lower - middle, upper - middle, design.design
             exact, line = counted & (lower == upper), np.zeros(columns.shape[1])
-            count = sums.sum(exact.sum())
+            count = exact.sum()
             if count > len(line):
                 outcome = np.where(exact, lower, 0.0)
-                found = sums.least_squares(columns, outcome, exact.astype(float))
+                found = least_squares(columns, outcome, exact.astype(float))
                 fitted = (columns @ found)[exact]
-                squares = sums.sum(np.sum((lower[exact] - fitted) ** 2))
-                farthest = float(sums.max(np.abs(fitted).max(initial=0.0)))
+                squares = np.sum((lower[exact] - fitted) ** 2)
+                farthest = float(np.abs(fitted).max(initial=0.0))
                 line = found if worth(farthest, float(np.sqrt(squares / count))) else line
             shift, move = shift + design.transform @ line, middle + columns @ line
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
-    with sums.checked():
-        rows = moved(rows.unnamed(), moves)
+    rows = moved(rows.unnamed(), moves)
     covariates = None if designs is None else tuple(part.design for part in designs)
-    summary = summary_of(rows, sums, covariates)
-    return Centred(rows, designs, tuple(shifts), sums, summary, piled_up)
+    summary = summary_of(rows, covariates)
+    return Centred(rows, designs, tuple(shifts), summary, piled_up)
 
 
-def repeated_extremes(rows: Observations, sums: RowSums) -> tuple[str, ...]:
+def repeated_extremes(rows: Observations) -> tuple[str, ...]:
     """Sentences on outcomes whose exact values repeat the smallest or the largest one far more
     often than the next one, as values do that were set to a limit."""
     notes = []
@@ -316,11 +365,11 @@ def repeated_extremes(rows: Observations, sums: RowSums) -> tuple[str, ...]:
         values = lower[(lower == upper) & np.isfinite(lower) & (rows.row_weights > 0)]
         for sign, word, option in SIDES:
             turned = sign * values
-            extreme = sums.max(turned.max(initial=-np.inf))
+            extreme = turned.max(initial=-np.inf)
             rest = turned[turned < extreme]
-            following = sums.max(rest.max(initial=-np.inf))
+            following = rest.max(initial=-np.inf)
             numbers = np.sum(turned == extreme), np.sum(rest == following), np.asarray(len(values))
-            at, next_to, count = map(int, sums.sum(numbers))
+            at, next_to, count = map(int, numbers)
             if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
                 notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
     return tuple(notes)
@@ -383,17 +432,17 @@ def check_units(
         )
 
 
-def coarse(rows: Observations, sums: RowSums) -> str | None:
+def coarse(rows: Observations) -> str | None:
     """A note that rows in float32 hide how outcomes differ, if so."""
     if rows.lower.dtype != jnp.float32:
         return None
     for j in range(rows.dimension):
         ends = np.concatenate([np.asarray(rows.lower)[:, j], np.asarray(rows.upper)[:, j]])
         ends = ends[np.isfinite(ends)]
-        if not sums.any(len(ends)):
+        if not len(ends):
             continue
-        step = float(np.spacing(np.float32(abs(sums.median(ends)))))
-        spread = float(sums.std(ends.astype(float)))
+        step = float(np.spacing(np.float32(abs(median_of(ends)))))
+        spread = float(np.std(ends.astype(float)))
         if step > COARSE * spread > 0:
             return (
                 f"Outcome {j} is kept in float32, in steps of {step:.2g} where it lies, and its "

@@ -30,7 +30,6 @@ from truncgauss.execution.compiling import (
     closed_form,
 )
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.cluster_likelihood import (
     DENSE_SIZES,
@@ -979,7 +978,7 @@ def separated(inputs: ClusterInputs, mean: MeanModel) -> str | None:
     """The sentence on a direction of coefficients along which no row becomes less likely, whatever
     the effects are, and some more so; None if there is none."""
     seen = inputs.row_weights > 0
-    rows = inputs.lower[seen], inputs.upper[seen], mean.white.design[seen], True, RowSums()
+    rows = inputs.lower[seen], inputs.upper[seen], mean.white.design[seen], True
     direction = None if clearly_bounded(*rows) else rising_direction(*rows)
     if direction is None:
         return None

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
 from truncgauss.fitting.existence import refuse
+from truncgauss.fitting.least_squares import triangle
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import Point
@@ -174,7 +174,7 @@ def total_of(loss: Any, end: Point) -> Estimate:
     value, variance = -float(loss.size) * end.loss, end.variance
     if np.isnan(variance):
         at = jnp.asarray(end.x)
-        value, variance = map(float, row_sums.evaluated(compiled_total, loss, at))
+        value, variance = map(float, compiled_total(loss, at))
     return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
 
@@ -231,9 +231,7 @@ def free_errors_of(
         return observed
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(hessian, np.nan))
-    sums, weights = row_sums.sums_of(loss), model.weights
-    if groups is not None and sums.share is not None:
-        raise ValueError("cluster: not of rows that are spread over processes.")
+    weights = model.weights
     root = model.score_root(path) if groups is None else None
     if root is None:
         scores = np.asarray(scores_of(loss, jnp.asarray(path.end.x)))
@@ -251,5 +249,5 @@ def free_errors_of(
                 weights = np.asarray(weights)
                 seen = weights > 0
                 scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
-            root = sums.triangle(scores).T  # by QR, which loses no digits to squaring
+            root = triangle(scores).T  # by QR, which loses no digits to squaring
     return observed._replace(root=np.linalg.solve(float(loss.size) * hessian, root))

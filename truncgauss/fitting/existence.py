@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from truncgauss.execution.row_sums import RowSums, is_well_conditioned, products_of
+from truncgauss.fitting.least_squares import is_well_conditioned, least_squares, products_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
@@ -72,7 +72,6 @@ def rising_direction(
     upper: np.ndarray,
     design: np.ndarray,
     scale_known: bool,
-    sums: RowSums = RowSums(),
 ) -> np.ndarray | None:
     """A direction (b, t), (p + 1,), along which the likelihood of one outcome never falls; None if
     there is none, so that a maximum exists.
@@ -81,7 +80,6 @@ def rising_direction(
         lower, upper: (n,), as in `Observations`, without a region.
         design: (n, p).
         scale_known: whether sigma cannot fall to 0: it is known, or there is noise; t is then 0.
-        sums: over all rows, of which these are local.
 
     Example:
         >>> y, x = np.array([0.0, 0.0, 1.0, 1.0]), np.array([[1.0, -1], [1, 0], [1, 1], [1, 2]])
@@ -93,23 +91,23 @@ def rising_direction(
     lower, upper, design = lower[known], upper[known], design[known]
     exact = lower == upper
     # From the line through the exact rows: their spread must not drown in how far they are from 0.
-    line = sums.least_squares(design[exact], lower[exact])
+    line = least_squares(design[exact], lower[exact])
     fitted = design @ line
     terms = np.abs(design[exact]) @ np.abs(line) + np.abs(lower[exact])
-    rounding = ROUNDING * sums.max(terms.max(initial=0.0))
+    rounding = ROUNDING * terms.max(initial=0.0)
     lower, upper = lower - fitted, upper - fitted
     met = np.flatnonzero(exact)[np.abs(lower[exact]) <= rounding]
     lower[met] = upper[met] = 0.0
-    sizes = sums.max(np.abs(design).max(axis=0, initial=0.0))
+    sizes = np.abs(design).max(axis=0, initial=0.0)
     line = np.where(np.abs(line) * sizes > rounding, line, 0.0)
     finite = np.abs(np.concatenate([lower, upper]))
-    unit = sums.max(np.abs(lower[exact]).max(initial=0.0))
-    unit = unit or sums.max(finite[np.isfinite(finite)].max(initial=0.0))
+    unit = np.abs(lower[exact]).max(initial=0.0)
+    unit = unit or finite[np.isfinite(finite)].max(initial=0.0)
     sizes = np.append(np.where(sizes > 0, sizes, 1.0), unit or 1.0)
     points = np.column_stack([design[exact], -lower[exact]]) / sizes
     if scale_known:
         points = points[:, :-1]
-    if determined(points, sums):
+    if determined(points):
         return None
     sides = [
         np.column_stack([sign * design[side], -sign * limit[side]]) / sizes
@@ -118,7 +116,7 @@ def rising_direction(
     ]
     rows = np.concatenate(sides)
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1.0)
-    direction = recession(rows, scale_known, sums.any(exact.any()), sums)
+    direction = recession(rows, scale_known, bool(exact.any()))
     if direction is None:
         return None
     direction = direction / sizes
@@ -132,17 +130,15 @@ def sums_beyond_rounding(parts: np.ndarray) -> np.ndarray:
     return np.where(np.abs(total) > CANCELLED * np.abs(parts).sum(axis=1), total, 0.0)
 
 
-def rising_sentence(
-    direction: np.ndarray, names: list[str], exact: np.ndarray, sums: RowSums
-) -> str:
+def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) -> str:
     """The meaning of a direction from `rising_direction` of rows that are exact or not, (n,)."""
     slopes, falling = direction[:-1], direction[-1]
     if falling > 0:
         met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
         how, advice = "meets every row exactly", "or say what noise there is"
-        if not sums.all(exact.all()):
+        if not exact.all():
             how = "meets every exact row and lies within the limits of all others"
-        if not sums.any(exact.any()):
+        if not exact.any():
             how = "lies within the limits of every row, of which none is known exactly"
             advice = "narrower limits, or a known variance"
         return (
@@ -195,26 +191,24 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str) -> N
 
 
 def clearly_bounded(
-    lower: np.ndarray, upper: np.ndarray, design: np.ndarray, scale_known: bool, sums: RowSums
+    lower: np.ndarray, upper: np.ndarray, design: np.ndarray, scale_known: bool
 ) -> bool:
     """Whether exact rows alone say, whatever rounding does, that `rising_direction` finds none: so
     it is of nearly all samples, and quick to see."""
     exact = lower == upper
     values = None if scale_known else np.where(exact, lower, 0.0)
-    return is_well_conditioned(sums.sum(products_of(design, values, exact.astype(float))))
+    return is_well_conditioned(products_of(design, values, exact.astype(float)))
 
 
-def determined(points: np.ndarray, sums: RowSums) -> bool:
+def determined(points: np.ndarray) -> bool:
     """Whether equations leave the zero only."""
-    if sums.count(points) < points.shape[1]:
+    if len(points) < points.shape[1]:
         return False
-    values = np.linalg.eigvalsh(sums.sum(points.T @ points))
+    values = np.linalg.eigvalsh(points.T @ points)
     return bool(values[0] > 1e-10 * values[-1])
 
 
-def recession(
-    rows: np.ndarray, flat: bool, exact: bool = False, sums: RowSums = RowSums()
-) -> np.ndarray | None:
+def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray | None:
     """A direction v in the unit box with rows @ v >= 0, not all of them 0; None if there is none.
 
     With `flat` its last entry is 0; with `exact` rows all may be 0 if its last entry is positive.
@@ -222,14 +216,14 @@ def recession(
     """
     n, q = rows.shape
     bounds = [(-1.0, 1.0)] * (q - 1) + [(0.0, 0.0 if flat else 1.0)]
-    total = sums.sum(rows.sum(axis=0))
+    total = rows.sum(axis=0)
     aim = -total / max(np.abs(total).max(), 1.0)
     aim[-1] -= exact
     chosen = np.arange(n)
-    if sums.any(n > MANY):
+    if n > MANY:
         chosen = np.random.default_rng(0).choice(n, min(n, MANY // 2), replace=False)
     for _ in range(MOST_ROUNDS):
-        limits = sums.concatenate(-rows[chosen])
+        limits = -rows[chosen]
         solution = optimize.linprog(
             aim, A_ub=limits, b_ub=np.zeros(len(limits)), bounds=bounds, method="highs"
         )
@@ -238,10 +232,10 @@ def recession(
         values = rows @ solution.x
         falls = exact and solution.x[-1] > FALLING
         # No direction meets the rows better in sum than the solution.
-        if sums.sum(values.sum()) <= MEANT and not falls:
+        if values.sum() <= MEANT and not falls:
             return None
         violated = np.setdiff1d(np.flatnonzero(values < -FEASIBLE), chosen)
-        if not sums.any(len(violated)):
+        if not len(violated):
             return np.where(np.abs(solution.x) > FEASIBLE, solution.x, 0.0)
         worst = violated[np.argsort(values[violated])][: MANY // 4]
         chosen = np.concatenate([chosen, worst])

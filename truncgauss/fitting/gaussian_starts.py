@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
+from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.likelihood import Observations
 
@@ -25,7 +25,6 @@ def as_designs(
     d: int,
     weights: Any,
     what: str = "fit_observations",
-    sums: RowSums = RowSums(),
     name: str = "design",
 ) -> tuple[Whitened, ...] | None:
     """Covariates of each outcome, checked and whitened; None for a constant mean.
@@ -39,12 +38,11 @@ def as_designs(
     read = [as_columns(part, what) for part in ([design] if shared else design)]
     read = read * d if shared else read
     parts = [table.values for table in read]
-    with sums.checked():
-        check_designs(parts, n, d, what, name)
+    check_designs(parts, n, d, what, name)
     whitened_designs: list[Whitened] = []
     for j, table in enumerate(read):
         columns = f"{what}: the columns of the {name} of outcome {j}"
-        design_j = whitened_designs[0] if shared and j else whitened(table, weights, columns, sums)
+        design_j = whitened_designs[0] if shared and j else whitened(table, weights, columns)
         whitened_designs.append(design_j)
     return tuple(whitened_designs)
 
@@ -112,10 +110,10 @@ def as_coordinates(
     return GaussianCoordinates(jax.device_put(fixed), sizes, scales, pairs, power)
 
 
-def finite_medians(columns: np.ndarray, sums: RowSums) -> np.ndarray:
+def finite_medians(columns: np.ndarray) -> np.ndarray:
     """The median of what is finite in each column, (d,), 0 where nothing is."""
     finite = [column[np.isfinite(column)] for column in columns.T]
-    return np.array([sums.median(part) if sums.any(len(part)) else 0.0 for part in finite])
+    return np.array([median_of(part) if len(part) else 0.0 for part in finite])
 
 
 def middles(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
@@ -129,7 +127,6 @@ def first_guess(
     designs: tuple[jax.Array, ...] | None,
     coordinates: GaussianCoordinates,
     what: str,
-    sums: RowSums,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Free coordinates of least squares through what is known of each entry, and the scale of each
     outcome, (d,).
@@ -143,8 +140,8 @@ def first_guess(
     """
     lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
     ends = np.concatenate([lower, upper])
-    middle = finite_medians(ends, sums)
-    away = STAND_IN * finite_medians(np.abs(ends - middle), sums)
+    middle = finite_medians(ends)
+    away = STAND_IN * finite_medians(np.abs(ends - middle))
     interval = (lower < upper) & (away > 0)
     # Not both ends on one side: an interval far out is an observation.
     far_below = interval & (lower < middle - away) & (upper >= middle - away)
@@ -152,12 +149,12 @@ def first_guess(
     lower, upper = np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
     weights = observations.row_weights
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
-    total = sums.sum((weights[:, None] * known).sum(axis=0))
+    total = (weights[:, None] * known).sum(axis=0)
     filled = np.where(known, middles(lower, upper), 0.0)
-    coefficients, residuals = least_squares(filled, known, weights, designs, sums)
+    coefficients, residuals = by_least_squares(filled, known, weights, designs)
     with np.errstate(over="ignore"):
-        squares = sums.sum(np.sum(weights[:, None] * residuals**2, axis=0))
-    largest = sums.max(np.abs(filled).max(axis=0, initial=0.0))
+        squares = np.sum(weights[:, None] * residuals**2, axis=0)
+    largest = np.abs(filled).max(axis=0, initial=0.0)
     scale, fixed = np.sqrt(squares / np.maximum(total, 1e-300)), np.asarray(coordinates.fixed)
     # Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
     scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
@@ -167,7 +164,7 @@ def first_guess(
     check_units(scale, *bounds, observations.labels, what)
     matrix, standard = fixed.copy(), residuals / scale
     matrix[np.diag_indices(len(scale))] = scale**2
-    products, weight = sums.sum(((weights[:, None] * standard).T @ standard, weights.sum()))
+    products, weight = (weights[:, None] * standard).T @ standard, weights.sum()
     correlation = 0.5 * products / weight
     for i, j in coordinates.pairs:
         matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
@@ -182,12 +179,11 @@ def first_guess(
     return coordinates.free(coefficients, matrix), scale
 
 
-def least_squares(
+def by_least_squares(
     values: np.ndarray,
     known: np.ndarray,
     weights: np.ndarray,
     designs: tuple[jax.Array, ...] | None,
-    sums: RowSums,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients of all outcomes, one after the other, and residuals (n, d), 0 where the values
     are not known."""
@@ -195,7 +191,7 @@ def least_squares(
     for j in range(d):
         columns = np.ones((n, 1)) if designs is None else np.asarray(designs[j])
         outcome, counted = values[:, j], np.where(known[:, j], weights, 0.0)
-        part = sums.least_squares(columns, outcome, counted)
+        part = least_squares(columns, outcome, counted)
         coefficients.append(part)
         residuals[:, j] = np.where(known[:, j], outcome - columns @ part, 0.0)
     return np.concatenate(coefficients), residuals
@@ -205,16 +201,14 @@ def in_natural(
     observations: Observations,
     designs: tuple[jax.Array, ...] | None,
     coordinates: GaussianCoordinates,
-    sums: RowSums,
 ) -> tuple[GaussianCoordinates, np.ndarray] | None:
     """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
     if its covariance matrix is singular."""
     values, d = np.asarray(observations.lower), observations.dimension
     weights, known = observations.row_weights, np.ones(values.shape, bool)
-    coefficients, residuals = least_squares(values, known, weights, designs, sums)
+    coefficients, residuals = by_least_squares(values, known, weights, designs)
     residuals = np.sqrt(weights)[:, None] * residuals
-    squares, size = sums.sum((residuals.T @ residuals, np.sum(weights)))
-    matrix = squares / size
+    matrix = residuals.T @ residuals / np.sum(weights)
     free = np.eye(d, dtype=bool)
     for i, j in coordinates.pairs:
         free[i, j] = free[j, i] = True

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.newton import Point, sloped
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
@@ -274,7 +273,6 @@ class ObservationsLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
-        sums: over the rows of all processes, of which these may be those of one.
     """
 
     observations: Observations
@@ -283,7 +281,6 @@ class ObservationsLoss:
     size: jax.Array
     method: Method
     key: jax.Array
-    sums: RowSums = RowSums()
 
     @property
     def methods(self) -> dict[str, Method] | None:
@@ -330,7 +327,7 @@ class ObservationsLoss:
         if isinstance(self.method, Automatic):
             quick = nested_quadratures(self.observations, most)
             nested = dataclasses.replace(self, method=quick or self.method)
-            if self.sums.all(nested.nested) and nested.reaches(sloped(nested, x)):
+            if nested.nested and nested.reaches(sloped(nested, x)):
                 return nested
         rows = self.rows_at(jnp.asarray(x))
         return dataclasses.replace(self, method=hold(self.method, rows, *self.gaussian(x)))

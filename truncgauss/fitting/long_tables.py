@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened
 from truncgauss.fitting.cluster_likelihood import EXACT_SIZES, FACTOR_SIZES, ClusterRows
 from truncgauss.fitting.engine import refuse_missing_labels

@@ -159,8 +159,7 @@ class Model:
         * `iterated`, whether a Hessian takes many times as long as a gradient, so that curvatures
           are learnt from gradients; `expensive_hessian`, whether profiles alone are to avoid it;
         * `reaches(point)`, whether it serves at a point: if not where steps have ended, these go on
-          with `loss_that_reaches`;
-        * `sums`, over the rows of all processes.
+          with `loss_that_reaches`.
         """
         if self.weights is not None:
             return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))

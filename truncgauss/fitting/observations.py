@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood, tables
+from truncgauss.execution import parallel
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
+from truncgauss.fitting.centring import Centred, Summary, UserUnits, centred, coarse
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
@@ -24,7 +24,6 @@ from truncgauss.fitting.existence import (
     rising_sentence,
 )
 from truncgauss.fitting.gaussian_starts import (
-    as_columns,
     as_coordinates,
     as_designs,
     first_guess,
@@ -58,12 +57,9 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     LatentRows,
     Observations,
-    Summary,
     as_observations,
     filled_up,
     fraction_not_truncated,
-    local_rows,
-    rows_of_fit,
 )
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -231,34 +227,26 @@ def fit_of_any_rows(
     key: jax.Array,
     settings: dict[str, Any],
 ) -> Any:
-    """The fit of rows on this process, or spread over several; settings are those of
-    `maximum_likelihood`."""
+    """The fit of rows; settings are those of `maximum_likelihood`."""
     as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
-    what, inputs = "fit_observations", (observations, design)
-
-    def read(sums: RowSums) -> tuple[Observations, Any]:
-        return local_rows(observations, sums), sums.local(design)
-
-    def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
-        rows, design = local
-        parts = design if isinstance(design, tuple | list) else [] if design is None else [design]
-        return rows, *(as_columns(part, what).values for part in parts)
-
+    what = "fit_observations"
+    parallel.refuse_spread(what, (observations, design))
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
-        rows_of_fit(what, inputs, settings["start"], read, columns) as (sums, local),
     ):
-        rows, design = floats_as_float64(local[0]), local[1]
+        rows = floats_as_float64(observations)
         weights = None if rows.weights is None else np.asarray(rows.weights)
-        designs = as_designs(design, rows.num_rows, rows.dimension, weights, what, sums)
+        designs = as_designs(design, rows.num_rows, rows.dimension, weights, what)
+        columns = [part.columns for part in designs or ()]
+        parallel.agreed(f"{what}: rows, covariates and start", (rows, columns, settings["start"]))
         each = settings["information"] == "sandwich"
-        model = kind.of(rows, designs, covariance, method=method, key=key, each=each, sums=sums)
+        model = kind.of(rows, designs, covariance, method=method, key=key, each=each)
         model.check()
         if settings["start"] is not None:
             settings["start"] = model.as_start(settings["start"])
-        fit, hidden = maximum_likelihood(model, **settings), coarse(local[0], sums)
+        fit, hidden = maximum_likelihood(model, **settings), coarse(observations)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 
@@ -306,7 +294,6 @@ class GaussianRows(Model):
         method: Method = Automatic(),
         key: jax.Array | None = None,
         each: bool = False,
-        sums: RowSums = RowSums(),
         what: str = "fit_observations",
         **more: Any,
     ) -> Self:
@@ -318,8 +305,8 @@ class GaussianRows(Model):
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
-        moved = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
-        first, scale = first_guess(moved.rows, moved.covariates, inner, what, sums)
+        moved = centred(observations, designs, inner.known_scale, is_simple(observations))
+        first, scale = first_guess(moved.rows, moved.covariates, inner, what)
         rows = moved.rows
         # Natural parameters, the inverse covariance and its product with the coefficients, are free
         # where outcomes that depend on each other have the same covariates.
@@ -331,7 +318,7 @@ class GaussianRows(Model):
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
         alike = inner.single and moved.summary.exact and getattr(rows.noise, "ndim", 0) == 2
         if natural and not inner.single:
-            whitened = in_natural(rows, moved.covariates, inner, sums)
+            whitened = in_natural(rows, moved.covariates, inner)
             inner, first = (inner, first) if whitened is None else whitened
         return cls(
             observations=observations,
@@ -367,14 +354,13 @@ class GaussianRows(Model):
             held = loss.method, loss.key
             terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
             wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
-        with self.centred.sums.checked():
-            if len(wrong):
-                first, ends = wrong[0], (self.observations.lower, self.observations.upper)
-                raise ValueError(
-                    f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
-                    f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
-                    "not meet its region. Correct the region, or remove those rows."
-                )
+        if len(wrong):
+            first, ends = wrong[0], (self.observations.lower, self.observations.upper)
+            raise ValueError(
+                f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
+                "not meet its region. Correct the region, or remove those rows."
+            )
 
     @property
     def summary(self) -> Summary:
@@ -459,9 +445,7 @@ class GaussianRows(Model):
     def general_loss(self) -> ObservationsLoss:
         """The loss of any rows, filled up to one of few lengths, by a method without plans."""
         rows, designs = filled_up(self.centred.rows, self.centred.covariates)
-        return ObservationsLoss(
-            rows, designs, self.inner, self.centred.size, self.method, self.key, self.centred.sums
-        )
+        return ObservationsLoss(rows, designs, self.inner, self.centred.size, self.method, self.key)
 
     @functools.cached_property
     def simple_loss(self) -> RegressionLoss:
@@ -479,7 +463,6 @@ class GaussianRows(Model):
             fixed_scale=None if inner.single else jnp.log(inner.fixed[0, 0]) / 2,
             size=self.centred.size,
             link=inner.power if inner.single else LOG,
-            sums=self.centred.sums,
         )
 
     # ---------------------------------------------------------------- existence of a maximum
@@ -548,18 +531,18 @@ class GaussianRows(Model):
 
     def rising(self) -> str | None:
         """The direction along which the likelihood never falls, in words."""
-        rows, inner, sums = self.centred.rows, self.inner, self.centred.sums
+        rows, inner = self.centred.rows, self.inner
         apart = np.count_nonzero(np.asarray(inner.fixed), axis=1) == 1
         for j, size in enumerate(inner.sizes):
             known = rows.noise is not None or not (j in inner.scales and apart[j])
             known |= not self.scale_may_fall
             alone = [j] in (inner.independent_blocks() or []) and rows.noise is None
-            direction = direction_of(rows, j, self.centred.design_of(j), known, alone, sums)
+            direction = direction_of(rows, j, self.centred.design_of(j), known, alone)
             if direction is not None:
                 direction = self.centred.direction_of(j, direction)
                 start = sum(inner.sizes[:j])
                 names = list(self.names[start : start + size])
-                return rising_sentence(direction, names, exact_rows(rows, j), sums)
+                return rising_sentence(direction, names, exact_rows(rows, j))
         return None
 
     @property
@@ -592,11 +575,11 @@ class GaussianRows(Model):
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
-            fraction = float(self.centred.sums.sum(np.sum(weights * seen)) / loss.size)
+            fraction = float(np.sum(weights * seen) / loss.size)
             seen = seen[: rows.num_rows]
         if not converged:
             return fraction, None
-        return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted, loss.sums)
+        return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         if self.unique:
@@ -623,11 +606,10 @@ class GaussianRows(Model):
     @property
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
-        rows, share = self.centred.rows, self.centred.sums.share
         designs = tuple(Covariates.of(x) for x in self.centred.designs or ())
         if len({id(design.values) for design in designs}) == 1:
             designs = designs[:1] * len(designs)
-        kept = {"observations": self.observations, "centred": rows, "share": share}
+        kept = {"observations": self.observations, "centred": self.centred.rows}
         return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel, row_sums
+from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.execution.row_sums import RowSums
+from truncgauss.fitting.least_squares import products_of
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -134,7 +134,7 @@ class Term:
         rows = None if self.rows is None else np.asarray(self.rows)
         if self.kind == DENSITY:
             weight, outcome = np.asarray(self.weight), np.asarray(self.lower)
-            products = row_sums.products_of(design, -outcome, weight, rows)
+            products = products_of(design, -outcome, weight, rows)
             return replace(self, products=jax.device_put(products))
         return self if rows is None else replace(self, design=jax.device_put(design[rows]))
 
@@ -174,7 +174,6 @@ class RegressionLoss:
         fixed_scale: v if it is known, else None.
         size: the total weight of the rows.
         link: LOG, OLSEN or NATURAL (static).
-        sums: over the rows of all processes, of which these may be those of one.
     """
 
     terms: tuple[Term, ...]
@@ -183,7 +182,6 @@ class RegressionLoss:
     fixed_scale: jax.Array | None
     size: jax.Array
     link: int = static_field()
-    sums: RowSums = RowSums()
 
     def predictors(self, x: jax.Array, term: Term | None = None) -> tuple[jax.Array, jax.Array]:
         """The predictors u and v of all rows, or of those of a term; one number of scale stays
@@ -287,8 +285,8 @@ class RegressionLoss:
 
 @Compiled
 def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The mean probabilities that a row could not be seen, and that it could, of rows in regions;
-    sums over rows, of which those of several processes add up."""
+    """The mean probabilities that a row could not be seen, and that it could, of rows in
+    regions."""
     unseen = seen = jnp.zeros((), x.dtype)
     for term in loss.terms:
         if term.kind == REGION:
@@ -301,7 +299,7 @@ def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arr
 
 def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
     """The mean probability that a row could be seen, with its digits where that is small."""
-    unseen, seen = map(float, row_sums.evaluated(fractions_of, loss, x))
+    unseen, seen = map(float, fractions_of(loss, x))
     if unseen < 0.5:
         return 1.0 - unseen
     anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding

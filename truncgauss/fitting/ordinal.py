@@ -26,7 +26,6 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     static_field,
 )
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -541,7 +540,7 @@ class OrdinalModel(Model):
         white = whitened_of(known, designs, constants, what)
         sizes = tuple(len(part.transform) for part in white)
         pairs = as_coordinates(template_of(covariance, kinds, what), sizes, known)
-        moved = centred(known, white, pairs.known_scale, False, RowSums())
+        moved = centred(known, white, pairs.known_scale, False)
         maps = maps_of(white, moved.shifts, numbers, constants)
         inner = LatentCoordinates(pairs, *maps, numbers, constants, kinds)
         check_region(rows, inner, what)
@@ -735,7 +734,7 @@ def covariates_of(rows: LatentRows, design: Any, what: str) -> tuple[list[Covari
     read = read * d if len(read) == 1 else read
     values = [np.asarray(table.values, float) for table in read]
     check_designs(values, n, d, what, "design")
-    lacking = [not x.shape[1] or constant_of(x, RowSums()) is None for x in values]
+    lacking = [not x.shape[1] or constant_of(x) is None for x in values]
     parts = []
     for table, part in zip(read, values):
         labels = map(str, range(part.shape[1]) if table.names is None else table.names)
@@ -819,7 +818,7 @@ def start_of(
         densities, shares = (np.subtract(*map(f, ends)) for f in (stats.norm.pdf, stats.norm.cdf))
         lower[seen, j] = upper[seen, j] = -densities / shares - cuts[0]
     scored = moved.rows.with_known(lower=lower, upper=upper)
-    guess, _ = first_guess(scored, moved.covariates, pairs, what, RowSums())
+    guess, _ = first_guess(scored, moved.covariates, pairs, what)
     coefficients, covariance = pairs.values(guess)
     scales = np.sqrt(np.diagonal(covariance))
     correlation = covariance / np.outer(scales, scales)

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import stats
 from scipy.special import ndtri_exp
 
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.one_outcome import is_simple, limits_of
 from truncgauss.likelihood import Observations
 from truncgauss.likelihood.patterns import unique_rows
@@ -83,7 +82,6 @@ def outliers_of(
     covariance: Any,
     seen: Any,
     fitted: float,
-    sums: RowSums = RowSums(),
 ) -> Outliers | None:
     """The outliers among rows that were fitted; None where no row can be judged.
 
@@ -97,16 +95,14 @@ def outliers_of(
         seen: probability of the region of each row, (n,), or 1: a distance is exceeded inside it
             1 / seen times as often as anywhere, at most.
         fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
-        sums: over all rows, of which these are local.
     """
     weights = rows.row_weights
     distance, sizes = distances(rows, loc, covariance)
     seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)
-    count, size = sums.sum(np.array([judged.sum(), weights[judged].sum()]))
-    numbers = np.arange(rows.num_rows) + sums.begin
-    columns = [numbers, distance, sizes, np.broadcast_to(seen, rows.num_rows)]
-    numbers, distance, sizes, seen = sums.concatenate(np.column_stack(columns)[judged]).T
+    count, size = judged.sum(), weights[judged].sum()
+    numbers, distance, sizes = np.flatnonzero(judged), distance[judged], sizes[judged]
+    seen = np.broadcast_to(seen, rows.num_rows)[judged]
     free = size - fitted
     if count == 0 or free <= sizes.max() + 1:
         return None
@@ -126,7 +122,7 @@ def outliers_of(
     beyond, first = np.flatnonzero(distance > limits), int(np.argmin(limits - distance))
     beyond = beyond[np.argsort((limits - distance)[beyond], kind="stable")]
     return Outliers(
-        rows=numbers[beyond].astype(int),
+        rows=numbers[beyond],
         distances=distance[beyond],
         row=int(numbers[first]),
         farthest=float(distance[first]),

@@ -20,8 +20,8 @@ import numpy as np
 from scipy import special, stats
 
 from truncgauss import tables
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.pytrees import (
     as_float_array,
     floats_as_float64,
@@ -448,8 +448,6 @@ def effect(
 
 def check(fit: Any, kind: str, level: float, what: str) -> None:
     """Raise ValueError for fits that predict nothing, and unknown words."""
-    if getattr(fit, "share", None) is not None:
-        raise ValueError(f"{what}: not of fits whose rows are spread over processes.")
     if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
     if kind not in fit.kinds:
@@ -479,7 +477,7 @@ def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
 
 def check_known(known: Observations, at: Gaussians, designs: tuple[Any, ...]) -> None:
     """Raise ValueError if what is known is not of the rows."""
-    row_sums.refuse_spread("predict", known)
+    refuse_spread("predict", known)
     n, d = at.loc.shape
     if known.dimension != d or (designs and known.num_rows != n):
         raise ValueError(

@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.execution import parallel
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
 from truncgauss.fitting.gaussian_starts import as_designs
+from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fitting.optimization.descent import Path
@@ -27,7 +28,7 @@ from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, Ordinal, rows_of_fit
+from truncgauss.likelihood import Observations, Ordinal
 
 
 class RegressionErrors(NamedTuple):
@@ -202,15 +203,13 @@ def fit_regression(
             raise ValueError(f"{what}: region must have one dimension, got {region.dimension}.")
         ends = ends[0][..., 0], ends[1][..., 0]
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
-    with (
-        jax.enable_x64(True),
-        bar(None, what, progress),
-        rows_of_fit(what, inputs, start, lambda sums: read(*sums.local(inputs)), arrays_of) as (
-            sums,
-            local,
-        ),
-    ):
-        model = regression_of(*local, sums)
+    parallel.refuse_spread(what, inputs)
+    with jax.enable_x64(True), bar(None, what, progress):
+        observed, censoring, covariates, of_scale = read(*inputs)
+        columns = covariates.values, None if of_scale is None else of_scale.values
+        every = observed, censoring, columns, start
+        parallel.agreed(f"{what}: rows, covariates and start", every)
+        model = regression_of(observed, censoring, covariates, of_scale)
         begin = None if start is None else model.as_start(start)
         fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
     return fit.with_labels(index)
@@ -234,14 +233,13 @@ class Regression(GaussianRows):
                 "coefficients; more are needed, or fewer covariates."
             )
         rows = self.observations
-        with self.centred.sums.checked():
-            wrong = impossible(rows)
-            if len(wrong):
-                raise ValueError(
-                    f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their "
-                    f"limits of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
-                    f"upper {rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
-                )
+        wrong = impossible(rows)
+        if len(wrong):
+            raise ValueError(
+                f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their "
+                f"limits of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
+                f"upper {rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+            )
 
     @property
     def num_coefficients(self) -> int:
@@ -266,7 +264,7 @@ class Regression(GaussianRows):
     def with_scales(self, scales: Whitened) -> "HeteroscedasticRegression":
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         p, log_scale = self.num_coefficients, np.full(len(scales.design), np.log(self.scale[0]))
-        first = self.centred.sums.least_squares(scales.design, log_scale)
+        first = least_squares(scales.design, log_scale)
         names = (f"log_scale[{name}]" for name in scales.names or range(len(scales.transform)))
         fields |= {
             "names": (*self.names[:p], *names),
@@ -328,11 +326,10 @@ class HeteroscedasticRegression(Regression):
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
         """The least of a row, in units of the rows' spread squared, (1,)."""
-        least = -self.centred.sums.max(-self.scales_at(x).min())
-        return (np.atleast_1d(least) / self.scale) ** 2
+        return (np.atleast_1d(self.scales_at(x).min()) / self.scale) ** 2
 
     def largest_scale(self, x: np.ndarray, j: int) -> float:
-        return float(self.centred.sums.max(self.scales_at(x).max()))
+        return float(self.scales_at(x).max())
 
     def is_endless(self, x: np.ndarray) -> bool:
         return bool(self.free_variances(x)[0] > WIDEST**2)
@@ -367,29 +364,22 @@ def regression_of(
     censoring: np.ndarray,
     design: tables.Table,
     scales: tables.Table | None,
-    sums: RowSums,
 ) -> Regression:
     """The model of rows with covariates, and those of the log scale, checked."""
     weights, what = None if rows.weights is None else np.asarray(rows.weights), "fit_regression"
 
     def columns(table: tables.Table, name: str) -> Whitened:
-        checked = as_designs(table, rows.num_rows, 1, weights, what, sums, name)
+        checked = as_designs(table, rows.num_rows, 1, weights, what, name)
         assert checked is not None
         return checked[0]
 
     model = Regression.of(
-        rows, (columns(design, "design"),), "full", what=what, censoring=censoring, sums=sums
+        rows, (columns(design, "design"),), "full", what=what, censoring=censoring
     )
     if scales is not None:
         model = model.with_scales(columns(scales, "scale_design"))
     model.check()
     return model
-
-
-def arrays_of(local: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The observations, and arrays beside them that distinguish these rows from others."""
-    rows, censoring, *designs = local
-    return rows, censoring.T, *(part.values for part in designs if part is not None)
 
 
 def censored_ends(

@@ -11,13 +11,12 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from truncgauss import tables
-from truncgauss.execution import row_sums
+from truncgauss.execution import parallel
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, floats_as_float64
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, log_likelihood, numbered_among_all
+from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -51,13 +50,10 @@ def quantile_residuals(
 
     Returns:
         Shape (n, d), or (num_draws, n, d), in standard deviations; NaN where an entry is missing,
-        or the row is impossible. Infinite where a value lies on its limit. Of a fit whose rows are
-        spread over processes, each gets the residuals of its own, `fit.share`; draws belong to the
-        number of a row among all.
+        or the row is impossible. Infinite where a value lies on its limit.
 
     Raises:
-        ValueError: for a fit that does not hold its rows, or a tuple of rows that are spread over
-            processes.
+        ValueError: for a fit that does not hold its rows, or rows that are spread over processes.
 
     Example:
         >>> rows = tg.Observations.exact([0.5, 2.0], region=tg.Box([0.0], [jnp.inf]))
@@ -74,13 +70,12 @@ def quantile_residuals(
     with jax.enable_x64(True):
         model = as_model(fit, method)
         n, d = model.rows.lower.shape
-        # Those of a row by the key that its number among all makes; compiled for few lengths.
-        numbers = jax.device_put(model.sums.begin + np.arange(filled_length(n)))
+        # Those of a row by the key that its number makes; compiled for few lengths.
+        numbers = jax.device_put(np.arange(filled_length(n)))
         drawn = uniforms_of(as_key(key), numbers, (d, 1 if num_draws is None else num_draws))
         uniforms = np.asarray(drawn)[:n].transpose(1, 2, 0)
-        with model.sums.working():
-            possible = np.isfinite(model.log_likelihood(model.rows))
-            columns = [residuals_of_entry(model, j, uniform) for j, uniform in enumerate(uniforms)]
+        possible = np.isfinite(model.log_likelihood(model.rows))
+        columns = [residuals_of_entry(model, j, uniform) for j, uniform in enumerate(uniforms)]
     residuals = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
     return residuals[0] if num_draws is None else residuals
 
@@ -91,12 +86,10 @@ class ResidualModel(NamedTuple):
     Attributes:
         rows: n rows without weights.
         log_likelihood: n such rows with the same regions and noise -> their log-likelihoods, (n,).
-        sums: over the rows of all processes, of which these may be those of one.
     """
 
     rows: Observations
     log_likelihood: Callable[[Observations], np.ndarray]
-    sums: RowSums
 
 
 def as_model(fit: Any, method: Method) -> ResidualModel:
@@ -106,15 +99,14 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = floats_as_float64(dataclasses.replace(fit.loss.observations, weights=None))
         of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
-        return ResidualModel(rows, of, fit.loss.sums)
-    sums = RowSums()
+        return ResidualModel(rows, of)
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
-        row_sums.refuse_spread("quantile_residuals", (rows, loc))
+        parallel.refuse_spread("quantile_residuals", (rows, loc))
         if np.ndim(loc) == 2:
             loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
     elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
-        rows, sums = fit.centred, fit.loss.sums
+        rows = fit.centred
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
@@ -130,7 +122,6 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     return ResidualModel(
         floats_as_float64(dataclasses.replace(rows, weights=None)),
         lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
-        sums,
     )
 
 
@@ -174,5 +165,4 @@ def log_mass(model: ResidualModel, j: int, low: np.ndarray, high: np.ndarray) ->
         noise=model.rows.noise,
         limits_on=model.rows.limits_on,
     )
-    rows = numbered_among_all(rows, model.sums)
     return np.where(empty, -np.inf, model.log_likelihood(rows))

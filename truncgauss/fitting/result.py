@@ -15,7 +15,6 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import tables
-from truncgauss.execution import distributed, row_sums
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.derived import (
     Derived,
@@ -82,7 +81,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             see `optimization.wald`. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
-        observations: the rows; where they are spread over processes, those of this one; None if the
+        observations: the rows; None if the
             fit does not keep them.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
@@ -92,8 +91,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             not censored, or rows differ in limits; (d,) each for several outcomes.
         num_clusters: of rows that may depend on each other, on which the errors rest; None if each
             row stands for itself.
-        share: which rows of all these are, where they are spread over processes; else None. The
-            functions that take such a fit are to be called on all processes.
     """
 
     names: tuple[str, ...]
@@ -119,7 +116,6 @@ class LikelihoodFit(InformationCriteria, Fit):
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[Any, Any] = (None, None)
     num_clusters: int | None = None
-    share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
@@ -529,10 +525,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         return dataclasses.replace(self, profiles=profiles, notes=(*self.notes, *notes, *small))
 
     def seconds_of_profiles(self, names: list[str]) -> float:
-        """About how long profile intervals take, by the time of a step; infinite where the rows are
-        spread over processes, whose clocks differ."""
-        if self.share is not None:
-            return np.inf
+        """About how long profile intervals take, by the time of a step."""
         profile = self._profile(names[0])
         evaluate = profile.evaluate if profile.cheaper is None else profile.cheaper()
         evaluate(self.best.x)  # compiled
@@ -644,10 +637,7 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
     if why is not None:
         raise ValueError(f"likelihood_ratio: {why}")
     assert small.observations is not None and large.observations is not None
-    same = same_rows(small.observations, large.observations)
-    if small.share is not None:
-        same = all(distributed.exchanged(same))
-    if not same:
+    if not same_rows(small.observations, large.observations):
         raise ValueError("likelihood_ratio: the two fits are of different rows.")
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:

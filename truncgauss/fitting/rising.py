@@ -3,7 +3,6 @@
 import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import clearly_bounded, inside_regions, rising_direction
 from truncgauss.fitting.one_outcome import limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
@@ -42,7 +41,6 @@ def direction_of(
     design: np.ndarray,
     scale_known: bool,
     alone: bool,
-    sums: RowSums = RowSums(),
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 
@@ -56,7 +54,6 @@ def direction_of(
         design: its covariates, (n, p).
         scale_known: whether its sigma cannot fall to 0.
         alone: whether it is independent of all others.
-        sums: over all rows, of which these are local.
     """
     counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
@@ -64,14 +61,14 @@ def direction_of(
     if single is not None and (alone or rows.dimension == 1):
         lower, upper = inside_regions(*limits_of(single))
     elif rows.region is not None and (
-        single is None or not all(sums.all(np.isinf(side).all()) for side in limits_of(single)[2:])
+        single is None or not all(np.isinf(side).all() for side in limits_of(single)[2:])
     ):
         limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.
-        scale_known |= sums.any(limited[counted].any())
+        scale_known |= bool(limited[counted].any())
         if rows.dimension > 1 and scale_known:
             return None
-    rows_of = lower[counted], upper[counted], design[counted], scale_known, sums
+    rows_of = lower[counted], upper[counted], design[counted], scale_known
     return None if clearly_bounded(*rows_of) else rising_direction(*rows_of)
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from truncgauss import tables
+from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
-from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates
 from truncgauss.fitting.observations import (
     GaussianRows,
@@ -529,7 +530,7 @@ class SelectionModel(GaussianRows):
             return super().judged(path, total, converged)
         loc, covariance = path.loss.gaussian(path.end.x)
         rows = self.centred.rows
-        return 1.0, outliers_of(rows, loc, covariance, np.ones(1), self.num_fitted, path.loss.sums)
+        return 1.0, outliers_of(rows, loc, covariance, np.ones(1), self.num_fitted)
 
     def rho(self, x: np.ndarray) -> np.ndarray:
         """The correlation of each outcome with the selection."""
@@ -572,7 +573,7 @@ class SelectionModel(GaussianRows):
         designs, rho, notes = self.centred.designs, self.rho(path.end.x), []
         assert designs is not None
         for j, (end, design) in enumerate(zip(self.ends(), designs[1:])):
-            projected = self.centred.sums.least_squares(design.design, designs[0].design)
+            projected = least_squares(design.design, designs[0].design)
             residual = designs[0].design - design.design @ projected
             if np.abs(residual).max() < EXCLUDED * np.abs(designs[0].design).max():
                 notes.append(NOT_EXCLUDED.format(end))

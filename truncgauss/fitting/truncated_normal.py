@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution import distributed, parallel, row_sums
+from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree
@@ -193,7 +193,7 @@ def fit_truncated_normal(
     if statistics is None:
         if data is None:
             raise ValueError(f"{what}: give data, or statistics.")
-        statistics = of_all_processes(data, weights, (low, high), noise)
+        parallel.refuse_spread(what, (data, low, high, noise, weights))
     with bar(None, what, progress):
         if statistics is None:
             table = tables.read(data)
@@ -237,29 +237,6 @@ def fit_truncated_normal(
             parts = (np.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
             loc, matrix = jax.device_put(tuple(parts))  # in the precision of the data
             return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
-
-
-def of_all_processes(
-    data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
-) -> Statistics | None:
-    """The statistics of rows that are spread over processes; None if they are not.
-
-    Raises:
-        ValueError: for limits or noise of single rows.
-    """
-    sums = row_sums.of_spread("fit_truncated_normal", (data, *limits, noise, weights))
-    if sums.share is None:
-        return None
-    if noise is not None or any(np.ndim(end) and len(end) == sums.share.total for end in limits):
-        raise ValueError(
-            "fit_truncated_normal: rows with limits or noise of their own that are spread over "
-            "processes are fitted by tg.fit_observations(tg.Observations.exact(rows, "
-            "region=tg.Box(low, high), noise=noise, weights=weights))."
-        )
-    with sums.working(), sums.checked():
-        local = Statistics.from_rows(sums.local(data), sums.local(weights))
-    statistics: Statistics = sum(distributed.exchanged(local))
-    return statistics
 
 
 def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:

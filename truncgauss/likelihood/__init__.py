@@ -17,14 +17,6 @@ from truncgauss.likelihood.rows import (
     total_log_likelihood,
     variance_of_sum,
 )
-from truncgauss.likelihood.spread_rows import (
-    Summary,
-    local_rows,
-    numbered_among_all,
-    over_processes,
-    rows_of_fit,
-    summary_of,
-)
 
 __all__ = [
     "RowBlock",
@@ -34,23 +26,17 @@ __all__ = [
     "Ordinal",
     "RowSlopes",
     "RowTerms",
-    "Summary",
     "as_observations",
     "blocks",
     "filled_up",
     "first_rows",
     "fraction_not_truncated",
     "hold",
-    "local_rows",
     "log_likelihood",
     "nested_quadratures",
-    "numbered_among_all",
-    "over_processes",
     "prepared",
     "row_slopes",
     "row_terms",
-    "rows_of_fit",
-    "summary_of",
     "total_log_likelihood",
     "variance_of_sum",
 ]

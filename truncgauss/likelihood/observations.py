@@ -41,7 +41,7 @@ class Observations:
     object of this class is an argument like any other; to differentiate with respect to limits,
     replace them: `dataclasses.replace(observations, region=region)` keeps the patterns. Arrays that
     are spread over processes, as by `tg.distributed.from_file`, are looked at when they are used:
-    `fit_observations`, and `log_likelihood` called with numbers, take such rows.
+    `log_likelihood`, called with numbers, takes such rows.
 
     Args:
         lower: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
@@ -439,7 +439,7 @@ class Observations:
             self._set(patterns=patterns, region_patterns=region_patterns, orders=orders)
             return
         if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
-            self._set(patterns=None, region_patterns=None, orders=None)  # which `local_rows` finds
+            self._set(patterns=None, region_patterns=None, orders=None)  # found by each process
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(

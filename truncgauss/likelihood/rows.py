@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import is_concrete
@@ -95,13 +94,11 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
-    sums = row_sums.of_spread("log_likelihood", (observations, loc))
 
-    def of_local(rows: Observations) -> Estimate:
-        means = sums.local(loc) if np.ndim(loc) == 2 else loc
-        return _log_likelihood(*prepared(rows, means, covariance), method, as_key(key))[0]
+    def of_rows(rows: Observations, loc: Any) -> Estimate:
+        return _log_likelihood(*prepared(rows, loc, covariance), method, as_key(key))[0]
 
-    return over_processes(of_local, observations, sums)
+    return over_processes("log_likelihood", of_rows, observations, loc)
 
 
 def total_log_likelihood(

@@ -1,165 +1,108 @@
-"""Observations that are spread over processes: those of one of these, and facts of all."""
+"""The likelihood of rows that are spread over processes, each of which holds its own."""
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
-from truncgauss.execution import parallel, row_sums
-from truncgauss.execution.row_sums import RowSums
+from truncgauss.execution import distributed, parallel
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 
-T = TypeVar("T")
-
-
-@contextlib.contextmanager
-def rows_of_fit(
-    what: str,
-    inputs: Any,
-    start: Any,
-    read: Callable[[RowSums], T],
-    columns: Callable[[T], tuple[Any, ...]],
-) -> Iterator[tuple[RowSums, T]]:
-    """A context in which a fit of rows runs, with its sums over rows and what it reads of those on
-    this process: all of them, unless they are spread over processes.
-
-    Args:
-        what: which fit, for messages.
-        inputs: a pytree whose arrays tell whether rows are spread.
-        start: what all processes must give alike.
-        read: from the sums what is to be fitted, checked; it may raise ValueError, which is raised
-            on all processes then, and exchanges nothing.
-        columns: from that the observations and arrays beside them, which processes that have all
-            rows must give alike.
-
-    Raises:
-        ValueError: for rows or starts that differ between processes, or what `read` raises.
-    """
-    sums = row_sums.of_spread(what, inputs)
-    if sums.share is not None:
-        parallel.agreed(f"{what}: the start", start)
-    with sums.working():
-        with sums.checked():
-            local = read(sums)
-        if sums.share is None and jax.process_count() > 1:
-            parallel.agreed(f"{what}: rows, covariates and start", (columns(local), start))
-        yield sums, local
-
-
-def local_rows(observations: Observations, sums: RowSums) -> Observations:
-    """The rows that lie on this process, with their patterns and the keys that they have among all
-    rows; an integral that rows of several processes share is computed by each of these."""
-    if sums.share is None:
-        return observations
-    region, noise = observations.region, observations.noise
-    if region is not None and region.batch_shape:
-        region = jax.tree.map(lambda leaf: jnp.asarray(sums.local(leaf)), region)
-    rows = Observations(
-        jnp.asarray(sums.local(observations.lower)),
-        jnp.asarray(sums.local(observations.upper)),
-        region,
-        sums.local(noise) if noise is not None and noise.ndim == 3 else noise,
-        sums.local(observations.weights),
-        observations.limits_on,
-        names=observations.names,
-    )
-    return numbered_among_all(rows, sums)
-
-
-def numbered_among_all(rows: Observations, sums: RowSums) -> Observations:
-    """Rows of this process with the random keys that they have among all rows."""
-    if sums.share is None:
-        return rows
-    for name in ("patterns", "region_patterns"):
-        patterns = getattr(rows, name)
-        object.__setattr__(rows, name, tuple(part.numbered(sums.begin) for part in patterns))
-    return rows
-
 
 def over_processes(
-    function: Callable[[Observations], Estimate], observations: Observations, sums: RowSums
+    what: str, function: Callable[[Observations, Any], Estimate], rows: Observations, loc: Any
 ) -> Estimate:
     """A likelihood of each row, (n,) and spread as the rows are, computed where they lie.
 
     Args:
-        function: of local rows, their likelihoods.
-        observations: all rows.
-        sums: over them.
+        what: who asks, for messages.
+        function: of rows and their means, or the one of all, their likelihoods.
+        rows: all of them.
+        loc: (d,), or (n, d).
+
+    Raises:
+        ValueError: on every process, if arrays are spread in different ways, along another axis
+            than that of the rows, or such that a process has no rows or not a single run of them.
     """
-    if sums.share is None:
-        return function(observations)
-    with sums.working():
-        with sums.checked():
-            rows = local_rows(observations, sums)
-        result = function(rows)
-    return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in result))
+    spread = [leaf for leaf in jax.tree.leaves((rows, loc)) if parallel.is_elsewhere(leaf)]
+    if not spread:
+        return function(rows, loc)
+    runs = {run_of(leaf) for leaf in spread}
+    begin, end, total = run = runs.pop()
+    parts = [tuple(map(int, part)) for part in distributed.exchanged(run)]
+    alone = not runs and sum(part[1] - part[0] for part in parts) == total
+    if not all(distributed.exchanged(bool(alone and begin < end))):
+        raise ValueError(
+            f"{what}: the rows must be spread over the processes along their leading axis, the "
+            "same way in all arrays, each on one process. Use tg.distributed.from_file, or "
+            "jax.make_array_from_process_local_data with the sharding of "
+            "tg.parallel.device_mesh()."
+        )
 
+    def local(array: Any) -> Any:
+        if array is None or np.ndim(array) == 0:
+            return array
+        if not parallel.is_elsewhere(array):
+            return array[begin:end]
+        return np.concatenate([part for _, part in sorted(parallel.local_shards(array).items())])
 
-class Summary(NamedTuple):
-    """Facts of all rows of a fit, exchanged once between the processes that hold them.
-
-    Attributes:
-        num_rows: the number of rows.
-        size: their total weight.
-        counted: the total weight of those that say something.
-        num_exact: how many rows of positive weight know each outcome exactly, (d,).
-        limited: how many entries of a row are limited, neither exact nor missing, at most.
-        num_triple: how many rows have three limited entries.
-        exact: whether every entry is known exactly.
-        noise_definite: whether there is noise, in every direction of every row.
-        equal_designs: which outcomes have the same covariates, (d, d); all if there are none.
-    """
-
-    num_rows: int
-    size: float
-    counted: float
-    num_exact: np.ndarray
-    limited: int
-    num_triple: int
-    exact: bool
-    noise_definite: bool
-    equal_designs: np.ndarray
-
-
-def summary_of(
-    rows: Observations, sums: RowSums, designs: tuple[np.ndarray, ...] | None = None
-) -> Summary:
-    """The summary of all rows, of which these are local.
-
-    Args:
-        rows: the local rows.
-        sums: over all rows.
-        designs: covariates of each outcome, (n, p_j), or None.
-    """
-    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
-    n, d = lower.shape
-    exact = lower == upper
-    limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
-    weights = rows.row_weights
-    faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
-    pairs = itertools.product(designs or (None,) * d, repeat=2)
-    apart = [one is not other and not np.array_equal(one, other) for one, other in pairs]
-    totals = (
-        np.array([n, np.sum(weights), rows.weight]),
-        np.sum(exact & (weights > 0)[:, None], axis=0),
-        np.bincount(limited, minlength=max(d, 3) + 1),  # rows by how many entries are limited
-        np.array([np.sum(~exact), faint]),
-        np.reshape(apart, (d, d)).astype(int),
+    mesh = parallel.device_mesh(jax.local_device_count())
+    with parallel.rows(mesh), parallel.replicates(None):
+        with raised_on_all():
+            region, noise = rows.region, rows.noise
+            if region is not None and region.batch_shape:
+                region = jax.tree.map(lambda leaf: jnp.asarray(local(leaf)), region)
+            own = Observations(
+                jnp.asarray(local(rows.lower)),
+                jnp.asarray(local(rows.upper)),
+                region,
+                local(noise) if noise is not None and noise.ndim == 3 else noise,
+                local(rows.weights),
+                rows.limits_on,
+                names=rows.names,
+            )
+            for name in ("patterns", "region_patterns"):  # with the keys of rows among all
+                numbered = tuple(part.numbered(begin) for part in getattr(own, name))
+                object.__setattr__(own, name, numbered)
+        result = function(own, local(loc) if np.ndim(loc) == 2 else loc)
+    sharding = rows.lower.sharding
+    if not isinstance(sharding, NamedSharding):
+        raise ValueError(f"the rows must be spread over a mesh, got {sharding}.")
+    placement = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+    return Estimate(
+        *(
+            jax.make_array_from_process_local_data(placement, np.asarray(leaf), (total,))
+            for leaf in result
+        )
     )
-    sizes, num_exact, by_limited, (inexact, num_faint), apart_on = sums.sum(totals)
-    return Summary(
-        num_rows=int(sizes[0]),
-        size=float(sizes[1]),
-        counted=float(sizes[2]),
-        num_exact=num_exact,
-        limited=int(np.flatnonzero(by_limited)[-1]),
-        num_triple=int(by_limited[3]),
-        exact=bool(inexact == 0),
-        noise_definite=bool(num_faint == 0),
-        equal_designs=apart_on == 0,
-    )
+
+
+def run_of(array: jax.Array) -> tuple[int, int, int]:
+    """Begin and end of the rows of this process, 0 and 0 if they are no single run of whole rows,
+    and the number of all."""
+    shards = parallel.local_shards(array)
+    begin = end = min(shards, default=0)
+    for start, data in sorted(shards.items()):
+        if start != end or data.shape[1:] != array.shape[1:]:
+            return 0, 0, len(array)
+        end = start + len(data)
+    return begin, end, len(array)
+
+
+@contextlib.contextmanager
+def raised_on_all() -> Iterator[None]:
+    """A context whose ValueError on one process is raised on all; nothing within may exchange."""
+    message = ""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+    every = [content.decode() for content in parallel.all_bytes(message.encode())]
+    for index, text in enumerate(every):
+        if text:
+            raise ValueError(f"process {index}, of its own rows: {text}")

@@ -48,8 +48,8 @@ def terms_of(
     if observations.patterns is None:
         raise ValueError(
             "log_likelihood: the rows are spread over processes, so that none of them sees which "
-            "entries are exact or missing. Call it with numbers, outside of jit and derivatives; "
-            "or use fit_observations, or the rows of one process."
+            "entries are exact or missing. tg.log_likelihood takes them, called with numbers, "
+            "outside of jit and derivatives; otherwise give tg.distributed.gathered(rows)."
         )
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     rows = data_rows(observations, loc, covariance)

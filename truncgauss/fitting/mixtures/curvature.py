@@ -128,14 +128,14 @@ _total = Compiled(total_of, closed_form)
 
 
 class MixtureSummary(NamedTuple):
-    """The sums over rows, of all processes, of what a mixture says of each.
+    """The sums over rows of what a mixture says of each.
 
     Attributes:
         log_prob, stderr: the log-likelihood of all rows, and its sampling error.
         counts: the expected number of rows of each component, (K,).
         inside: the sum over rows of the probability that each component lies in their region, (K,).
         entropy: of the components of all rows, in nats.
-        responsibilities: P(component | what a row shows) of the rows of this process, (n, K).
+        responsibilities: P(component | what a row shows), (n, K).
     """
 
     log_prob: float
@@ -155,11 +155,8 @@ def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
     logs = np.log(np.where(responsible > 0, responsible, 1.0))
     entropy = -weights @ np.sum(responsible * logs, axis=1)
-    value, variance, counts, inside, entropy = loss.sums.sum(
-        (value, stderr**2, weights @ responsible, inside, entropy)
-    )
-    stderr = float(variance) ** 0.5
-    return MixtureSummary(float(value), stderr, counts, inside, float(entropy), responsible)
+    counts = weights @ responsible
+    return MixtureSummary(float(value), float(stderr), counts, inside, float(entropy), responsible)
 
 
 def _point(loss: MixtureLoss, x: np.ndarray, value: Any, total: Any, hessian: np.ndarray) -> Point:

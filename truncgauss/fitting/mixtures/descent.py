@@ -191,7 +191,6 @@ class MixtureDescent(Descent):
             visited=[*best.visited[:-1], *traced(path[:-1]), path[-1]],
             ascending=ascending,
             reached=np.array(reached),
-            # Processes exchange their sums here, all at the same time.
             summary=summary_at(planned_loss, path[-1].x),
         )
 
@@ -366,7 +365,7 @@ def natural_coordinates(
     shares = (weights * np.asarray(terms_at(loss, x).responsibilities)).T
     filled = np.where(known, table, 0.0)
     moments = shares @ known, shares @ filled, shares @ filled**2
-    counts, totals, squares = loss.sums.sum(moments)
+    counts, totals, squares = moments
     counts = np.maximum(counts, 1.0)
     centres = totals / counts
     units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))

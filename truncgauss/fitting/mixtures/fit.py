@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
-from truncgauss.execution import row_sums
+from truncgauss.execution import parallel
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.derived import DerivedCoordinates
@@ -52,7 +51,7 @@ from truncgauss.fitting.optimization.widening import direction_in_words
 from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import as_key, checked_key
-from truncgauss.likelihood import Observations, as_observations, local_rows, rows_of_fit
+from truncgauss.likelihood import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -158,7 +157,7 @@ class MixtureFit(LikelihoodFit):
                 f"profile: {self.names[number]} is fixed at {self.estimates[number]:g}."
             )
         loss, kind = self.loss, "number" if function else self.kind_of(number)
-        table = standard_rows(loss.observations, loss.sums)[0]
+        table = standard_rows(loss.observations)[0]
         natural = natural_coordinates(loss, table, self.best.x)  # in which ridges are straight
         free = natural.mixture_coordinates
 
@@ -167,7 +166,7 @@ class MixtureFit(LikelihoodFit):
             first, second = (
                 np.asarray(terms_at(loss, free(x)).responsibilities) for x in (one, other)
             )
-            shared = loss.sums.sum(first.T @ (weights * second))
+            shared = first.T @ (weights * second)
             best_match = shared[optimize.linear_sum_assignment(shared, maximize=True)].sum()
             return bool(np.trace(shared) >= (1.0 - EXCHANGED) * best_match)
 
@@ -224,7 +223,6 @@ class MixtureFit(LikelihoodFit):
             array([-1.031])
         """
         with jax.enable_x64(True):
-            row_sums.refuse_spread("row_log_likelihood", observations)
             mixture = self.weights, self.locs, self.covariances
             terms = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(terms.log_prob)
@@ -347,16 +345,11 @@ def fit_mixture(
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
-    read = functools.partial(local_rows, observations)
-    with (
-        jax.enable_x64(True),
-        bar(None, "fit_mixture", progress),
-        rows_of_fit("fit_mixture", observations, start, read, lambda x: (x,)) as known,
-    ):
-        sums, rows = known
-        loss, table = prepared_loss(
-            floats_as_float64(rows), num_components, covariance, method, key, prior_rows, sums
-        )
+    parallel.refuse_spread("fit_mixture", observations)
+    parallel.agreed("fit_mixture: rows and start", (observations, start))
+    with jax.enable_x64(True), bar(None, "fit_mixture", progress):
+        rows = floats_as_float64(observations)
+        loss, table = prepared_loss(rows, num_components, covariance, method, key, prior_rows)
         first = None if start is None else components_of(start, loss)
         model = MixtureRows(loss=loss, table=table, first=first, num_em_steps=num_em_steps)
         fit: MixtureFit = maximum_likelihood(model, **settings)
@@ -394,8 +387,7 @@ class MixtureRows(Model):
 
     @property
     def num_rows(self) -> float:
-        weight: float = self.loss.sums.sum(np.asarray(self.loss.observations.weight)).item()
-        return weight
+        return float(self.loss.observations.weight)
 
     def starts(self, count: Any) -> list[Any]:
         loss, coordinates, rows = self.loss, self.coordinates, self.loss.observations
@@ -407,22 +399,21 @@ class MixtureRows(Model):
             )
             for number in range(count if coordinates.num_components > 1 else 1):
                 key = jax.random.fold_in(loss.key, number)
-                first = seeded(self.table, weights, coordinates.num_components, key, loss.sums)
+                first = seeded(self.table, weights, coordinates.num_components, key)
                 matrices = first.covariances * np.outer(scale, scale)
                 restricted = coordinates.restricted(first.weights, matrices)
                 locs = np.asarray(coordinates.centre) + scale * first.locs
                 starts.append(Components(first.weights, locs, restricted))
-        with loss.sums.checked():
-            planned_loss = planned(loss, loss.method, starts[0])
-            terms = terms_at(planned_loss, coordinates.free(*starts[0]))
-            wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))
-            if len(wrong):
-                raise ValueError(
-                    f"fit_mixture: {len(wrong)} of {rows.num_rows} row(s) are impossible, first "
-                    f"row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper {rows.upper[wrong[0]]} "
-                    "do not lie in its region, or no component does. Correct the region, or "
-                    "remove those rows."
-                )
+        planned_loss = planned(loss, loss.method, starts[0])
+        terms = terms_at(planned_loss, coordinates.free(*starts[0]))
+        wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))
+        if len(wrong):
+            raise ValueError(
+                f"fit_mixture: {len(wrong)} of {rows.num_rows} row(s) are impossible, first "
+                f"row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper {rows.upper[wrong[0]]} "
+                "do not lie in its region, or no component does. Correct the region, or "
+                "remove those rows."
+            )
         return starts
 
     def descent(self, num_steps: int, progress: bool) -> MixtureDescent:
@@ -452,7 +443,7 @@ class MixtureRows(Model):
 
     def wald_ratios(self, path: Any, total: Any, errors: Any, compare: Any) -> Any:
         """See `Model`; none where the rows are too many to be looked at so often."""
-        num_rows = self.loss.sums.sum(np.asarray(self.loss.observations.num_rows)).item()
+        num_rows = self.loss.observations.num_rows
         if 2 * len(errors) * num_rows > MOST_COMPARED:
             return np.zeros((0, 2)), ()
         return compare(value=lambda x: rough_point(path.loss, x).loss), ()
@@ -480,7 +471,6 @@ class MixtureRows(Model):
             num_reached=int(np.sum(np.abs(path.reached + path.end.loss * size) <= same)),
             em_log_likelihoods=path.em_log_likelihoods,
             observations=path.loss.observations,
-            share=path.loss.sums.share,
         )
 
     def ending(self, path: Any, proof: Any, obstacle: str | None) -> tuple[bool, str]:
@@ -559,7 +549,6 @@ def prepared_loss(
     method: Method = Automatic(),
     key: Any = None,
     prior_rows: float = 0.0,
-    sums: RowSums = RowSums(),
 ) -> tuple[MixtureLoss, np.ndarray]:
     """The loss without plans, and the rows in units of their own; checked."""
     if structure not in STRUCTURES:
@@ -572,11 +561,11 @@ def prepared_loss(
         )
     if not 0 <= prior_rows < np.inf:
         raise ValueError(f"fit_mixture: prior_rows must be 0 or positive, got {prior_rows!r}.")
-    table, centre, scale = standard_rows(observations, sums)
+    table, centre, scale = standard_rows(observations)
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, structure
     )
-    size = float(sums.sum(np.sum(np.asarray(row_weights(observations, np.float64)))))
+    size = float(np.sum(np.asarray(row_weights(observations, np.float64))))
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "
@@ -591,7 +580,6 @@ def prepared_loss(
         method,
         as_key(key),
         prior,
-        sums=sums,
     )
     return divided(loss), table
 

@@ -10,10 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
-from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box, LinearRegion
@@ -21,7 +19,6 @@ from truncgauss.likelihood import (
     HeldMethods,
     Observations,
     RowTerms,
-    over_processes,
     prepared,
     row_terms,
 )
@@ -89,7 +86,7 @@ def mixture_log_likelihood(
         key: JAX random key; each component and row gets its own.
 
     Returns:
-        Estimate(log_prob, stderr), each (n,), spread as the rows are; -inf where a row is
+        Estimate(log_prob, stderr), each (n,); -inf where a row is
         impossible under all components.
 
     Raises:
@@ -106,14 +103,9 @@ def mixture_log_likelihood(
         >>> tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
-    sums = row_sums.of_spread("mixture_log_likelihood", observations)
-
-    def of_local(rows: Observations) -> Estimate:
-        rows, mixture = prepared_mixture(rows, weights, locs, covariances)
-        result: Estimate = of_filled(_rows, rows, mixture, method, as_key(key))
-        return result
-
-    return over_processes(of_local, observations, sums)
+    rows, mixture = prepared_mixture(observations, weights, locs, covariances)
+    result: Estimate = of_filled(_rows, rows, mixture, method, as_key(key))
+    return result
 
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
@@ -287,7 +279,6 @@ class MixtureLoss:
             many, of blocks of one shape; derivatives are computed for one after the other, in the
             memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
-        sums: over the rows of all processes, of which these and the parts may be those of one.
     """
 
     observations: Observations
@@ -298,7 +289,6 @@ class MixtureLoss:
     prior_rows: jax.Array | None = None
     parts: tuple["MixtureLoss", ...] = ()
     numbers: jax.Array | None = None
-    sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
         mixture = self.coordinates.mixture(x)
@@ -363,11 +353,6 @@ def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
 
 
 def summed(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
-    """The sum of function(part, at), pytrees of arrays, over the parts of a loss, and over the
-    processes that have rows of it."""
-
-    def over_parts(loss: MixtureLoss, at: Any) -> T:
-        terms = [function(part, at) for part in parts_of(loss)]
-        return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)
-
-    return row_sums.evaluated(over_parts, loss, at)
+    """The sum of function(part, at), pytrees of arrays, over the parts of a loss."""
+    terms = [function(part, at) for part in parts_of(loss)]
+    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.mixtures.likelihood import log_mean, of_filled, prepared_mixture
 from truncgauss.fitting.mixtures.parameters import Mixture
@@ -67,7 +66,6 @@ def posterior(
         >>> tg.mixtures.posterior(rows, [1.0], jnp.zeros((1, 2)), covariance[None]).mean.round(4)
         Array([[0.6667, 0.3333]], dtype=float64)
     """
-    row_sums.refuse_spread("posterior", observations)
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
     return of_filled(_posterior, observations, mixture, method, as_key(key))
 

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from truncgauss.execution.progress import bar, watched
-from truncgauss.execution.row_sums import sums_of
 from truncgauss.fitting.optimization.newton import (
     CLOSE,
     Chord,
@@ -122,7 +121,7 @@ class Descent:
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
             visited += steps[bool(visited) :]
             x = visited[-1].x
-            planned = sums_of(loss).any(jax.tree.leaves(getattr(loss, "method", None)))
+            planned = bool(jax.tree.leaves(getattr(loss, "method", None)))
             if not lost and not reaches(loss, visited[-1]):
                 lost = True
                 continue

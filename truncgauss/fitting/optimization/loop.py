@@ -181,6 +181,8 @@ class Minimization:
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
         num_steps, kept = int(self.rules.num_steps), contextlib.ExitStack()
+        if self.checkpoint is not None:
+            kept.enter_context(checkpoints.resumable(self.checkpoint, self.save_every))
         fingerprint = checkpoints.fingerprint(  # which tell this fit from others
             start=self.coordinates.start,
             constraints=self.coordinates.constraints,
@@ -188,8 +190,6 @@ class Minimization:
             code=checkpoints.source_digest(self.objective),
             key=self.key,
         )
-        if self.checkpoint is not None:
-            kept.enter_context(checkpoints.resumable(self.checkpoint, self.save_every))
         with kept, checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
             state, traces = stored.state
             if int(state.status) == EXHAUSTED and int(state.step) < num_steps:

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
@@ -179,7 +178,7 @@ def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
     if steps is not None:
         function = functools.partial(differences, steps=steps, order=order)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = row_sums.evaluated(function, loss, at)
+        parts = function(loss, at)
     value, gradient, hessian, variance = map(np.asarray, parts)
     hessian = (hessian + hessian.T) / 2
     return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
@@ -197,7 +196,7 @@ def sloped(loss: Any, x: np.ndarray) -> Point:
     by_batch = lambda loss, x: tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
     function = slope if steps_of(loss, x) is None else by_batch  # by a program that there is
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = row_sums.evaluated(function, loss, jnp.asarray(x, jnp.float64))
+        parts = function(loss, jnp.asarray(x, jnp.float64))
     value, gradient, variance = map(np.asarray, parts)
     nothing = np.zeros((0, 0))
     return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
