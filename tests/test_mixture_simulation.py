@@ -95,7 +95,6 @@ def test_em_by_draws_treats_rows_seen_as_a_few_lines_do_and_draws_the_hidden_sha
 @pytest.mark.slow
 def test_the_experiment_corrects_what_the_naive_mixture_gets_wrong():
     reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4, "num_imputations": 1}
-    reduced["growth"] = ((200, 2, 2),)
     results, picture = completed("mixture_survey", **reduced)
     assert results["failed"] == "" and results["num_reached"] == 1
     k = 3

@@ -241,72 +241,47 @@ class Settings(Experiment):
         return self
 
     @model_validator(mode="after")
-    def _censored_is_not_missing(self) -> "Settings":
+    def _keys_go_together(self) -> "Settings":
         found = [
             problem(advice(text), "missing", i, got=text)
             for i, text in enumerate(self.missing)
             if limit_of(text)
         ]
-        if found:
-            raise problems(found)
+
+        def refuse(message: str, *where: str, got: Any) -> None:
+            found.append(problem(message, *where, got=got))
+
         if self.units_row and self.data.suffix in (".npz", ".parquet"):
-            raise problem("is for CSV tables", "units_row", got=self.units_row)
-        return self
-
-    @model_validator(mode="after")
-    def _logarithms_have_no_noise(self) -> "Settings":
-        for name, entry in self.outcomes.items():
-            if entry.log and entry.noise_scale is not None:
-                message = "is not for a logarithm: errors of the outcome are no errors of its log"
-                raise problem(message, "outcomes", name, "noise_scale", got=entry.noise_scale)
-        return self
-
-    @model_validator(mode="after")
-    def _a_formula_has_the_covariates(self) -> "Settings":
+            refuse("is for CSV tables", "units_row", got=self.units_row)
         if self.formula and self.covariates:
-            raise problem(
-                "is not for a formula: name them in it", "covariates", got=self.covariates
-            )
+            refuse("is not for a formula: name them in it", "covariates", got=self.covariates)
         if "~" in self.formula:
             message = "has covariates only: the outcomes stand under `outcomes`"
-            raise problem(message, "formula", got=self.formula)
-        return self
-
-    @model_validator(mode="after")
-    def _one_scale(self) -> "Settings":
+            refuse(message, "formula", got=self.formula)
         if self.scale_covariates and len(self.outcomes) > 1:
             message = f"needs one outcome, but there are {len(self.outcomes)}"
-            raise problem(message, "scale_covariates", got=list(self.scale_covariates))
-        return self
-
-    @model_validator(mode="after")
-    def _a_mixture_has_no_covariates(self) -> "Settings":
-        if self.components == 1:
-            if self.covariance == "tied":
-                raise problem("needs several components", "covariance", got="tied")
-            return self
+            refuse(message, "scale_covariates", got=list(self.scale_covariates))
+        if self.components == 1 and self.covariance == "tied":
+            refuse("needs several components", "covariance", got="tied")
         for key in ("covariates", "categories", "formula", "scale_covariates", "profile"):
-            if getattr(self, key):
+            if self.components > 1 and getattr(self, key):
                 message = "is not for a mixture: leave it out, or set components to 1"
-                raise problem(message, key, got=getattr(self, key))
-        return self
-
-    @model_validator(mode="after")
-    def _profiles_presume_the_model(self) -> "Settings":
-        if self.profile and self.information == "sandwich":
+                refuse(message, key, got=getattr(self, key))
+        if self.components == 1 and self.profile and self.information == "sandwich":
             message = (
                 "presumes the model, which errors of the sandwich do not: leave one of them out"
             )
-            raise problem(message, "profile", got=list(self.profile))
-        return self
-
-    @model_validator(mode="after")
-    def _limits_are_ordered(self) -> "Settings":
+            refuse(message, "profile", got=list(self.profile))
         for name, entry in self.outcomes.items():
+            if entry.log and entry.noise_scale is not None:
+                message = "is not for a logarithm: errors of the outcome are no errors of its log"
+                refuse(message, "outcomes", name, "noise_scale", got=entry.noise_scale)
             for kind in ("censored", "truncated"):
                 low, high = (getattr(entry, f"{kind}_{side}") for side in ("low", "high"))
                 numbers = isinstance(low, float | int) and isinstance(high, float | int)
                 if numbers and not low < high:
                     message = f"must be greater than {kind}_low, which is {low}"
-                    raise problem(message, "outcomes", name, f"{kind}_high", got=high)
+                    refuse(message, "outcomes", name, f"{kind}_high", got=high)
+        if found:
+            raise problems(found)
         return self

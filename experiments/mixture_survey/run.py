@@ -8,7 +8,7 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import fitting
 
-from . import growth, imputation
+from . import imputation
 
 
 def run(config):
@@ -44,7 +44,6 @@ def run(config):
         "imputed_every": EVERY,
         "imputed_values": np.array([sorted_as(climb["mixture"], truth) for climb in imputed]),
         "imputed_seconds": np.array([climb["seconds"] for climb in imputed]),
-        "growth": fitting.computed("growth", growth.costs, config.growth, config.seed),
         **drawn_region(config),
     }
     bad = "" if fit.converged else f"the fit has not converged: {fit.reason}"
@@ -181,7 +180,6 @@ def summary(results):
         f"95 % intervals over the {good.sum()} of {len(good)} surveys whose fits converged "
         f"cover {100 * inside.mean():.0f} % of the true values",
         *by_chance_lines(results),
-        *growth.table(results["growth"]),
     ]
 
 

@@ -16,8 +16,6 @@ from truncgauss.runs.config import (
     problem,
 )
 
-Size = tuple[Annotated[int, Field(ge=50)], Count, Annotated[int, Field(ge=2)]]
-
 
 class Component(Model):
     """One Gaussian of the population."""
@@ -54,8 +52,6 @@ class Settings(Experiment):
     """Surveys of the same population, whose estimates scatter."""
     num_imputations: Count
     """Seeds of the EM that draws the rows which the cuts hid."""
-    growth: Annotated[tuple[Size, ...], Field(min_length=1)]
-    """Rows, components and dimensions of mixtures whose likelihood is timed."""
 
     @model_validator(mode="after")
     def _is_in_the_plane(self) -> "Settings":

@@ -5,36 +5,23 @@ table is complete, and holds the rows outside the limits too, the correction is 
 of them. For a table of one's own, censored, noisy or with covariates, there is `fit_table`.
 """
 
-import functools
-from concurrent.futures import ThreadPoolExecutor
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import parallel, tables
-from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss import tables
 from truncgauss.execution.progress import bar
 
 
 def run(config):
-    """Naive, corrected and full moments, a check of the errors, and the fraction along a shift."""
+    """Naive, corrected and full moments, and a check of the errors."""
     rows, seen = rows_of(config)
     low, high = np.array(config.limits.low), np.array(config.limits.high)
-    sample, region, d = jnp.asarray(rows[seen], config.dtype), tg.Box(low, high), len(low)
-    with ThreadPoolExecutor(1) as pool:
-        # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
-        standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
-        compiling = pool.submit(shift_curve, *standard, region, config)
-        table = dict(zip(config.columns, np.asarray(sample).T))
-        fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
-        with bar(None, "profile intervals", True):
-            profiles = profiles_of(fit)
-        again = resampled(sample, low, high, config)
-        with bar(None, "fraction along a shift", True):
-            compiling.result()
-            curves = shift_curve(fit.loc, fit.covariance_matrix, region, config)
+    sample = jnp.asarray(rows[seen], config.dtype)
+    table = dict(zip(config.columns, np.asarray(sample).T))
+    fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
+    with bar(None, "profile intervals", True):
+        profiles = profiles_of(fit)
     results = {
         "columns": np.array(config.columns),
         "estimates": named(fit),
@@ -45,8 +32,7 @@ def run(config):
         "seen": seen,
         "naive": moments(rows[seen]),
         **of_fit(fit),
-        "resampled": again,
-        "shift": curves,
+        "resampled": resampled(sample, low, high, config),
         "failed": "" if fit.converged else fit.reason,
     }
     if not seen.all():
@@ -145,39 +131,6 @@ def resampled(sample, low, high, config):
     locs = np.array(locs).reshape(-1, len(low))
     stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
     return {"loc": locs, "stderr": stderr, "without_fit": failed}
-
-
-def shift_curve(loc, covariance, region, config):
-    """The fraction inside the limits, soft and by the best method, as the mean moves.
-
-    The mean moves by a multiple of the standard deviations, in all columns at once.
-    """
-    scale = jnp.sqrt(jnp.diagonal(covariance))
-    grid = config.shift
-    shifts = jnp.linspace(grid.start, grid.stop, grid.num, dtype=scale.dtype)
-    samples = jax.random.normal(
-        jax.random.key(config.seed), (config.num_samples, len(scale)), scale.dtype
-    )
-    samples = parallel.spread(samples, parallel.device_mesh(config.devices))
-    soft = tg.SoftMonteCarlo(samples=samples, edge=config.edge.build())
-    curves = {"shift": np.asarray(shifts)}
-    for name, method in (("soft", soft), ("best", tg.Automatic())):
-        found = fraction_along(shifts, scale, loc, covariance, region, method)
-        (value, stderr), gradient = jax.tree.map(np.asarray, found)
-        curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
-    exact = not curves["best_stderr"].any()
-    return curves | {"best_name": "exact" if exact else "Automatic"}
-
-
-@functools.partial(Compiled, cost=closed_form)
-def fraction_along(shifts, scale, loc, covariance, region, method):
-    """Fraction and standard error at each shift, and the gradient of the fraction."""
-
-    def fraction(shift):
-        estimate = tg.log_probability(loc + shift * scale, covariance, region, method=method)
-        return jnp.exp(estimate.log_prob), estimate.stderr
-
-    return jax.lax.map(jax.value_and_grad(fraction, has_aux=True), shifts)
 
 
 # ---------------------------------------------------------------- what the user reads

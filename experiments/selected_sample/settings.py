@@ -1,6 +1,6 @@
 """The settings of `selected_sample`."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -8,54 +8,11 @@ from truncgauss.runs.config import (
     Count,
     DataFile,
     Experiment,
-    Grid,
     Limits,
-    Model,
-    Positive,
     columns_of,
     problem,
 )
 from truncgauss.tables import from_file, mismatch
-
-
-class EdgeSettings(Model):
-    """The settings that all edges share."""
-
-    def build(self) -> Any:
-        """The edge itself, an object of `truncgauss` that bears the name of the section."""
-        import truncgauss
-
-        return getattr(truncgauss, type(self).__name__)(**self.model_dump(exclude={"kind"}))
-
-
-class Tanh(EdgeSettings):
-    """The edge (1 + tanh(steepness * margin / 2)) / 2."""
-
-    kind: Literal["tanh"]
-    steepness: Positive
-
-
-class Probit(EdgeSettings):
-    """The edge Phi(margin / width)."""
-
-    kind: Literal["probit"]
-    width: Positive
-
-
-class Bump(EdgeSettings):
-    """The smooth step: 0 below a margin of 0, 1 above the width."""
-
-    kind: Literal["bump"]
-    width: Positive
-
-
-class Hard(EdgeSettings):
-    """The step itself."""
-
-    kind: Literal["hard"]
-
-
-Edge = Annotated[Tanh | Probit | Bump | Hard, Field(discriminator="kind")]
 
 
 class Settings(Experiment):
@@ -80,12 +37,6 @@ class Settings(Experiment):
     """The most Newton steps of a fit."""
     num_resamples: Annotated[int, Field(ge=0)]
     """Fits to resampled rows, whose spread checks the standard errors."""
-    shift: Grid
-    """Shifts of the mean, in standard deviations, at which the fraction is drawn."""
-    edge: Edge
-    """The soft edge of the estimate drawn beside the best one."""
-    num_samples: Count
-    """The samples of that estimate."""
 
     def read_data(self) -> dict[str, Any]:
         """The columns to fit."""

@@ -94,11 +94,8 @@ def effects(config, fit, naive):
         for k, name in enumerate(made.names):
             parts = (np.atleast_1d(part[k])[-1] for part in (made.value, made.low, made.high))
             rows[i, COVARIATES.index(name)] = list(parts)
-    work = fit.margins(kind="observed", level=config.level)
     return {
         "effect_kinds": np.array(list(kinds)),
         "effect_names": np.array(COVARIATES),
         "effects": rows,
-        "work_effects": np.stack([np.ravel(work.value), np.ravel(work.low), np.ravel(work.high)]),
-        "work_names": np.array(work.names),
     }

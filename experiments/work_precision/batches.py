@@ -1,4 +1,4 @@
-"""Many boxes at once: time for each and errors, on the processor and on an accelerator."""
+"""Many boxes at once: time for each and errors."""
 
 from functools import partial
 
@@ -14,17 +14,14 @@ from .clock import clock_of
 from .problems import correlations
 
 
-@partial(jax.jit, static_argnums=(3, 4))
-def many(problem, method, key, at_once, gradient):
-    """log P of many boxes, `at_once` in a pass; with its gradients if wanted."""
+@partial(jax.jit, static_argnums=3)
+def many(problem, method, key, at_once):
+    """log P of many boxes, `at_once` in a pass."""
 
     def one(row):
-        def value(row):
-            loc, covariance, low, high = row
-            region = tg.Box(low, high)
-            return tg.log_probability(loc, covariance, region, method=method, key=key).log_prob
-
-        return jax.value_and_grad(value)(row) if gradient else value(row)
+        loc, covariance, low, high = row
+        region = tg.Box(low, high)
+        return tg.log_probability(loc, covariance, region, method=method, key=key).log_prob
 
     return jax.lax.map(one, problem, batch_size=at_once)
 
@@ -47,12 +44,12 @@ def batches(config, part, peers):
         judged = jax.tree.map(lambda x, batch=batch: x[: batch.num_judged], problem)
         key = jax.random.key(config.seed + 1)
         sure = tg.Separation(num_points=config.truth_points)
-        truth = np.asarray(many(judged, sure, key, 1, False))
+        truth = np.asarray(many(judged, sure, key, 1))
         for dtype in ("float64", "float32"):
             given = jax.tree.map(lambda x, dtype=dtype: x.astype(dtype), problem)
             method = tg.Separation(batch.num_points, num_replicates=1, tilted=False)
             call = lambda problem, method=method, at_once=batch.at_once: many(
-                problem, method, jax.random.key(config.seed), at_once, False
+                problem, method, jax.random.key(config.seed), at_once
             )
             cost = compiled(jax.jit(call), (given,), config.num_calls, clock)
             log_probs = np.asarray(cost["output"], float)
@@ -100,40 +97,4 @@ def batches_table(found):
         ]
         cells += [f"{x['first_seconds']:.2g}", str(x["finite"])]
         lines.append(row(name, x["points"] or "default", *cells))
-    return lines
-
-
-def accelerator(config, part, peers):
-    """Boxes a second with gradients, where there is an accelerator."""
-    if jax.default_backend() == "cpu":
-        return {}
-    batch, found = config.accelerator, {}
-    problem = boxes(batch, config.seed)
-    for dtype in ("float64", "float32"):
-        given = jax.tree.map(lambda x, dtype=dtype: x.astype(dtype), problem)
-        method = tg.Separation(batch.num_points, num_replicates=1, tilted=False)
-        for gradient in (False, True):
-            call = lambda problem, method=method, gradient=gradient: many(
-                problem, method, jax.random.key(config.seed), batch.at_once, gradient
-            )
-            cost = compiled(jax.jit(call), (given,), config.num_calls)
-            name = f"{dtype}, {'value and gradient' if gradient else 'value'}"
-            finite = all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(cost["output"]))
-            found[name] = {
-                "points": batch.num_points,
-                "boxes_a_second": batch.num_problems / cost["seconds"],
-                "first_seconds": cost["first_seconds"],
-                "finite": finite,
-            }
-    return found
-
-
-def accelerator_table(found):
-    if not found:
-        return ["There is no accelerator: nothing was measured on one."]
-    row = "{:<32}{:>8}{:>18}{:>9}{:>9}".format
-    lines = [row("", "points", "boxes a second", "first/s", "finite")]
-    for name, x in found.items():
-        cells = [f"{x['boxes_a_second']:.3g}", f"{x['first_seconds']:.2g}", str(x["finite"])]
-        lines.append(row(name, x["points"], *cells))
     return lines

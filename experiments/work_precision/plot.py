@@ -30,9 +30,7 @@ def plot(results):
     if "shared" in results:
         panels.append(partial(default_errors, results["shared"]))
     if not panels:
-        raise ValueError(
-            "Nothing to draw: of parts, batches and accelerator have no picture; add another."
-        )
+        raise ValueError("Nothing to draw: of parts, batches has no picture; add another.")
     num_columns = min(len(panels), 3 if len(panels) % 4 else 4)
     num_rows = -(-len(panels) // num_columns)
     picture, axes = plotting.figure(num_rows, num_columns, size=(3.9, 3.0), squeeze=False)

@@ -12,7 +12,7 @@ import numpy as np
 
 from truncgauss import fitting
 
-from .batches import accelerator, accelerator_table, batches, batches_table
+from .batches import batches, batches_table
 from .clock import machine, one_processor
 from .curves import cases_table, curves_table, measured_cases
 from .default_call import shared, shared_table
@@ -28,7 +28,6 @@ PARTS = {
     "batches": (batches, batches_table),
     "low_rank": (low_rank, low_rank_table),
     "shared": (shared, shared_table),
-    "accelerator": (accelerator, accelerator_table),
 }
 
 

@@ -81,7 +81,6 @@ class Settings(Experiment):
     parts: tuple[
         Literal[
             "curves", "ordering", "chain", "gradients", "batches", "low_rank", "shared",
-            "accelerator",
         ],
         ...,
     ]  # fmt: skip
@@ -105,4 +104,3 @@ class Settings(Experiment):
     batches: tuple[Batch, ...]
     low_rank: LowRankCase
     shared: Sweep
-    accelerator: Batch
