@@ -12,6 +12,8 @@ import pytest
 
 import truncgauss as tg
 from truncgauss.execution import progress
+from truncgauss.fitting.clusters import ClusterFit
+from truncgauss.fitting.ordinal import OrdinalFit
 
 ROWS = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
 
@@ -195,3 +197,23 @@ def test_a_reader_that_has_gone_does_not_end_the_work(said):
         assert slow_fit(9).converged
 
     said(work, terminal=True)
+
+
+def test_what_follows_from_a_fit_opens_the_line_too(monkeypatch):
+    opened = []
+    monkeypatch.setattr(progress.Line, "open", lambda self, bar: opened.append(bar.what))
+    rows = tg.Observations.exact([[0.1], [0.9], [0.4], [0.2]])
+    design = {"constant": np.ones(4), "x": [0.0, 3.0, 1.0, 2.0]}
+    fit = tg.fit_regression([0.1, 0.9, 0.4, 0.2], design, num_profiles=0)
+    smaller = tg.fit_observations(rows, num_profiles=0)
+    opened.clear()
+    derived = fit.derived("x")
+    for call in (fit.predict, fit.margins, derived.profile, lambda: fit.profile("x")):
+        call()
+    tg.likelihood_ratio(smaller, fit)
+    assert set("derived predict margins profile likelihood_ratio".split()) <= {*opened}
+    for kind in (ClusterFit, tg.mixtures.MixtureFit, OrdinalFit):
+        for name in {"predict", "effects", "sample", "completed"} & {*vars(kind)}:
+            assert hasattr(getattr(kind, name), "__wrapped__"), f"{kind.__name__}.{name}"
+    for call in (tg.likelihood.hold, tg.first_nonfinite, tg.polychoric_matrix):
+        assert hasattr(call, "__wrapped__"), call.__name__

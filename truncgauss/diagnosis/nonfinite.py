@@ -22,6 +22,7 @@ import numpy as np
 
 from truncgauss.diagnosis import tape as tapes
 from truncgauss.diagnosis.tape import Cell, Index, Node, Tape, Test
+from truncgauss.execution.progress import reported
 
 __all__ = ["Report", "first_nonfinite"]
 
@@ -91,6 +92,7 @@ class Report:
         return "\n  ".join([self.message, *self.details, *advice])
 
 
+@reported
 def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Report:
     r"""A report on the primitive that produced the first NaN of a function or of its gradient.
 

@@ -29,6 +29,7 @@ from truncgauss.execution.compiling import (
     Cost,
     closed_form,
 )
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.cluster_likelihood import (
@@ -321,6 +322,7 @@ class ClusterFit(LikelihoodFit):
         result: jax.Array = self.loss.evaluated(free).log_prob[self.table.number]
         return result
 
+    @reported
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         r"""The profile-likelihood interval of an estimate, such as "sigma[intercept]".
 
@@ -465,6 +467,7 @@ class ClusterFit(LikelihoodFit):
             effects[0] -= any(isinstance(t, AutoRegressive) for t in self.terms)
         return effects[0] - effects[1] + (0 if errors[1] else errors[0])
 
+    @reported
     def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
         """Means X b of new rows, as by `LikelihoodFit.derived`: value (m,) with standard errors.
 
@@ -491,6 +494,7 @@ class ClusterFit(LikelihoodFit):
             "has with their errors; functions of them are fit.derived(f)."
         )
 
+    @reported
     def effects(self, term: str | None = None) -> Effects:
         r"""The effects of a term given all that is known of each cluster, with their errors.
 

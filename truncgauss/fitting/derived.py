@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
@@ -213,6 +214,7 @@ class Derived:
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.standard_error
         return np.stack([self.value - half, self.value + half], axis=-1)
 
+    @reported
     def profile(self, level: float = 0.95) -> np.ndarray:
         """The profile-likelihood interval, of the shape of the value and 2: all values whose
         likelihood ratio to the maximum, over all parameters with that value, does not speak against

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import likelihood
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import (
     as_float_array,
     floats_as_float64,
@@ -158,6 +159,7 @@ class OrdinalFit(LikelihoodFit):
         ends = jnp.pad(below, [(0, 0), (1, 1)], constant_values=((0.0, 0.0), (0.0, 1.0)))
         return jnp.diff(ends, axis=1)
 
+    @reported
     def predict(
         self, new: Any = None, kind: str = "category", *, entry: Any = None, level: float = 0.95,
         **settings: Any,
@@ -200,6 +202,7 @@ class OrdinalFit(LikelihoodFit):
                 of, tuple(map(str, range(len(design)))), j, level, "probability"
             )
 
+    @reported
     def margins(
         self, at: Any = None, kind: str = "category", *, variables: Any = None,
         discrete: Any = None, average: bool = True, entry: Any = None, level: float = 0.95,

@@ -16,6 +16,7 @@ from scipy import optimize, stats
 
 from truncgauss import tables
 from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
@@ -812,6 +813,7 @@ class PolychoricMatrix:
         return "\n".join([*lines, *self.notes])
 
 
+@reported
 def polychoric_matrix(data: Any, *, repair: bool = False) -> PolychoricMatrix:
     r"""Polychoric correlations of all pairs of ordered variables, with standard errors.
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import tables
+from truncgauss.execution.progress import reported
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.derived import (
     Derived,
@@ -117,6 +118,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     limits: tuple[Any, Any] = (None, None)
     num_clusters: int | None = None
 
+    @reported
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
@@ -142,6 +144,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         least, most = BOUNDS[self.kind_of(self.names.index(name))]
         return max(low, least), min(high, most)
 
+    @reported
     def profile_fall(self, name: str, value: float) -> float:
         """Nats by which the profile log-likelihood of an estimate is below its maximum where
         the estimate has a given value, all other parameters being the most likely ones.
@@ -169,6 +172,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         with jax.enable_x64(True):
             return self._profile(name).fall(float(value))
 
+    @reported
     def profile_curve(self, name: str, num: int = 13) -> tuple[np.ndarray, np.ndarray]:
         """The profile log-likelihood of an estimate, for `tg.plotting.profile`.
 
@@ -261,6 +265,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         """A vector in the order of `names` as parameters by name, such as `p.loc`."""
         return Parameters(self.names, estimates, self.arrays_of(estimates))
 
+    @reported
     def derived(
         self, function: Callable[[Parameters], Any] | str, name: str | None = None
     ) -> Derived:
@@ -325,6 +330,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         labels = getattr(self.observations, "labels", tuple(map(str, range(shape[1]))))
         return (prediction_of(self, kind, shape, known, limits),), labels
 
+    @reported
     def predict(
         self,
         new: Any = None,
@@ -377,6 +383,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         """
         return predict(self, new, kind, known, (low, high), probability, entry, level)
 
+    @reported
     def margins(
         self,
         at: Any = None,
@@ -588,6 +595,7 @@ class LikelihoodRatio(NamedTuple):
     p_value: float
 
 
+@reported
 def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRatio:
     """Wilks' test of a fit against one of the same rows by a model that contains the first.
 

@@ -144,6 +144,7 @@ def fraction_not_truncated(
     )
 
 
+@reported
 def hold(method: Method, observations: Observations, loc: Any, covariance: Any) -> HeldMethods:
     """The method with its plans fixed for these observations and parameters.
 

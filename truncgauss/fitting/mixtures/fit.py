@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar
+from truncgauss.execution.progress import bar, reported
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.centring import COARSE
@@ -227,6 +227,7 @@ class MixtureFit(LikelihoodFit):
             terms = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(terms.log_prob)
 
+    @reported
     def predict(  # type: ignore[override]  # of rows known in part, with their components
         self, observations: Observations, method: Method = Automatic()
     ) -> Posterior:
@@ -235,6 +236,7 @@ class MixtureFit(LikelihoodFit):
         with jax.enable_x64(True):
             return posterior(observations, self.weights, self.locs, self.covariances, method)
 
+    @reported
     def completed(
         self, key: jax.Array, observations: Observations, num_samples: int = 1
     ) -> np.ndarray:
@@ -256,6 +258,7 @@ class MixtureFit(LikelihoodFit):
             posterior = self.predict(observations)
             return np.asarray(completed(key, observations, posterior, num_samples))
 
+    @reported
     def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
         """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
         choice, normal = jax.random.split(checked_key(key))
