@@ -149,18 +149,29 @@ def test_tables_with_empty_cells_have_no_maximum_inside(table):
 
 @pytest.mark.full
 def test_mixed_rows_are_their_density():
-    """Exact, ordered, limited and missing entries in the same rows."""
+    """Exact, ordered, limited and missing entries in the same rows; an ordered and an exact entry
+    have the polyserial correlation, by another optimiser."""
     rng = np.random.default_rng(0)
     latent = rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], 500)
     codes = np.digitize(latent[:, 0], [-0.5, 0.5]).astype(float)
     values = 10.0 + 3.0 * latent[:, 1]
-    serial = tg.polychoric(codes, values, num_profiles=0)
+
+    def loss(p):
+        rho, low, high, loc, scale = p
+        if not (abs(rho) < 1 and low < high and scale > 0):
+            return np.inf
+        z, ends = (values - loc) / scale, np.array([-np.inf, low, high, np.inf])
+        rest, x = (1 - rho**2) ** 0.5, codes.astype(int)
+        upper, lower = (stats.norm.cdf((ends[x + k] - rho * z) / rest) for k in (1, 0))
+        return -np.sum(np.log(upper - lower) + stats.norm.logpdf(values, loc, scale))
+
+    best = optimize.minimize(loss, [0.5, -0.4, 0.4, 9.9, 2.9], method="Nelder-Mead",
+                             options={"maxfev": 4000, "xatol": 1e-7, "fatol": 1e-9})  # fmt: skip
     both = tg.Observations.of({"pain": tg.Ordinal(codes), "y": values})
     fit = tg.fit_observations(both, num_profiles=0)
-    np.testing.assert_allclose(fit.log_likelihood, serial.log_likelihood, rtol=1e-10)
+    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-9)
     assert fit.names[0] == "coefficients[y][constant]" and fit.names[-2] == "sigma[y]"
-    np.testing.assert_allclose(fit.estimates[-1], serial.rho, atol=1e-7)
-    np.testing.assert_allclose(fit.errors[-1], serial.standard_error, rtol=1e-5)
+    np.testing.assert_allclose(fit.estimates[-1], best.x[0], atol=1e-4)
     codes[:50], values[50:90] = np.nan, np.nan
     lower, upper = values.copy(), values.copy()
     lower[90:140], upper[90:140] = -np.inf, 12.0
