@@ -593,12 +593,8 @@ class PolychoricMatrix:
         return "\n".join([*lines, *self.notes])
 
 
-<<<<<<< HEAD
 @reported
-def polychoric_matrix(data: Any, *, repair: bool = False) -> PolychoricMatrix:
-=======
 def polychoric_matrix(data: Any) -> PolychoricMatrix:
->>>>>>> f1499b9 (Take ordered variables alone in polychoric, and influences by derivatives of the score)
     r"""Polychoric correlations of all pairs of ordered variables, with standard errors.
 
     Each by the two-step estimate: limits from all rows that have a variable, and rho from those
