@@ -87,6 +87,7 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "a shape of three": lambda: tg.Ellipsoid([0.0, 0.0], np.eye(3)),
     "a number for a centre": lambda: tg.Ellipsoid(0.0, [[1.0]]),
     "a selection above 1": lambda: probability(region=tg.Selection(lambda x: 2.0, 2)),
+    "a selection by a number": lambda: tg.Selection(3, 2),  # type: ignore[arg-type]
     "a selection of a vector": lambda: tg.Selection(lambda x: x, 2),
     "a selection of NumPy": lambda: tg.Selection(lambda x: np.exp(np.asarray(x))[0], 1),
     "limits that are no region": lambda: probability(region=(0.0, 1.0)),
@@ -215,6 +216,7 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "a mixture of other means": lambda: mixed([0.2, 0.8], np.zeros((1, 2))),
     "a mixture of negative weights": lambda: mixed([1.5, -0.5], two()),
     "a mixture of no weight": lambda: mixed([0.0, 0.0], two()),
+    "weights of a mixture that sum to 1.5": lambda: truncated_mixture(weights=[1.5]),
     "weights of other components": lambda: truncated_mixture(weights=[0.5, 0.5]),
     "limits and a region": lambda: truncated_mixture(low=0.0, region=box()),
     "a mixture in a region of two": lambda: truncated_mixture(region=box(2)),

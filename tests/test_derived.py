@@ -199,7 +199,7 @@ def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
         tg.fit_regression(y, design, cluster=labels)
     with pytest.raises(ValueError, match=r"one label for each of 40 rows, got \(3,\)"):
         tg.fit_regression(y, design, cluster=[1, 2, 3], **robust)
-    with pytest.raises(ValueError, match="some labels are missing"):
+    with pytest.raises(ValueError, match="40 of 40 labels are missing, first in row 0"):
         tg.fit_regression(y, design, cluster=[None] * 40, **robust)
     with pytest.raises(ValueError, match="all rows are of one cluster"):
         tg.fit_regression(y, design, cluster=np.ones(40), **robust)
@@ -211,6 +211,8 @@ def test_bad_functions_are_refused():
     fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
     with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):
         fit.derived(lambda p: jnp.log(-p.scales[0]), "ratio")
+    with pytest.raises(TypeError, match="needs the name of an estimate, or a function .*, got 3"):
+        fit.derived(3)
     with pytest.raises(ValueError, match="expected real numbers, got dtype .*bool"):
         fit.derived(lambda p: p.loc > 0)
     with pytest.raises(AttributeError, match="no parameter 'slope', but coefficients, loc, cov"):

@@ -166,6 +166,8 @@ def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
     np.testing.assert_allclose(
         draws.mean(axis=0), mean, atol=5 * draws.std(axis=0).max() / 4000**0.5
     )
+    with pytest.raises(ValueError, match="predict: needs tg.Observations, got ndarray"):
+        fit.predict(y[:5])
     censored = tg.Observations([[0.0, 0.0]], [[INF, 0.0]])
     with pytest.raises(ValueError, match="exact or missing without a limit"):
         fit.completed(jax.random.key(0), censored)

@@ -152,6 +152,8 @@ def test_refusals():
         tg.simultaneous([1.0, np.nan, 3.0], np.eye(3), contrasts="tukey")
     with pytest.raises(ValueError, match="must be symmetric"):
         tg.simultaneous([1.0, 2.0], [[1.0, 0.5], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="positive semi-definite, got a variance of -1. Variances"):
+        tg.simultaneous([1.0, 2.0], -np.eye(2))
     with pytest.raises(ValueError, match="has no variance"):
         tg.simultaneous([1.0, 2.0], np.eye(2), contrasts=[[0.0, 0.0]])
     with pytest.raises(ValueError, match=r"shape \(k,\)"):

@@ -106,6 +106,7 @@ def test_one_run_of_a_sweep_lands_in_the_same_folder(capsys):
 def test_a_sweep_that_was_interrupted_goes_on(capsys):
     assert cli.main(["run", "mine.yaml", "--sweep", "{a: [1.0, 99.0, 3.0]}"]) == 130
     assert (folder() / "000").is_dir() and not (folder() / "002").exists()
+    assert "the same command goes on from this run\n" in capsys.readouterr().err
     pathlib.Path("go").touch()
     assert cli.main(["run", "--resume", str(folder())]) == 0
     assert "99  finished" in capsys.readouterr().out

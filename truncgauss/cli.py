@@ -208,7 +208,7 @@ def _answered(words: list[str]) -> int:
         print(f"{ERROR}: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt as stop:
-        print("truncgauss: interrupted", *stop.args, file=sys.stderr)
+        print("truncgauss: interrupted" + "".join(f" by {x}" for x in stop.args), file=sys.stderr)
         return TERMINATED if "SIGTERM" in stop.args else INTERRUPTED
 
 

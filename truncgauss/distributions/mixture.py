@@ -5,11 +5,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.distributions.arguments import common_dtype, one_region
 from truncgauss.distributions.supports import Between, Inside
+from truncgauss.execution.pytrees import is_concrete
 from truncgauss.fitting.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, checked_key
@@ -89,6 +91,13 @@ class TruncatedMixture(Distribution):
                 "TruncatedMixture: weights, locs and covariances need shapes (K,), (K, d) and "
                 f"(K, d, d), got {shapes}."
             )
+        if validate_args is not False and is_concrete(self.weights):
+            numbers = np.asarray(self.weights)
+            if np.any(numbers < 0) or abs(numbers.sum() - 1.0) > 1e-6:
+                raise ValueError(
+                    "TruncatedMixture: weights must not be negative, and sum to 1; got "
+                    f"{numbers.tolist()}. Divide them by their sum."
+                )
         region = one_region("TruncatedMixture", None, low, high, region, d)
         if region.dimension != d or region.batch_shape:
             raise ValueError(

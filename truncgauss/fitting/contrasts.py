@@ -250,7 +250,12 @@ def simultaneous(
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)
     values, spread = rows @ b, rows @ matrix @ rows.T
-    errors = np.sqrt(np.diagonal(spread))
+    if np.diagonal(matrix).min(initial=0.0) < 0:
+        raise ValueError(
+            "the covariance of the estimates must be positive semi-definite, got a variance of "
+            f"{np.diagonal(matrix).min():g}. Variances are squares of standard errors."
+        )
+    errors = np.sqrt(np.maximum(np.diagonal(spread), 0.0))
     if not np.all(errors > 0):
         raise ValueError(
             f"the contrast {labels[int(np.argmin(errors))]!r} has no variance. Leave it out."
@@ -372,7 +377,9 @@ def contrasts_of(
     groups = tuple(map(str, range(k) if names is None else names))
     if contrasts is None or isinstance(contrasts, str):
         if len(groups) != k:
-            raise ValueError(f"{len(groups)} names for {k} estimates.")
+            raise ValueError(
+                f"simultaneous: names must be {k}, one for each estimate, got {len(groups)}."
+            )
     if contrasts is None:
         return np.eye(k), groups
     if isinstance(contrasts, str):

@@ -264,6 +264,11 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         if function in LAST_AXES and name in (None, function):
             labels = getattr(getattr(fit, "observations", None), "labels", ())
         name, function = name or function, ByName(function)
+    if not callable(function):
+        raise TypeError(
+            "derived: needs the name of an estimate, or a function of the parameters such as "
+            f'lambda p: p["a"] / p["b"], got {function!r}.'
+        )
     name = name or "quantity"
     flat = Flat.of(function, fit)
     with jax.enable_x64(True):

@@ -205,8 +205,12 @@ def groups_of(labels: Any, weights: Any) -> tuple[np.ndarray, int]:
 
 
 def refuse_missing_labels(labels: np.ndarray, what: str) -> None:
-    if any(label is None or label != label for label in labels.tolist()):
-        raise ValueError(f"{what}: some labels are missing.")
+    lost = [k for k, x in enumerate(labels.tolist()) if x is None or x != x]
+    if lost:
+        raise ValueError(
+            f"{what}: {len(lost)} of {len(labels)} labels are missing, first in row {lost[0]}. "
+            "Remove these rows, or give them labels."
+        )
 
 
 def free_errors_of(

@@ -92,10 +92,15 @@ class Observations:
         upper = as_table("upper", in_order_of(self.upper, self.lower))
         dtype = jnp.result_type(lower, upper)
         self._set(lower=lower.astype(dtype), upper=upper.astype(dtype))
-        if lower.shape != upper.shape or 0 in lower.shape:
+        if lower.shape != upper.shape:
             raise ValueError(
                 "Observations: lower and upper must have one shape (n, d), got "
                 f"{lower.shape} and {upper.shape}."
+            )
+        if 0 in lower.shape:
+            raise ValueError(
+                "Observations: needs one row and one entry or more, got lower and upper of shape "
+                f"{lower.shape}. A filter of the table may have removed all rows."
             )
         self._check_names()
         self._check_region()

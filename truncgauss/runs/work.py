@@ -234,7 +234,11 @@ def sweep(
         print(f"truncgauss: run {number + 1} of {len(members)}: {shown}", file=sys.stderr)
         prepare(member)
         there = partial if (partial / "config.yaml").is_file() else None
-        run(member, command, save_every, folder, resumed=there, name=final.name)
+        try:
+            run(member, command, save_every, folder, resumed=there, name=final.name)
+        except KeyboardInterrupt:
+            print("truncgauss: the same command goes on from this run", file=sys.stderr)
+            raise
 
 
 def sweep_failed(folder: Path, index: int | None) -> bool:

@@ -233,6 +233,7 @@ class MixtureFit(LikelihoodFit):
     ) -> Posterior:
         """The true values and components of rows, old or new, under the fitted mixture; see
         `tg.mixtures.posterior`."""
+        as_observations(observations, "predict")
         with jax.enable_x64(True):
             return posterior(observations, self.weights, self.locs, self.covariances, method)
 

@@ -53,6 +53,8 @@ class Selection(Region):
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "size", dimension)
         object.__setattr__(self, "log_concave", log_concave)
+        if not callable(function):
+            raise TypeError(f"Selection: needs a function of one point, got {function!r}.")
         point = jax.ShapeDtypeStruct((dimension,), jnp.result_type(float))
         try:
             result = jax.eval_shape(function, point)
