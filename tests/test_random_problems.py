@@ -302,6 +302,14 @@ def test_coverage_of_intervals(family):
     assert sum(not 0.92 <= share <= most[seed] for seed, share in shares.items()) <= 1, shares
 
 
+@jax.jit
+def by_keys(problem, held, keys):
+    """Estimates by a held plan: one program serves all problems of a dimension."""
+    loc, covariance, low, high = problem
+    one = lambda key: tg.log_probability(loc, covariance, tg.Box(low, high), held, key)
+    return jax.lax.map(one, keys, batch_size=20)
+
+
 def coverage(seed):
     """The share of keys whose interval holds the truth; None where the truth is too rough.
 
@@ -310,13 +318,12 @@ def coverage(seed):
     p, truth = problem(seed), KNOWN["float64"][seed]
     box = tg.Box(p.low, p.high)
     held = tg.Separation(256).hold(p.loc, p.covariance, box)
-    one = lambda key: tg.log_probability(p.loc, p.covariance, box, held, key)
     few = jax.random.split(jax.random.key(12), 5)
-    stderr = np.median(jax.lax.map(one, few).stderr)
+    stderr = np.median(by_keys(p[3:], held, few).stderr)
     if not np.isfinite(stderr) or stderr < 8 * truth.error + 1e-7 + 8 * truth.rounding:
         return None
     keys = jax.random.split(jax.random.key(11), 400)
-    log_prob, stderr = map(np.asarray, jax.lax.map(one, keys, batch_size=20))
+    log_prob, stderr = map(np.asarray, by_keys(p[3:], held, keys))
     row = standardized(*as_problem(p.loc, p.covariance, box))
     scaled = held.scaled(1.0 / row.row_unit)
     alone = scaled.replicates(*row.problem, jax.random.split(few[0], 16)).stderr
