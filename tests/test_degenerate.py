@@ -16,10 +16,10 @@ from scipy import integrate, stats
 import truncgauss as tg
 
 INF = np.inf
-SLOW = pytest.mark.slow
+FULL = pytest.mark.full
 PRECISIONS = pytest.mark.parametrize(
     "dtype",
-    [pytest.param(np.float32, marks=SLOW, id="float32"), pytest.param(np.float64, id="float64")],
+    [pytest.param(np.float32, marks=FULL, id="float32"), pytest.param(np.float64, id="float64")],
 )
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-9}
 LOC, VARIANCE = 0.25, 2.0
@@ -73,14 +73,14 @@ def transformed(function):
 
 
 TRANSFORMS = pytest.mark.parametrize(
-    "transform", [pytest.param("plain", marks=SLOW), "jit", pytest.param("vmap", marks=SLOW)]
+    "transform", [pytest.param("plain", marks=FULL), "jit", pytest.param("vmap", marks=FULL)]
 )
 
 
 def dimensions(*every):
     """All of them, but two alone in the quick tests."""
     return pytest.mark.parametrize(
-        "d", [pytest.param(d, marks=() if d == 2 else SLOW) for d in every]
+        "d", [pytest.param(d, marks=() if d == 2 else FULL) for d in every]
     )
 
 
@@ -99,7 +99,7 @@ def test_variances_of_zero(d, transform, dtype):
     np.testing.assert_allclose(slope[:-1], wanted[:-1], atol=100 * TOLERANCE[dtype])
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @dimensions(2, 6)
 def test_a_factor_with_rows_of_zeros(d, dtype):
@@ -127,7 +127,7 @@ def test_moments_beside_variances_of_zero(d, dtype):
     np.testing.assert_allclose(moments.covariance, wanted, atol=allowed)
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @pytest.mark.parametrize("d", [1, 2, 6])
 def test_draws_beside_variances_of_zero(d, dtype):
@@ -185,7 +185,7 @@ def test_copies_share_the_intersection_of_their_limits(d, transform, dtype):
         assert unknown or error <= 5 * stderr + allowed, (value, stderr, error)
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @TRANSFORMS
 @pytest.mark.parametrize("d", [1, 5])

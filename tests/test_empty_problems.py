@@ -20,7 +20,7 @@ METHODS = {
     "automatic": tg.Automatic(),
 }
 SOME_QUICK = [
-    pytest.param(method, id=name, marks=() if name == "soft" else pytest.mark.slow)
+    pytest.param(method, id=name, marks=() if name == "soft" else pytest.mark.full)
     for name, method in METHODS.items()
 ]
 ORTHANT = tg.Box([0.0, 0.0], INF)

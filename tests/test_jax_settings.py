@@ -130,29 +130,6 @@ WORKLOADS = {
     ],
     "rows": lambda: tg.log_probability(jnp.zeros((3, 4)), gaussian(4)[1], box(4), SMALL),
 }
-SLOW = {
-    "separation",
-    "curvature by separation",
-    "distribution of vectors",
-    "polyhedron",
-    "draws by chains",
-    "slope of moments in two",
-    "inside",
-    "plain gradient",
-    "three",
-    "moments in three",
-    "sequential",
-    "moments by particles",
-    "propagation",
-    "moments by propagation",
-    "draws of a polyhedron",
-    "curvature in two",
-    "curvature by propagation",
-    "slope of moments by separation",
-    "distribution of rows",
-    "rows",
-}
-EVERY = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WORKLOADS]
 SETTINGS = {
     "rank": lambda: jax.numpy_rank_promotion("raise"),
     "dtype": lambda: jax.numpy_dtype_promotion("strict"),
@@ -166,7 +143,7 @@ REFUSED = {
 
 
 @pytest.mark.quick("distribution function")
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_strict_settings_change_no_number(name):
     expected = jax.tree.leaves(WORKLOADS[name]())
     with contextlib.ExitStack() as stack:

@@ -17,8 +17,8 @@ import truncgauss as tg
 INF = np.inf
 LARGEST = {np.float32: 50, np.float64: 332}  # exponents of two: 1e15 and 1e100
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-9}
-SLOW = pytest.mark.slow
-TYPES = [np.float32, pytest.param(np.float64, marks=SLOW)]
+FULL = pytest.mark.full
+TYPES = [np.float32, pytest.param(np.float64, marks=FULL)]
 PRECISIONS = pytest.mark.parametrize("dtype", TYPES, ids=["float32", "float64"])
 METHODS = {
     "default": tg.Automatic(),
@@ -36,7 +36,7 @@ MOMENTS = [case for case in EACH if case[0] not in ("default", "untilted", "mini
 MOMENTS += [("default", 2)]
 # The gradient of `sequential` is checked by its moments: resampling jumps with the rounding.
 SLOPES = [case for case in EACH if case[0] != "sequential"] + [("default", 1), ("default", 3)]
-SLOPES = [pytest.param(*case, marks=SLOW) for case in SLOPES] + [("default", 2)]
+SLOPES = [pytest.param(*case, marks=FULL) for case in SLOPES] + [("default", 2)]
 
 
 class Case(NamedTuple):
@@ -102,7 +102,7 @@ def test_values_and_gradients(name, d, dtype):
             assert_close(back, slope, TOLERANCE[dtype], told)
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @pytest.mark.parametrize(("name", "d"), [*EACH, ("default", 2), ("default", 3)])
 def test_values_and_errors_where_numbers_are_known(name, d, dtype):
@@ -124,7 +124,7 @@ def test_values_and_errors_where_numbers_are_known(name, d, dtype):
             np.testing.assert_allclose(one, other, rtol=size, atol=size, err_msg=str(c))
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @pytest.mark.parametrize(("name", "d"), MOMENTS)
 def test_moments(name, d, dtype):
@@ -148,7 +148,7 @@ def test_moments(name, d, dtype):
         np.testing.assert_array_less(np.abs(relative), 10 * allowed, str(c))
 
 
-@SLOW
+@FULL
 @PRECISIONS
 def test_draws(dtype, d=5):
     """The same key gives the same draws, in the new units."""
@@ -167,7 +167,7 @@ def test_draws(dtype, d=5):
         np.testing.assert_array_less(np.abs(back - wanted) / size, TOLERANCE[dtype], str(c))
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @pytest.mark.parametrize("form", ["scale_tril", "low_rank", "polyhedron"])
 def test_other_forms(form, dtype):
@@ -197,7 +197,7 @@ def test_other_forms(form, dtype):
         np.testing.assert_allclose(got, wanted, rtol=0.1 * TOLERANCE[dtype], err_msg=str(c))
 
 
-@SLOW
+@FULL
 @PRECISIONS
 @pytest.mark.parametrize("d", [1, 2])
 def test_densities(d, dtype):
