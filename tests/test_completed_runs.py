@@ -45,13 +45,17 @@ def test_names_of_experiments_are_checked_and_nothing_is_overwritten(tmp_path, m
     assert not pathlib.Path("mine.yaml").exists()
 
 
-def test_a_figure_is_drawn_again_from_the_stored_results(folder, capsys):
+def test_a_figure_is_drawn_again_from_the_stored_results(folder, capsys, tmp_path):
     drawing = folder / "mine.svg"
     before = drawing.read_bytes()
     drawing.unlink()
-    assert cli.main(["plot", str(folder)]) == 0
+    published = tmp_path / "figures"
+    assert cli.main(["plot", str(folder), "--figures", str(published)]) == 0
     assert drawing.read_bytes() == before
     assert capsys.readouterr().out.splitlines()[-1] == str(drawing)
+    assert (published / "mine.svg").read_bytes() == before
+    about = json.loads((published / "mine.json").read_text())
+    assert about["summary"] == run_folder.read(folder).summary["summary"]
 
 
 def test_runs_are_listed(folder, capsys, tmp_path):
@@ -94,7 +98,7 @@ def test_a_torn_file_says_what_to_do(name, share, folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plot", "nowhere"], "no such run (got nowhere); `truncgauss list`"),
+        (["plot", "nowhere"], "no such run (got nowhere); `truncgauss list` shows those there are"),
         (["list", "nowhere"], "no such folder (got nowhere)"),
     ],
 )

@@ -148,6 +148,8 @@ class Plot:
 
     run: tyro.conf.Positional[Path]
     """The folder of the run."""
+    figures: Silent[Path | None] = None
+    """Also put the figure, with its values, here under the experiment's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +287,10 @@ def _act(words: list[str]) -> int:
         case List():
             _tell(*summary.listed(asked.runs))
         case Plot():
-            _tell(*work.redraw(read(asked.run)))
+            run = read(asked.run)
+            _tell(*work.redraw(run))
+            if asked.figures:
+                publish(asked.figures, run)
         case Gather():
             _tell(*summary.gather(asked.folder, asked.columns))
         case Run():

@@ -264,8 +264,9 @@ def read(folder: Path) -> CompletedRun:
     """
     if not (folder / "summary.json").is_file():
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
-        why = "that run is not complete" if partial else "no such run"
-        raise ValueError(f"{why} (got {folder})")
+        if partial:
+            raise ValueError(f"that run is not complete (got {folder})")
+        raise ValueError(f"no such run (got {folder}); `truncgauss list` shows those there are")
     names = ("summary.json", "provenance.json", "result.npz")
     ended, provenance, numbers = (_contents(folder / name) for name in names)
     results = nested(numbers)
