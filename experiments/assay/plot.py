@@ -31,9 +31,13 @@ def trial(results, ax):
     for at in x:
         share = np.mean(~seen[week == at])
         ax.text(at, low, f"{share:.0%}", ha="center", va="center", fontsize=6.5, color="#555555")
-    ax.text(x[0] - 0.45, results["limit"] - 0.12, "limit", fontsize=7, color="#555555")
+    end = (1.0, results["limit"])
+    ax.annotate(
+        "limit", end, (2, 0), ("axes fraction", "data"), textcoords="offset points",
+        fontsize=7, color="#555555", va="center", annotation_clip=False,
+    )  # fmt: skip
     ax.set(xlabel="week", ylabel="log10 of the concentration", ylim=(low - 0.2, None))
-    plotting.title("One trial, and the share below the limit", ax=ax)
+    plotting.title("One trial, shares below the limit", ax=ax)
     plotting.legend(ax=ax)
 
 
