@@ -92,5 +92,15 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     for figure in (ROOT / "figures").glob("*.[pg][ni][gf]"):
         assert f'src="figures/{figure.name}"' in gallery
     searched = (tmp_path / "search" / "search_index.json").read_text()
-    for word in ("pmvnorm", "lmer", "clmm", "Tobit", "censReg", "heckprobit"):
+    for word in (
+        "pmvnorm",
+        "lmer",
+        "clmm",
+        "Tobit",
+        "censReg",
+        "heckprobit",
+        "GHK",
+        "mvncdf",
+        "LOD",
+    ):
         assert word in searched
