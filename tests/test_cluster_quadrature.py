@@ -9,6 +9,8 @@ from scipy import special, stats
 import truncgauss as tg
 from truncgauss.fitting.clusters import model_of
 from truncgauss.fitting.long_tables import inputs_of
+from truncgauss.likelihood import common_effect
+from truncgauss.special import log_interval_mass, standardize
 
 ROWS, DESIGNS, NODES = 6, 7, 64
 KIN = np.full((ROWS, ROWS), 0.5) + 0.5 * np.eye(ROWS)
@@ -171,3 +173,41 @@ def test_tails_narrow_intervals_and_empty_clusters():
                 logs += first + np.log(-np.expm1(second - first))
         expected = special.logsumexp(logs) + np.log(u[1] - u[0])
         assert abs(got - expected) < 1e-8 * max(1.0, abs(expected))
+
+
+@pytest.mark.parametrize(("rank", "counts"), [(1, (48,)), (2, (48, 48))])
+def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank, counts):
+    """Gradient and Hessian by means, loadings, noise and limits, in closed form, beside automatic
+    differentiation of a Gauss-Hermite sum; and the nodes that are asked for are enough."""
+    rng, d = np.random.default_rng(rank), 5
+    low = np.array([-np.inf, -np.inf, 0.2, 0.4, -0.5])
+    high = np.array([0.3, -1.0, np.inf, 0.45, 0.8])
+    ends = np.isfinite(low), np.isfinite(high)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    grid = np.stack(np.meshgrid(*[nodes] * rank), axis=-1).reshape(-1, rank)
+    logs = np.log(np.stack(np.meshgrid(*[weights] * rank), axis=-1).prod(axis=-1).ravel())
+
+    def parts(x):
+        cuts = jnp.where(ends[0], x[-2 * d : -d], -np.inf), jnp.where(ends[1], x[-d:], np.inf)
+        return x[:d], x[d : d + rank * d].reshape(d, rank), x[-3 * d : -2 * d], *cuts
+
+    def quick(x):
+        return common_effect.log_probability(*parts(x), counts, moving=True)[0]
+
+    def plain(x):
+        loc, factor, scale, below, above = parts(x)
+        a, b, width = standardize(below, above, loc + grid @ factor.T, scale)
+        sums = jnp.sum(log_interval_mass(a, b, width), axis=1) + logs
+        return jax.scipy.special.logsumexp(sums) - 0.5 * rank * np.log(2.0 * np.pi)
+
+    numbers = [rng.normal(size=d), 0.5 * rng.normal(size=rank * d), rng.uniform(0.7, 1.0, d)]
+    finite = [np.where(known, end, 0.0) for known, end in zip(ends, (low, high))]
+    x = jnp.asarray(np.concatenate([*numbers, *finite]))
+    needed = np.asarray(jax.jit(lambda x: common_effect.grid_of(*parts(x)).needed)(x))
+    assert np.all(needed < counts) and np.all(needed > 10)
+    for one, other in zip(*(jax.jit(all_derivatives(f))(x) for f in (quick, plain))):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
+
+
+def all_derivatives(function):
+    return lambda x: (function(x), jax.grad(function)(x), jax.jacfwd(jax.grad(function))(x))

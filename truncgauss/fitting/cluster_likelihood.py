@@ -10,6 +10,7 @@ Reference:
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms import CovarianceTerm, Parts
-from truncgauss.gaussian.covariances import CovarianceMatrix, LowRank
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import common_effect
@@ -28,7 +30,6 @@ from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
-from truncgauss.quadrature import two_factors
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -36,8 +37,12 @@ EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries 
 FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
-SIDES = (24, 48, 96, 192)  # of grids over two effects
-RESOLVED = 1e-9  # of a grid's error
+COUNTS = {  # of nodes for each effect, by the number of effects
+    1: (16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096),
+    2: (12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
+}
+SPARE = {1: 1.5, 2: 1.2}  # nodes more than needed at the start, so that effects may grow
+ELEMENTS = (2**17, 2**17, 2**15)  # masses that are computed at once, by the number of effects
 
 
 @frozen_pytree
@@ -199,38 +204,24 @@ def limited_given_exact(cluster: Cluster) -> GivenExact:
     return GivenExact(density, loc, turned(factor[e:]), jnp.sqrt(variances[e:]))
 
 
-def of_effects(cluster: Cluster, nodes: int) -> Estimate:
-    """The log-likelihood of a cluster of at most two effects, and a bound of its error."""
-    rest, rank = limited_given_exact(cluster), 0
-    if len(cluster.lower):
-        rank = rest.factor.shape[1]
-    low, high, nothing = cluster.lower, cluster.upper, jnp.zeros(())
-    if rank == 0 or len(low) == 1:
-        scale = jnp.hypot(rest.scale, jnp.linalg.norm(rest.factor, axis=1)) if rank else rest.scale
-        masses = log_interval_mass(*standardize(low, high, rest.loc, scale))
-        return Estimate(rest.density + jnp.sum(masses), nothing)
-    if rank == 1:
-        problem = rest.loc, rest.factor[:, 0], rest.scale, low, high
-        value, error = common_effect.log_probability(*problem, nodes)
-    else:
-        covariance = LowRank(rest.factor, rest.scale**2)
-        value, error = two_factors.log_probability(rest.loc, covariance, low, high, nodes)
-    return Estimate(rest.density + value, jax.lax.stop_gradient(error))
+def of_effects(cluster: Cluster, counts: tuple[int, ...], moving: bool) -> Estimate:
+    """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
+    says whether its limits are parameters."""
+    rest, low, high = limited_given_exact(cluster), cluster.lower, cluster.upper
+    if counts:
+        problem = rest.loc, rest.factor, rest.scale, low, high
+        value, error = common_effect.log_probability(*problem, counts, moving)
+        return Estimate(rest.density + value, jax.lax.stop_gradient(error))
+    scale = jnp.sqrt(rest.scale**2 + jnp.sum(rest.factor**2, axis=1))
+    masses = log_interval_mass(*standardize(low, high, rest.loc, scale))
+    return Estimate(rest.density + jnp.sum(masses), jnp.zeros(()))
 
 
-def nodes_of(cluster: Cluster, rank: int | None) -> jax.Array:
-    """The number of nodes that one cluster needs; of two effects the side of the grid."""
+def nodes_of(cluster: Cluster) -> jax.Array:
+    """The numbers of nodes that one cluster needs, (r,)."""
     rest = limited_given_exact(cluster)
-    if rank == 1:
-        rate = rest.factor[:, 0] / rest.scale
-        return common_effect.nodes_needed(
-            common_effect.precision_of(rate, cluster.lower, cluster.upper)
-        )
-    covariance = LowRank(rest.factor, rest.scale**2)
-    problem = rest.loc, covariance, cluster.lower, cluster.upper
-    errors = jnp.stack([two_factors.log_probability(*problem, side)[1] for side in SIDES[:-1]])
-    enough = errors <= RESOLVED
-    return jnp.where(enough.any(), jnp.asarray(SIDES)[jnp.argmax(enough)], SIDES[-1])
+    problem = rest.loc, rest.factor, rest.scale, cluster.lower, cluster.upper
+    return common_effect.grid_of(*problem).needed
 
 
 # ---------------------------------------------------------------- any covariance
@@ -283,22 +274,19 @@ class ClusterPlan:
 
     Attributes:
         methods: for shapes under any covariance, else None.
-        counts: of nodes (static).
+        counts: of nodes for each effect, none where there is no integral over effects (static).
     """
 
     methods: tuple[HeldMethods | None, ...]
-    counts: tuple[int, ...] = static_field()
+    counts: tuple[tuple[int, ...], ...] = static_field()
 
 
-@jax.jit
+@functools.partial(Compiled, cost=closed_form)
 def _needed(
     rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array
 ) -> jax.Array:
-    rank = covariance.form(rows.columns)
     clusters = clusters_at(rows, covariance, mean, x)
-    function = functools.partial(nodes_of, rank=rank)
-    size = rows.num_limited * (32 if rank == 1 else 4096)
-    return jnp.max(common_effect.in_batches(function, clusters, size))
+    return jnp.max(common_effect.in_batches(nodes_of, clusters, 16 * rows.num_limited), axis=0)
 
 
 @jax.jit
@@ -313,22 +301,22 @@ def plan_of(
     covariance: CovarianceSum,
     mean: MeanParameters,
     x: Any,
-    least: Sequence[int] = (),
+    least: Sequence[tuple[int, ...]] = (),
 ) -> ClusterPlan:
     """Nodes, no fewer than some counts, and methods for the integrals at parameters that are
     numbers."""
     methods: list[HeldMethods | None] = []
-    counts: list[int] = []
+    counts: list[tuple[int, ...]] = []
     for number, rows in enumerate(shapes):
-        rank, size, count, method = covariance.form(rows.columns), rows.num_limited, 0, None
+        rank, size, method = covariance.form(rows.columns), rows.num_limited, None
+        count: tuple[int, ...] = ()
         if rank is None and size:
             integrals = _integrals(rows, covariance, mean, x, number)
             method = held(Automatic(), {str(size): integrals})
         elif rank and size > 1:
-            needed = float(_needed(rows, covariance, mean, x))
-            ladder = common_effect.COUNTS if rank == 1 else SIDES
-            needed = max(needed, least[number]) if least else common_effect.SPARE[rank] * needed
-            count = next((n for n in ladder if n >= needed), ladder[-1])
+            needed, ladder = np.asarray(_needed(rows, covariance, mean, x)), COUNTS[rank]
+            needed = np.maximum(needed, least[number]) if least else SPARE[rank] * needed
+            count = tuple(next((n for n in ladder if n >= x), ladder[-1]) for x in needed)
         methods.append(method)
         counts.append(count)
     return ClusterPlan(tuple(methods), tuple(counts))
@@ -345,12 +333,12 @@ def log_likelihoods(
     results = []
     for number, rows in enumerate(shapes):
         clusters = clusters_at(rows, covariance, mean, x)
-        rank, count = covariance.form(rows.columns), plan.counts[number]
-        if rank is None:
+        counts = plan.counts[number]
+        if covariance.form(rows.columns) is None:
             results.append(of_any(clusters, plan.methods[number], number))
             continue
-        size = max(count ** max(rank, 1), 1) * max(rows.num_limited, rows.num_exact, 1)
-        size = min(size, common_effect.ELEMENTS) if rank < 2 else 2**13
-        function = functools.partial(of_effects, nodes=count)
-        results.append(common_effect.in_batches(function, clusters, size))
+        moving = rows.codes is not None
+        function = functools.partial(of_effects, counts=counts, moving=moving)
+        size, most = math.prod(counts) * max(rows.num_limited, rows.num_exact, 1), ELEMENTS
+        results.append(common_effect.in_batches(function, clusters, size, most[len(counts)]))
     return Estimate(*(jnp.concatenate(parts) for parts in zip(*results)))

@@ -584,7 +584,7 @@ class ClustersLoss:
     @property
     def method(self) -> Any:
         """Arrays that are to be made anew where steps lead, see `Descent.path`."""
-        return self.plan.methods, np.asarray(self.plan.counts) if any(self.plan.counts) else None
+        return self.plan.methods, [np.asarray(count) for count in self.plan.counts if count]
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         return np.full(len(x), STEP) if self.expensive else None
@@ -639,7 +639,7 @@ class ClusterModel(Model):
     rising: str | None
     scaleless: bool
     levels: tuple[Any, ...] = ()
-    counts: list[int] = dataclasses.field(default_factory=list)
+    counts: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     no_start = (
         "fit_clusters: the likelihood is not finite at the start: the covariance may be singular "
         "there, as without a tg.Residual() among the terms."
@@ -845,7 +845,9 @@ def effects_of(
         return jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))[1]
 
     gradient = jax.grad(total)(origin)
-    hessian = jnp.moveaxis(jax.lax.map(along, jnp.arange(origin.shape[1])), 0, -1)
+    # Of integrals over effects the second derivatives do not depend on the direction.
+    each = jax.vmap(along) if plan.methods == (None,) else functools.partial(jax.lax.map, along)
+    hessian = jnp.moveaxis(each(jnp.arange(origin.shape[1])), 0, -1)
     term, coordinates = covariance.terms[number], covariance.split(x)[number]
 
     def one(columns: jax.Array, g: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:

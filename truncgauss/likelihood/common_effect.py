@@ -1,141 +1,284 @@
-r"""Box probabilities with one common factor and independent noise, of many small problems.
+r"""Box probabilities with one or two common factors and independent noise, of many small problems.
 
-By equally spaced nodes, whose error has a bound: with X_j = loc_j + w_j F + s_j Y_j the integrand
+By equally spaced nodes, whose error has a bound: with X_j = loc_j + w_j . F + s_j Y_j the integrand
 :math:`g(f) = \phi(f) \prod_j P_j(f)` is entire, and
-:math:`|g(f + i y)| \le g(f) e^{p y^2 / 2}` with :math:`p = 1 + \sum_j (w_j / s_j)^2`. So nodes at
-distances h leave a relative error below :math:`2 e^{-2 \pi^2 / (p h^2)}`, whatever the limits are.
+:math:`|g(f + i y)| \le g(f) e^{y^T P y / 2}` with :math:`P = 1 + \sum_j w_j w_j^T / s_j^2`. So
+nodes at distances h_k along the eigenvectors of P, with eigenvalues p_k, leave a relative error
+below :math:`2 \sum_k e^{-2 \pi^2 / (p_k h_k^2)}`, whatever the limits are. As log g + f^2/2 is
+concave, g is at least exp(-D) of its maximum only inside of the ball about z + s of the square
+radius s^2 + 2 (D + log g(z) - log max g), with s the gradient of log g at any z: nodes fill a box
+that holds several of these.
+
+Second derivatives are those of Louis (1982): with c and C the gradient and Hessian of the log
+masses at f, and means over f by the weights of the nodes, :math:`E[C] + E[c c^T] - E[c] E[c]^T`.
 
 References:
+    Louis, "Finding the observed information matrix when using the EM algorithm", Journal of the
+        Royal Statistical Society B (1982).
     Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, theorem 5.1.
 """
 
+import functools
+import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.quadrature import log_concave
-from truncgauss.special import log_interval_mass, log_sum_exp, standardize
-from truncgauss.special.normal import log_mass_and_slopes
+from truncgauss.special import log_sum_exp, standardize
+from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
-REACH = 8.7  # of the nodes from the mode, at which the integrand has fallen by 37 nats at least
-ERROR = 1e-12  # of a probability, for which `num_nodes` is made
-COUNTS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-SPARE = {1: 1.25, 2: 1.0}  # nodes more than needed at the start by effects, so that these may move
-ELEMENTS = 2**17  # masses that are computed at once
+DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
+ERROR = 1e-12  # of a probability, for which `nodes_needed` is made, and which is not claimed
+PROBES = (0.0, 2.0, 4.0, 8.0)  # deviations from the mode at which the balls are taken
+MAX_STEPS = 60  # to the mode
+
+
+class Grid(NamedTuple):
+    """Where to put the nodes, without derivatives.
+
+    Attributes:
+        axes: eigenvectors of P in columns, of decreasing eigenvalues, (r, r).
+        low, high: ends of the box along them, (r,).
+        precision: the eigenvalues, (r,).
+    """
+
+    axes: jax.Array
+    low: jax.Array
+    high: jax.Array
+    precision: jax.Array
+
+    @property
+    def needed(self) -> jax.Array:
+        """The numbers of nodes for an error of `ERROR`, (r,)."""
+        logs = math.log(2.0 * len(self.low) / ERROR) / (2.0 * math.pi**2)
+        needed: jax.Array = (self.high - self.low) * jnp.sqrt(self.precision * logs)
+        return needed
 
 
 def log_probability(
     loc: jax.Array,
-    loading: jax.Array,
+    factor: jax.Array,
     scale: jax.Array,
     low: jax.Array,
     high: jax.Array,
-    num_nodes: int,
+    counts: tuple[int, ...],
+    moving: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """log P(low <= X <= high), and an upper bound of its error that is 0 below rounding.
+    """log P(low <= X <= high), and an upper bound of its error that is 0 below `ERROR`.
 
     Args:
-        loc, loading, scale, low, high: (d,), each low below its high.
-        num_nodes: of the rule, see `nodes_needed`.
+        loc, scale, low, high: (d,), each low below its high.
+        factor: the loadings, (d, r), with r = 1 or 2.
+        counts: of nodes along each axis, see `Grid.needed`.
+        moving: whether the limits have derivatives.
     """
-    centre, precision = mode_and_precision(loc, loading, scale, low, high)
-    step = 2.0 * REACH / num_nodes
-    nodes = centre + step * (jnp.arange(num_nodes, dtype=loc.dtype) - 0.5 * (num_nodes - 1))
-    total = integral(loc, loading, scale, low, high, nodes) + math.log(step) - LOG_SQRT_2PI
-    error = 2.0 * jnp.exp(-2.0 * math.pi**2 / (precision * step**2))
-    return total, jnp.where(error < 1e-14, 0.0, error)
+    grid = grid_of(loc, factor, scale, low, high)
+    step = (grid.high - grid.low) / np.array(counts)
+    index = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), axis=-1) + 0.5
+    nodes = (grid.low + step * index.reshape(-1, len(counts))) @ grid.axes.T
+    if not moving:
+        low, high = jax.lax.stop_gradient((low, high))
+    total = integral(moving, loc, factor, scale, low, high, nodes)
+    error = 2.0 * jnp.sum(jnp.exp(-2.0 * math.pi**2 / (grid.precision * step**2)))
+    total += jnp.sum(jnp.log(step)) - len(counts) * LOG_SQRT_2PI
+    return total, jnp.where(error < ERROR, 0.0, error)
 
 
-@jax.custom_jvp
+def grid_of(
+    loc: jax.Array, factor: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
+) -> Grid:
+    """The box that the nodes are to fill."""
+    loc, factor, scale, low, high = jax.lax.stop_gradient((loc, factor, scale, low, high))
+    ends, rates, r = standardize(low, high, loc, scale), factor / scale[:, None], factor.shape[1]
+    limited = jnp.isfinite(low) | jnp.isfinite(high)
+    bound = np.eye(r) + (jnp.where(limited[:, None], rates, 0.0).T @ rates)
+    angle = 0.5 * jnp.arctan2(2.0 * bound[0, -1], bound[0, 0] - bound[-1, -1])
+    axes = jnp.ones((1, 1))
+    if r == 2:
+        axes = jnp.stack([jnp.cos(angle), -jnp.sin(angle), jnp.sin(angle), jnp.cos(angle)])
+        axes = axes.reshape(2, 2)
+    rates = rates @ axes
+
+    def around(points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        heights, masses, _ = masses_at(ends, rates, points)
+        return heights, masses.mean @ rates - points, masses.mean**2 - masses.spread
+
+    def inverse_at(bends: jax.Array) -> jax.Array:
+        matrix = jnp.eye(r) + (rates * bends[:, None]).T @ rates
+        if r == 1:
+            return jnp.reciprocal(matrix)
+        turned = jnp.stack([matrix[1, 1], -matrix[0, 1], -matrix[1, 0], matrix[0, 0]])
+        return turned.reshape(2, 2) / (matrix[0, 0] * matrix[1, 1] - matrix[0, 1] ** 2)
+
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        z, move, before, size, count, _ = state
+        there = z + size * move
+        _, slope, bends = around(there[None])
+        # A step far beyond the highest point along its line is halved.
+        good = slope[0] @ move >= -0.5 * before
+        newton = inverse_at(bends[0]) @ slope[0]
+        gain = newton @ slope[0]
+        z, move = jnp.where(good, there, z), jnp.where(good, newton, move)
+        size, before = jnp.where(good, 1.0, 0.5 * size), jnp.where(good, gain, before)
+        return z, move, before, size, count + 1, good & (gain <= 1e-2)
+
+    zero = jnp.zeros_like(rates[0])
+    start = zero, zero, zero[0], zero[0] + 1.0, zero[0].astype(int), zero[0] > 0
+    going = lambda state: ~state[-1] & (state[-2] < MAX_STEPS)
+    mode = jax.lax.while_loop(going, step, start)[0]
+    _, _, bends = around(mode[None])
+    inverse = inverse_at(bends[0])
+    ways = inverse / jnp.sqrt(jnp.diagonal(inverse))[:, None]
+    sides = np.concatenate([np.kron(np.eye(r), side * np.array([PROBES]).T) for side in (-1, 1)])
+    probes = mode + sides @ ways
+    height, slope, _ = around(probes)
+    centre = probes + slope
+    radius = jnp.sum(slope**2, axis=1) + 2.0 * (DROP + height - height[0])
+    radius = jnp.sqrt(jnp.maximum(radius, 0.0))[:, None]
+    left, right = jnp.max(centre - radius, axis=0), jnp.min(centre + radius, axis=0)
+    return Grid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes))
+
+
+def masses_at(
+    ends: Interval, rates: jax.Array, points: jax.Array
+) -> tuple[jax.Array, MassSlopes, Interval]:
+    """The log of the integrand at points (n, r), (n,); the masses there, of shape (n, d), and their
+    intervals."""
+    shift = jnp.sum(points[:, None, :] * rates, axis=2)
+    low, high = ends.low - shift, ends.high - shift
+    there = Interval(low, high, jnp.broadcast_to(ends.width, low.shape))
+    masses = log_mass_and_slopes(*there)
+    logs = jnp.sum(masses.relative_log - 0.5 * jnp.clip(0.0, low, high) ** 2, axis=1)
+    return logs - 0.5 * jnp.sum(points**2, axis=1), masses, there
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def integral(
+    moving: bool,
     loc: jax.Array,
-    loading: jax.Array,
+    factor: jax.Array,
     scale: jax.Array,
     low: jax.Array,
     high: jax.Array,
     nodes: jax.Array,
 ) -> jax.Array:
-    """The log of the sum over nodes, which carry no derivative.
-
-    The gradient is a mean over the nodes of that of the masses, in closed form, so that a Hessian
-    differentiates these once.
-    """
-    return with_slopes(loc, loading, scale, low, high, nodes)[0]
+    """The log of the sum over nodes, which carry no derivative."""
+    return with_slopes(moving, loc, factor, scale, low, high, nodes)[0]
 
 
 @integral.defjvp
 @in_full_precision
 def _integral_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    moving: bool, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    value, *slopes = with_slopes(*primals)
-    return value, sum((a @ b for a, b in zip(slopes, tangents[:5])), jnp.zeros_like(value))
+    value, slopes = with_slopes(moving, *primals)
+    return value, jnp.sum(slopes * stacked(moving, tangents))
 
 
-def with_slopes(
+def stacked(moving: bool, parts: tuple[jax.Array, ...]) -> jax.Array:
+    """What belongs to loc, factor, scale and, if these move, limits, (r + 2, d) or (r + 4, d)."""
+    loc, factor, scale, low, high, _ = parts
+    return jnp.stack([loc, *factor.T, scale, *(low, high)[: 2 * moving]])
+
+
+class Sum(NamedTuple):
+    """The sum over nodes.
+
+    Attributes:
+        value: its log.
+        weights: of the nodes, with the sum 1, (n,).
+        shifts: derivatives of means by loc and factor: 1 and the factors, (n, r + 1).
+        scores: derivatives of log masses as `stacked`, (n, r + 2, d) or (n, r + 4, d).
+        masses, ends: at the nodes, of shape (n, d).
+    """
+
+    value: jax.Array
+    weights: jax.Array
+    shifts: jax.Array
+    scores: jax.Array
+    masses: MassSlopes
+    ends: Interval
+
+
+def summed(
+    moving: bool,
     loc: jax.Array,
-    loading: jax.Array,
+    factor: jax.Array,
     scale: jax.Array,
     low: jax.Array,
     high: jax.Array,
     nodes: jax.Array,
-) -> tuple[jax.Array, ...]:
-    """`integral`, and its derivatives by loc, loading, scale and limits, (d,) each."""
+) -> Sum:
+    """The sum over nodes with what its derivatives are made of."""
     ends = standardize(low, high, loc, scale)
-    shift = nodes[:, None] * (loading / scale)[None]
-    a, b = ends.low - shift, ends.high - shift
-    masses = log_mass_and_slopes(a, b, jnp.broadcast_to(ends.width[None], a.shape))
-    closest = jnp.clip(0.0, a, b)
-    heights = jnp.sum(masses.relative_log - 0.5 * closest**2, axis=1) - 0.5 * nodes**2
+    heights, masses, ends = masses_at(ends, factor / scale[:, None], nodes)
     value = log_sum_exp(heights)
-    weights = jnp.exp(heights - value)[:, None]
-    pull = weights * masses.mean / scale
-    return (
-        value,
-        jnp.sum(pull, axis=0),
-        jnp.sum(nodes[:, None] * pull, axis=0),
-        jnp.sum(weights * masses.spread, axis=0) / scale,
-        -jnp.sum(weights * masses.at_low, axis=0) / scale,
-        jnp.sum(weights * masses.at_high, axis=0) / scale,
-    )
+    shifts = jnp.concatenate([jnp.ones_like(nodes[:, :1]), nodes], axis=1)
+    pulls = [masses.mean * shift[:, None] for shift in shifts.T]
+    pulls += [masses.spread, *(-masses.at_low, masses.at_high)[: 2 * moving]]
+    scores = jnp.stack(pulls, axis=1) / scale
+    return Sum(value, jnp.exp(heights - value), shifts, scores, masses, ends)
 
 
-def mode_and_precision(
-    loc: jax.Array, loading: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The mode of the integrand, and p; they carry no derivative."""
-    loc, loading, scale, low, high = jax.lax.stop_gradient((loc, loading, scale, low, high))
-    ends, rate = standardize(low, high, loc, scale), loading / scale
-
-    def log_density(f: jax.Array) -> jax.Array:
-        masses = log_interval_mass(ends.low - rate * f, ends.high - rate * f, ends.width)
-        return jnp.sum(masses) - 0.5 * f * f
-
-    everywhere = jnp.full_like(loc[0], jnp.inf)
-    mode = log_concave.support(log_density, -everywhere, everywhere).mode
-    return mode, precision_of(rate, low, high)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def with_slopes(moving: bool, *problem: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`integral`, and its derivatives as `stacked`."""
+    total = summed(moving, *problem)
+    return total.value, jnp.tensordot(total.weights, total.scores, 1)
 
 
-def precision_of(rate: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """p, an upper bound of the curvature, of loadings in units of the noise."""
-    limited = jnp.isfinite(low) | jnp.isfinite(high)
-    return 1.0 + jnp.sum(jnp.where(limited, rate**2, 0.0), axis=-1)
+@with_slopes.defjvp
+@in_full_precision
+def _with_slopes_jvp(
+    moving: bool, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    value, weights, shifts, scores, masses, ends = summed(moving, *primals)
+    (n, c, d), r = scores.shape, shifts.shape[1]
+    slopes = jnp.tensordot(weights, scores, 1)
+    rest = (scores - slopes).reshape(n, c * d)
+    between = (rest * weights[:, None]).T @ rest
+    mean, spread, at_low, at_high = masses[1:]
+    a, b, width = (jnp.where(jnp.isinf(x), 0.0, x) for x in ends)
+    # Of a^k phi(a) - b^k phi(b) each from the one before, without a difference of the ends.
+    mirrored = -ends.low > ends.high
+    near, far = jnp.where(mirrored, b, a), jnp.where(mirrored, a, b)
+    beyond = width * far * jnp.where(mirrored, at_low, at_high)
+    third = near * spread - beyond
+    fourth = near * third - far * beyond
+    # Second derivatives of a log mass by mean and scale of the noise, and both limits.
+    bends = {
+        (0, 0): spread - mean**2,
+        (0, 1): third - mean * (1.0 + spread),
+        (1, 1): fourth - spread * (2.0 + spread),
+        (0, 2): at_low * (mean - a),
+        (1, 2): at_low * (1.0 - a**2 + spread),
+        (2, 2): at_low * (a - at_low),
+        (0, 3): at_high * (b - mean),
+        (1, 3): at_high * (b**2 - 1.0 - spread),
+        (2, 3): at_low * at_high,
+        (3, 3): -at_high * (b + at_high),
+    }
+    within = [[jnp.zeros(d)] * c for _ in range(c)]
+    for i, j in itertools.combinations_with_replacement(range(c), 2):
+        shift = math.prod(shifts[:, k] for k in (i, j) if k < r)
+        bend = bends[max(i - r + 1, 0), max(j - r + 1, 0)]
+        within[i][j] = within[j][i] = (weights * shift) @ bend / primals[2] ** 2
+    change = stacked(moving, tangents)
+    curved = (between @ change.reshape(c * d)).reshape(c, d)
+    curved += jnp.sum(jnp.stack([jnp.stack(row) for row in within]) * change, axis=1)
+    return (value, slopes), (jnp.sum(slopes * change), curved)
 
 
-def nodes_needed(precision: jax.Array) -> jax.Array:
-    """The number of nodes for an error of `ERROR`, by p."""
-    return 2.0 * REACH * jnp.sqrt(precision * math.log(2.0 / ERROR) / (2.0 * math.pi**2))
-
-
-def in_batches(function: Any, problems: Any, size: int) -> Any:
-    """function(problem) of all problems, so many at a time that numbers of `size` each fit."""
+def in_batches(function: Any, problems: Any, size: int, most: int = 2**17) -> Any:
+    """function(problem) of all problems, so many at a time that they have at most so many numbers,
+    `size` each."""
     count = jax.tree.leaves(problems)[0].shape[0]
-    batch = max(1, min(count, ELEMENTS // max(size, 1)))
+    batch = max(1, min(count, most // max(size, 1)))
     if batch == count:
         return jax.vmap(function)(problems)
     num_batches = -(-count // batch)
