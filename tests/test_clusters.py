@@ -316,8 +316,8 @@ def test_samplers_have_the_log_likelihood_and_its_gradient():
         ({"terms": tg.AutoRegressive(np.full(6, 0.5))}, "whole numbers"),
         ({"terms": (tg.Kinship(np.eye(2)), tg.Residual())}, "matrix must be square"),
         ({"censored_low": 9.0, "censored_high": 1.0}, "must lie below"),
-        ({"censored_low": 9.0}, "no outcome is seen: all 6 are censored, .* lie below"),
-        ({"outcome": np.full(6, np.nan)}, "no outcome is seen: all are missing"),
+        ({"censored_low": 9.0}, "no outcome is observed: all 6 are censored, .* lie below"),
+        ({"outcome": np.full(6, np.nan)}, "no outcome is observed: all are missing"),
         (
             {"outcome": np.array([[-np.inf, 0.0], [0.0, np.inf]] * 3)},
             "no outcome is exact, .* binary=True",
@@ -347,7 +347,7 @@ def test_terms_that_the_rows_do_not_tell_apart_are_named():
     rng = np.random.default_rng(5)
     y, design = rng.normal(size=40), np.ones((40, 1))
     cases = [
-        (np.arange(40), None, r"sigma\[intercept\] and sigma apart.*Each cluster has one row"),
+        (np.arange(40), None, r"sigma\[intercept\] and sigma apart.*Each cluster has one"),
         (np.arange(40), tg.CommonCorrelation(), "do not tell correlation, .*Each cluster has one"),
         (np.repeat(np.arange(10), 4), (tg.Kinship(np.eye(40)), tg.Residual()),
          r"sigma\[kinship\] and sigma apart, [^.]*\. Leave out"),
@@ -387,7 +387,7 @@ def test_one_field_with_a_nugget_is_fitted():
     np.testing.assert_allclose(fit.estimates[1:], np.exp(best.x), rtol=1e-5)
     height = -best.fun - 0.5 * n * np.log(2.0 * np.pi)
     np.testing.assert_allclose(fit.log_likelihood, height, rtol=1e-10)
-    assert "32 rows in 1 cluster, 4 parameters" in str(fit)
+    assert "32 observations in 1 cluster, 4 parameters" in str(fit)
     np.testing.assert_allclose(fit.bic, 4 * np.log(n) - 2 * height)
 
 

@@ -201,7 +201,7 @@ def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
         tg.fit_regression(y, design, cluster=[1, 2, 3], **robust)
     with pytest.raises(ValueError, match="40 of 40 labels are missing, first in row 0"):
         tg.fit_regression(y, design, cluster=[None] * 40, **robust)
-    with pytest.raises(ValueError, match="all rows are of one cluster"):
+    with pytest.raises(ValueError, match="all observations are of one cluster"):
         tg.fit_regression(y, design, cluster=np.ones(40), **robust)
     fit = tg.fit_regression(y, design, cluster=labels, **robust)
     assert any("rest on 8 clusters" in note for note in fit.notes)

@@ -168,7 +168,7 @@ def test_a_stray_row_is_no_sign_of_a_complete_table(tmp_path):
     path = csv(tmp_path, "flux\n0.2\n0.9\n-0.3\n0.8\n0.4\n")
     given = {"data": path, "columns": ("flux",), "where": {}, "unit": ""}
     limits = {"low": (0.0,), "high": (np.inf,)}
-    with pytest.raises(ValueError, match="1 of 5 rows lie outside the limits, first row 2"):
+    with pytest.raises(ValueError, match="1 of 5 rows lie outside the bounds, first row 2"):
         completed("selected_sample", limits=limits, complete=False, **given, **SMALL)
 
 

@@ -82,7 +82,9 @@ def test_fits_say_along_which_direction_there_is_no_end():
     x = np.linspace(-1.0, 1.0, 40)
     design = {"constant": np.ones(40), "dose": x}
     fit = tg.fit_regression(np.column_stack(probit_limits(x > 0.2)), design)
-    assert not fit.converged and "rows are separated" in fit.reason and "in dose" in fit.reason
+    assert (
+        not fit.converged and "observations are separated" in fit.reason and "in dose" in fit.reason
+    )
     assert np.all(np.isinf(fit.errors)) and not fit.wald_ratios.size
     # A separated Tobit: all that is above the limit lies on a line.
     y = np.where(x > 0.2, x - 0.2, 0.0)
@@ -126,7 +128,7 @@ def test_equal_rows_leave_no_variance(value):
         tg.fit_observations(tg.Observations.exact(np.full(10, value))),
         tg.fit_regression(np.full(10, value), np.ones((10, 1))),
     ):
-        assert not fit.converged and f"= {value:.6g} meets every row exactly" in fit.reason
+        assert not fit.converged and f"= {value:.6g} meets every observation exactly" in fit.reason
         assert not any("no other maximum" in note for note in fit.notes)
 
 
@@ -138,18 +140,22 @@ def test_a_constant_column_in_a_box_leaves_no_variance(value, high):
     rows = np.column_stack([y, np.full(len(y), value)])
     region = tg.Box([-0.5, 0.0], [INF, high])
     fit = tg.fit_observations(tg.Observations.exact(rows, region=region), num_starts=1)
-    assert not fit.converged and f"loc[1] = {value:g} meets every row exactly" in fit.reason
+    assert not fit.converged and f"loc[1] = {value:g} meets every observation exactly" in fit.reason
     assert np.all(np.isinf(fit.errors))
 
 
 def test_limits_that_all_rows_share_are_not_called_exact():
     lower, upper = -1.0 - np.arange(6.0), 1.0 + np.arange(6.0)
     fit = tg.fit_observations(tg.Observations(lower, upper))
-    assert "no maximum" in fit.reason and "exactly. Use more rows" in fit.reason
-    assert "lies within the limits of every row, of which none is known exactly" in fit.reason
+    assert "no maximum" in fit.reason and "exactly. Use more observations" in fit.reason
+    assert (
+        "lies within the bounds of every observation, of which none is known exactly" in fit.reason
+    )
     lower[2] = upper[2] = 0.5
     fit = tg.fit_observations(tg.Observations(lower, upper))
-    assert "loc[0] = 0.5 meets every exact row and lies within the limits of all" in fit.reason
+    assert (
+        "loc[0] = 0.5 meets every exact observation and lies within the bounds of all" in fit.reason
+    )
 
 
 def test_rows_far_from_zero_are_not_met_exactly():
@@ -194,7 +200,7 @@ def test_coefficients_without_information_are_absurd():
     assert not absurd(9e3 * usual, 1.0, transform).any()
     assert list(absurd(usual * [9e3, 2e4], 1.0, transform)) == [False, True]
     assert absurd(np.array([1.0, INF]), 1.0, transform)[1]
-    with pytest.raises(ValueError, match="more of them .* than rows that count"):
+    with pytest.raises(ValueError, match="more of them .* than observations that count"):
         whitened(Table(design), np.r_[1.0, np.zeros(49)], "columns")
     fields = {"converged": True, "names": ("a", "b"), "errors": usual, "num_parameters": 2}
     refuse(fields, np.array([False, True]), UNDETERMINED)

@@ -91,7 +91,7 @@ def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
     np.testing.assert_allclose(test.p_value, stats.chi2.sf(expected, 1), rtol=1e-6)
     with pytest.raises(ValueError, match="must have more parameters, got 3 and 2"):
         tg.likelihood_ratio(large, small)
-    with pytest.raises(ValueError, match="are of different rows"):
+    with pytest.raises(ValueError, match="are of different observations"):
         tg.likelihood_ratio(small, tg.fit_regression(y + 1.0, design))
     other = np.column_stack([design[:, 1], design[:, 1] ** 2])
     with pytest.raises(ValueError, match="log-likelihood is lower"):
@@ -153,7 +153,7 @@ def test_samples_too_small_for_wald_intervals_are_said(n, p, exact):
     assert abs(counted - exact) < 0.002
     design = np.c_[np.ones(n), random.normal(size=(n, p - 1))]
     fit = tg.fit_regression(random.normal(size=n), design)
-    found = [note for note in fit.notes if "The rows are few" in note]
+    found = [note for note in fit.notes if "The observations are few" in note]
     assert bool(found) == (exact < 0.92)
     assert not found or f"about {exact:.0%} of the samples" in found[0]
 
@@ -363,7 +363,7 @@ def test_printed_fits_are_tables_with_intervals_and_notes():
         assert lines[1 + k].endswith(f"]  {kind}")
     assert "95 % interval" in lines[0] and fit.wald()[0, 0] > intervals[0, 0] + fit.errors[0]
     assert any("Profile intervals replace Wald's of loc[0], cov" in note for note in fit.notes)
-    assert f"{len(rows)} rows, 5 parameters, AIC" in str(fit)
+    assert f"{len(rows)} observations, 5 parameters, AIC" in str(fit)
     assert "; fraction not truncated" in str(fit)
     assert lines[-len(fit.notes) - 1] == fit.reason and fit.notes[0] in str(fit)
 
@@ -398,7 +398,7 @@ def test_rows_of_weight_zero_are_not_counted():
     alone = tg.fit_observations(tg.Observations.exact(y[:30]))
     assert fit.num_rows == 30
     np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
-    with pytest.raises(ValueError, match="needs fits that keep their rows.*TruncatedFit"):
+    with pytest.raises(ValueError, match="needs fits that keep their observations.*TruncatedFit"):
         tg.likelihood_ratio(alone, tg.fit_truncated_normal(y[:30, None]))
 
 

@@ -68,9 +68,11 @@ def tobit(outlier):
 
 def test_a_gross_outlier_of_a_tobit_model_is_named():
     clean, spoilt = tobit(None), tobit(37.0)
-    assert not len(clean.outliers.rows) and not any("row(s) lie" in note for note in clean.notes)
+    assert not len(clean.outliers.rows) and not any(
+        "observation(s) lie" in note for note in clean.notes
+    )
     assert "farthest of 200 is expected at 2.9" in str(clean.outliers)
-    (note,) = (note for note in spoilt.notes if "row(s) lie farther" in note)
+    (note,) = (note for note in spoilt.notes if "observation(s) lie farther" in note)
     assert spoilt.outliers.rows.tolist() == [17] and note in str(spoilt)
     gap = 37.0 - spoilt.coefficients @ [1.0, X[17]]
     np.testing.assert_allclose(spoilt.outliers.farthest, gap / spoilt.scale, rtol=1e-9)

@@ -116,7 +116,7 @@ def test_columns_that_others_determine_are_named():
         with pytest.raises(ValueError, match=words):
             tg.fit_regression(text, data=table | {"cell": cell}, progress=False)
     few = {name: column[:3] for name, column in table.items()}
-    with pytest.raises(ValueError, match="more of them .4. than rows that count .3."):
+    with pytest.raises(ValueError, match="more of them .4. than observations that count .3."):
         tg.fit_regression("wage ~ age + k + np.log(age)", data=few, progress=False)
     with pytest.raises(ValueError, match="'double' is determined by 'age'"):
         design = {"age": table["age"], "double": 2.0 * table["age"]}

@@ -114,7 +114,7 @@ def test_one_component_behind_a_limit_is_the_fit_of_a_truncated_gaussian():
         fit.standard_errors.covariances[0], other.standard_errors.covariance_matrix)):  # fmt: skip
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     for notes, whole in ((other.notes, "the fitted distribution"), (fit.notes, "component 0")):
-        told = f"Only {fit.fraction_not_truncated[0]:.2g} of {whole} lies where rows can be seen"
+        told = f"Only {fit.fraction_not_truncated[0]:.2g} of {whole} lies where observations can"
         assert any(note.startswith(told) for note in notes)
 
 
@@ -234,11 +234,14 @@ def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
 def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
     y = np.random.default_rng(0).normal(size=9)
     fit = tg.fit_mixture(tg.Observations.exact(y), 3, num_starts=2)
-    assert not fit.converged and "9 rows are too few for 8 parameters" in fit.reason
+    assert not fit.converged and "9 observations are too few for 8 parameters" in fit.reason
     assert np.all(np.isinf(fit.errors))
     (told,) = (note for note in fit.notes if "rests on" in note)
     count = fit.responsibilities.sum(axis=0).min()
-    assert 1.99 < count < 2 and f"rests on {np.floor(1e3 * count) / 1e3:.4g} rows, fewer" in told
+    assert (
+        1.99 < count < 2
+        and f"rests on {np.floor(1e3 * count) / 1e3:.4g} observations, fewer" in told
+    )
 
 
 def test_more_components_than_the_rows_show_do_not_converge():

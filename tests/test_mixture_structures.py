@@ -15,7 +15,7 @@ def test_a_prior_is_that_of_a_direct_maximisation(tied):
     kind = "tied" if tied else "full"
     rows, ends = tg.Observations.exact(y), {"covariance": kind, "start": start}
     fit = tg.fit_mixture(rows, 2, prior_rows=0.5, **ends)
-    assert fit.converged and "prior holds every covariance as 0.5 more row" in str(fit)
+    assert fit.converged and "prior holds every covariance as 0.5 more observation" in str(fit)
 
     def penalised(numbers):
         weight, first, second, *logs = numbers

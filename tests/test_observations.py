@@ -30,8 +30,9 @@ def test_rows_are_described_by_what_is_known_of_them():
     upper = [[1.0, 2.0], [1.0, INF], [2.0, INF], [INF, INF], [3.0, 1.0]]
     rows = tg.Observations(lower, upper, weights=[2.0, 1.0, 1.0, 8.0, 1.0])
     assert repr(rows) == (
-        "Observations(5 rows of 2 entries: 1 exact, 1 with a censored entry, 1 with an interval, 2 "
-        "with a missing entry, 1 of these in several kinds, 1 with no entry at all; with weights)"
+        "Observations(5 observations of 2 entries: 1 exact, 1 with a censored entry, 1 with an "
+        "interval, 2 with a missing entry, 1 of these in several kinds, 1 with no entry at all; "
+        "with weights)"
     )
     assert rows.weight == 5.0
 

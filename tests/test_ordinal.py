@@ -192,7 +192,7 @@ def test_what_ordered_rows_do_not_take_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             tg.fit_observations(rows, **settings)
-    with pytest.raises(ValueError, match="takes no other limits"):
+    with pytest.raises(ValueError, match="takes no other bounds"):
         tg.fit_regression(tg.Ordinal([0, 1]), [[1.0], [2.0]], censored_low=0.0)
     with pytest.raises(ValueError, match="is constant"):
         tg.Observations.of([tg.Ordinal([1, 1])])

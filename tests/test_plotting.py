@@ -113,7 +113,10 @@ def test_a_mixture_has_its_rows_below_its_ellipses_and_axes_named_by_columns():
     ax = plotting.mixture(fit, ("size", 0), levels=[0.9])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("size", "mass")
     labels = ["component 0: 60 %", "component 1: 40 %"]
-    assert ax.get_legend_handles_labels()[1] == [*labels, "not drawn: 1 row(s) known in part"]
+    assert ax.get_legend_handles_labels()[1] == [
+        *labels,
+        "not drawn: 1 observation(s) known in part",
+    ]
     drawn = [np.asarray(marks.get_offsets()) for marks in ax.collections]
     np.testing.assert_array_equal(drawn[0], np.delete(y[:30], 3, axis=0)[:, [2, 0]])
     np.testing.assert_array_equal(drawn[1], y[30:, [2, 0]])

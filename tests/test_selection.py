@@ -251,9 +251,11 @@ def test_wrong_inputs_are_refused(heckman):
         with pytest.raises(ValueError, match=words):
             tg.fit_selection(*inputs, progress=False, **settings)
 
-    refuses("All of the 600 rows are selected", outcome, design, np.ones(n), selection)
+    refuses("All of the 600 observations are selected", outcome, design, np.ones(n), selection)
     only = np.where(selected, 1.0, 0.0)
-    refuses("All of the .* rows are sel", outcome, design, selected, selection, weights=only)
+    refuses(
+        "All of the .* observations are sel", outcome, design, selected, selection, weights=only
+    )
     refuses("must hold 0 and 1", outcome, design, 2.0 * selected, selection)
     missing = outcome.copy()
     missing[np.flatnonzero(selected)[3]] = np.nan
@@ -300,7 +302,9 @@ def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
         np.testing.assert_allclose(fit.errors, fits[0].errors, rtol=1e-6)
     predicted = fits[1].predict().value[:, 1]
     assert np.array_equal(np.isnan(predicted), ~selected)
-    with pytest.raises(ValueError, match=f"{(~selected).sum()} of the 300 rows are missing"):
+    with pytest.raises(
+        ValueError, match=f"{(~selected).sum()} of the 300 observations are missing"
+    ):
         fits[1].margins()
     by_kind = tg.fit_selection("wage ~ x + kind", **settings)
     dummy = np.where(selected, tenure <= 0, 7.0)

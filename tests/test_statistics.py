@@ -118,7 +118,7 @@ def test_a_fit_from_statistics_is_the_fit_from_rows():
     without = tg.Statistics(whole.num_rows, whole.mean, whole.scatter)
     told = tg.fit_truncated_normal(statistics=without, low=-0.5)
     assert UNCHECKED in told.notes and UNCHECKED not in fit.notes
-    with pytest.raises(ValueError, match="column 0 reach from .* outside the limits"):
+    with pytest.raises(ValueError, match="column 0 reach from .* outside the bounds"):
         tg.fit_truncated_normal(statistics=whole, low=0.0)
     with pytest.raises(ValueError, match="the columns of the data have no names"):
         tg.fit_truncated_normal(statistics=whole, low={"x": 0.0})
@@ -184,5 +184,5 @@ def test_limits_that_are_equal_in_all_rows_are_shared_limits(d):
     np.testing.assert_allclose(each.log_likelihood, shared.log_likelihood, rtol=1e-11)
     wrong = np.full_like(rows, -0.5)
     wrong[7, 0] = rows[7, 0] + 1.0
-    with pytest.raises(ValueError, match="1 of .* lie outside the limits, first row 7"):
+    with pytest.raises(ValueError, match="1 of .* lie outside the bounds, first row 7"):
         tg.fit_truncated_normal(rows, wrong)

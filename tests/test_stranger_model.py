@@ -82,7 +82,7 @@ def test_the_maximum_and_its_errors_are_those_of_closed_forms():
     assert "correlation" in fit.summary() and fit._repr_html_().startswith("<pre")
     derived = fit.delta(lambda estimates: estimates[-2] ** 2)
     np.testing.assert_allclose(derived.value, variance, rtol=1e-7)
-    with pytest.raises(ValueError, match="needs fits that keep their rows"):
+    with pytest.raises(ValueError, match="needs fits that keep their observations"):
         tg.likelihood_ratio(fit, fit)
 
 

@@ -119,11 +119,11 @@ class New:
     censored_high: Silent[str | None] = None
     """At or above this value, likewise."""
     truncated_low: Silent[str | None] = None
-    """Below this value no row could be seen at all; a number or a column."""
+    """Below this value nothing could be observed at all; a number or a column."""
     truncated_high: Silent[str | None] = None
     """Above this value, likewise."""
     log: Flag = False
-    """Fit the logarithm, as of concentrations; limits are those of the outcome itself."""
+    """Fit the logarithm, as of concentrations; bounds are those of the outcome itself."""
     overwrite: Flag = False
     """Replace files of these names that are there already."""
 

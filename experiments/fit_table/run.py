@@ -219,9 +219,9 @@ def summary(results, said, fit):
         interval = "[{:.6g}, {:.6g}]".format(*ends)
         lines.append(row(name, f"{value:.6g}", f"{error:.6g}", interval, "").rstrip())
     lines.append(
-        f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows:g} rows, {fit.num_parameters} "
-        f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors from the "
-        f"{fit.information} information"
+        f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows:g} observations, "
+        f"{fit.num_parameters} parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors "
+        f"from the {fit.information} information"
     )
     for key, kind in (("dropped", "stray"), ("incomplete", "incomplete")):
         numbers = list(map(str, results[key]))

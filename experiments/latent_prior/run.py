@@ -153,7 +153,7 @@ def failure(results):
     if found := nuts.trouble(results["chains"]):
         return found
     if results["outside"]:
-        return f"{results['outside']} draws lie outside the limits"
+        return f"{results['outside']} draws lie outside the bounds"
     if not np.all(results["distance"] <= results["allowed"]):
         return "the draws do not follow the closed form: see the distances"
     if not np.all(np.abs(results["z"]) <= nuts.MOST_DEVIATION):

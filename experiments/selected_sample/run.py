@@ -57,7 +57,7 @@ def rows_of(config):
     if not (config.complete or seen.all()):
         stray = np.flatnonzero(~seen)
         raise ValueError(
-            f"{len(stray)} of {len(rows)} rows lie outside the limits, first row {stray[0]} "
+            f"{len(stray)} of {len(rows)} rows lie outside the bounds, first row {stray[0]} "
             f"{rows[stray[0]]}. If the table holds all rows, seen or not, say `complete: true`; if "
             "these are strays, correct or remove them, or use fit_table, which can drop them."
         )

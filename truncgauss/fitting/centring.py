@@ -105,8 +105,8 @@ def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
         if total < len(lengths):
             raise ValueError(
-                f"{what} are collinear: there are more of them ({len(lengths)}) than rows that "
-                f"count ({total}). Leave some out."
+                f"{what} are collinear: there are more of them ({len(lengths)}) than observations "
+                f"that count ({total}). Leave some out."
             )
         factor[:, lengths <= rounding] = 0.0
         sizes = lengths_of(design[counted])[:, None] * change / units
@@ -394,10 +394,10 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     lost = np.flatnonzero(np.any((low == high) & (ends[0] < ends[1]), axis=1))
     if len(lost):
         raise ValueError(
-            f"The limits of {len(lost)} row(s) are too close for their distance from the others, "
-            f"first row {lost[0]}: lower {ends[0][lost[0]]}, upper {ends[1][lost[0]]}. Measured "
-            f"from {by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they are equal. "
-            "Give an exact value instead, or correct them."
+            f"The bounds of {len(lost)} observation(s) are too close for their distance from the "
+            f"others, first row {lost[0]}: lower {ends[0][lost[0]]}, upper {ends[1][lost[0]]}. "
+            f"Measured from {by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they "
+            "are equal. Give an exact value instead, or correct them."
         )
     region = None if rows.region is None else _moved(rows.region, by)
     lower, upper = as_float_array(low), as_float_array(high)

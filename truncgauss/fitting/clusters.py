@@ -93,17 +93,17 @@ FEW = (
 FLAT = 1e-9  # smallest scaled eigenvalue of a curvature that is none
 EDGE = 1e-3  # of the outcomes' standard deviation, below which a deviation is at its edge 0
 AT_EDGE = (
-    "{} is at the edge 0 of its range: the rows speak for no such variance. It has no standard "
-    "error; profile intervals hold, and likelihood_ratio takes the edge into account."
+    "{} is at the edge 0 of its range: the observations speak for no such variance. It has no "
+    "standard error; profile intervals hold, and likelihood_ratio takes the edge into account."
 )
 DETERMINED = (
     "{} is at the edge of its range: an effect is determined by the ones before it. It has no "
-    "standard error and no interval; fewer effects describe the rows as well."
+    "standard error and no interval; fewer effects describe the observations as well."
 )
 SEPARATED = (
     "There is no maximum: the outcomes are separated. The likelihood grows for ever along the "
-    "direction of {}: no row becomes less likely the farther that goes. Drop the covariates that "
-    "separate the rows, or use a prior."
+    "direction of {}: no observation becomes less likely the farther that goes. Drop the "
+    "covariates that separate the observations, or use a prior."
 )
 MET_EXACTLY = (
     "There is no maximum: the effects explain the exact outcomes, and the likelihood grows as {} "
@@ -111,15 +111,15 @@ MET_EXACTLY = (
 )
 APART = (
     "There is no maximum: the outcomes of a cluster hardly differ: the likelihood grows with {}. "
-    "Use other terms, more rows in a cluster, or a prior."
+    "Use other terms, more observations in a cluster, or a prior."
 )
 VANISHED = (
     "There is no single maximum: the variance of the term {} falls to 0, where {} can be any. The "
-    "rows speak for no such term: leave it out."
+    "observations speak for no such term: leave it out."
 )
 SHORT = (
-    " A process whose correlations vanish at the distances of the rows is like tg.Residual(): "
-    "leave out one of these."
+    " A process whose correlations vanish at the distances of the observations is like "
+    "tg.Residual(): leave out one of these."
 )
 UNTESTABLE = (
     "the term {} of the larger model has {}, which cannot all be told where its effects vanish, as "
@@ -134,19 +134,22 @@ PROBIT_SCALE = (
     "are in units of it."
 )
 ONE_CLUSTER = (
-    f"{WHAT}: all rows are of one cluster, of which the effects are drawn once, so that nothing "
-    "tells {}. Leave that term out, or say by `cluster` which rows share their effects."
+    f"{WHAT}: all observations are of one cluster, of which the effects are drawn once, so that "
+    "nothing tells {}. Leave that term out, or say by `cluster` which observations share their "
+    "effects."
 )
 NOTHING_SEEN = (
-    f"{WHAT}: no outcome is seen: all {{}}. There is nothing to fit: give rows of which more is "
-    "known."
+    f"{WHAT}: no outcome is observed: all {{}}. There is nothing to fit: give observations of "
+    "which more is known."
 )
 NOT_TOLD_APART = (
-    "There is no single maximum: the rows do not tell {}, of which the likelihood stays the same "
-    "along a line.{} Leave out a term, or fix its sigma."
+    "There is no single maximum: the observations do not tell {}, of which the likelihood stays "
+    "the same along a line.{} Leave out a term, or fix its sigma."
 )
 ONE_LIMIT = "linear in the covariates, which tells no scale. Use binary=True of 0 and 1."
-SINGLE_ROWS = " Each cluster has one row, so that effects of clusters are like errors of rows."
+SINGLE_ROWS = (
+    " Each cluster has one observation, so that effects of clusters are like errors of these."
+)
 NO_SCALE = (
     f"{WHAT}: {{}} do not tell the scale of what is behind them. Fix it by tg.Residual() or "
     "tg.CommonCorrelation() among the terms, whose sigma is then 1, or by sigma=1 in another."
@@ -916,8 +919,8 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     shapes, weights, table = shapes_of(centre, columns, mean.white.design, ladder)
     if seen.sum() <= len(names):
         raise ValueError(
-            f"{WHAT}: {weights.sum():g} cluster(s) with {seen.sum()} row(s) cannot determine "
-            f"{len(names)} parameters."
+            f"{WHAT}: {weights.sum():g} cluster(s) with {seen.sum()} observation(s) cannot "
+            f"determine {len(names)} parameters."
         )
     shared = [name for term in scaled if term.shared for name in term.names]
     if weights.sum() <= 1 and shared:
@@ -1023,7 +1026,7 @@ def refuse_unseen(inputs: ClusterInputs) -> None:
     sides = {"below": inputs.lower[seen], "above": inputs.upper[seen]}
     for word, side in sides.items():
         if np.all(np.isinf(side)) and not inputs.binary:
-            words = f"{seen.sum()} are censored, known only to lie {word} some limit"
+            words = f"{seen.sum()} are censored, known only to lie {word} some bound"
             raise ValueError(NOTHING_SEEN.format(words))
 
 
@@ -1133,7 +1136,7 @@ def fit_clusters(
     with jax.enable_x64(True):
         model = model_of(inputs_of(columns, data, binary, weights), terms, data)
         if information == "sandwich" and len(model.table.labels) == 1:
-            raise ValueError(f"{WHAT}: all rows are of one cluster, which has no sandwich.")
+            raise ValueError(f"{WHAT}: all observations are of one cluster, which has no sandwich.")
         return maximum_likelihood(
             model,
             start=None if start is None else model.as_start(start),

@@ -336,8 +336,8 @@ def _of_groups(
     df = len(values) - len(parts)
     if df < 1:
         raise ValueError(
-            f"simultaneous: {len(parts)} groups of {len(values)} rows in all leave no degrees of "
-            "freedom for the variance within groups."
+            f"simultaneous: {len(parts)} groups of {len(values)} observations in all leave no "
+            "degrees of freedom for the variance within groups."
         )
     means = np.array([part.mean() for part in parts])
     variance = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts) / df

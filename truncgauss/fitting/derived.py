@@ -25,8 +25,8 @@ LAST_AXES |= {"slopes": 2, "locs": 1, "covariances": 2}  # arrays of fits that g
 SYMMETRIC = {"covariance": 0, "covariance_matrix": 0, "covariances": 0, "correlation": -1}
 NO_MAXIMUM = "{}: the fit has found no maximum, so that no error is known. {}"
 AT_AN_EDGE = (
-    "The standard error of {} is infinite: the rows do not identify it, or it has no finite slope, "
-    "as where a parameter lies at an edge."
+    "The standard error of {} is infinite: the observations do not identify it, or it has no "
+    "finite slope, as where a parameter lies at an edge."
 )
 
 
@@ -251,8 +251,9 @@ def presume_the_model(what: str, fit: Any) -> None:
     """Refuse a fit with errors of the sandwich where the likelihood has to be that of the rows."""
     if fit.information == "sandwich":
         raise ValueError(
-            f"{what}: takes the likelihood for that of independent rows of the model, which errors "
-            f"of the {fit.errors_from} do not. Use wald() or derived(...).wald(), or fit with "
+            f"{what}: takes the likelihood for that of independent observations of the model, "
+            f"which errors of the {fit.errors_from} do not. Use wald() or derived(...).wald(), or "
+            "fit with "
             'information="observed".'
         )
 

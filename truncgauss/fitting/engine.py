@@ -200,7 +200,7 @@ def groups_of(labels: Any, weights: Any) -> tuple[np.ndarray, int]:
     codes = np.full(n, -1)
     kinds, codes[counted] = np.unique(values[counted].astype(str), return_inverse=True)
     if len(kinds) < 2:
-        raise ValueError("cluster: all rows are of one cluster, so that nothing varies.")
+        raise ValueError("cluster: all observations are of one cluster, so that nothing varies.")
     return codes, len(kinds)
 
 

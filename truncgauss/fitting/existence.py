@@ -40,17 +40,17 @@ ABSURD = 1e4  # errors of coefficients, in what a Gaussian's own width over the 
 NO_VARIANCE = 1e-8  # of the square of the rows' spread
 AT_ZERO = (
     "The likelihood is highest at the edge of what can be, at variance 0: the noise alone explains "
-    "how far the rows spread. Standard errors and intervals do not hold there; the noise may be "
-    "overstated."
+    "how far the observations spread. Standard errors and intervals do not hold there; the noise "
+    "may be overstated."
 )
 AT_SINGULAR = (
     "The likelihood is highest at the edge of what can be, at a singular covariance: the noise "
-    "alone explains how far the rows spread in some direction.{} Standard errors and intervals do "
-    "not hold there; the noise may be overstated."
+    "alone explains how far the observations spread in some direction.{} Standard errors and "
+    "intervals do not hold there; the noise may be overstated."
 )
 
 UNDETERMINED = (
-    "No maximum was found: the steps ended where the rows say next to nothing of {}, whose "
+    "No maximum was found: the steps ended where the observations say next to nothing of {}, whose "
     f"standard errors are more than {ABSURD:.0f} times what the width of the Gaussian over that of "
     "the covariates allows. The likelihood may grow for ever there; drop those covariates, or use "
     "a prior."
@@ -135,22 +135,23 @@ def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) 
     slopes, falling = direction[:-1], direction[-1]
     if falling > 0:
         met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
-        how, advice = "meets every row exactly", "or say what noise there is"
+        how, advice = "meets every observation exactly", "or say what noise there is"
         if not exact.all():
-            how = "meets every exact row and lies within the limits of all others"
+            how = "meets every exact observation and lies within the bounds of all others"
         if not exact.any():
-            how = "lies within the limits of every row, of which none is known exactly"
-            advice = "narrower limits, or a known variance"
+            how = "lies within the bounds of every observation, of which none is known exactly"
+            advice = "narrower bounds, or a known variance"
         return (
             f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
-            f"{how}. Use more rows, fewer covariates, {advice}."
+            f"{how}. Use more observations, fewer covariates, {advice}."
         )
     slopes = slopes / np.abs(slopes).max()
     moved = ", ".join(f"{b:.3g} in {name}" for name, b in zip(names, slopes) if b)
     return (
-        "There is no maximum: the rows are separated. The likelihood grows for ever along the "
-        f"direction of {moved}: censored rows are met the better the farther that goes, and no "
-        "other row objects. Drop the covariates that separate them, or use a prior."
+        "There is no maximum: the observations are separated. The likelihood grows for ever along "
+        f"the direction of {moved}: censored observations are met the better the farther that "
+        "goes, and no other observation objects. Drop the covariates that separate them, or use a "
+        "prior."
     )
 
 

@@ -112,8 +112,8 @@ class Model:
     quick: Any = True
     damping: Any = 0.0
     flat: Any = (
-        "The rows do not determine the parameters, or some of these lie so far off that rounding "
-        "hides it."
+        "The observations do not determine the parameters, or some of these lie so far off that "
+        "rounding hides it."
     )
     no_start: Any = (
         "The likelihood or its derivatives are not finite at the start. Give another start, or "

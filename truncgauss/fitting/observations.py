@@ -79,8 +79,8 @@ ONE_START = "Only one start was tried; see num_starts."
 WIDE_START = "A start ten times as wide led to nothing higher."
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
 MET_EXACTLY = (
-    "There is no maximum: the likelihood grows as sigma falls to 0, since some rows are met "
-    "exactly. Use fewer covariates, or say what noise there is."
+    "There is no maximum: the likelihood grows as sigma falls to 0, since some observations are "
+    "met exactly. Use fewer covariates, or say what noise there is."
 )
 
 
@@ -343,7 +343,7 @@ class GaussianRows(Model):
         rows, n = self.centred.rows, self.centred.rows.num_rows
         if len(self.first) >= self.summary.num_rows:
             raise ValueError(
-                f"fit_observations: {self.summary.num_rows} row(s) cannot determine "
+                f"fit_observations: {self.summary.num_rows} observation(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance."
             )
         if rows.region is None or (isinstance(rows.region, Box) and not rows.latent):
@@ -357,9 +357,9 @@ class GaussianRows(Model):
         if len(wrong):
             first, ends = wrong[0], (self.observations.lower, self.observations.upper)
             raise ValueError(
-                f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                f"fit_observations: {len(wrong)} of {n} observation(s) are impossible, first row "
                 f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
-                "not meet its region. Correct the region, or remove those rows."
+                "not meet its region. Correct the region, or remove those observations."
             )
 
     @property
@@ -483,7 +483,7 @@ class GaussianRows(Model):
         return matrix / np.outer(self.scale, self.scale)
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
-        """Variances that are estimated, in units of the rows' spread squared."""
+        """Variances that are estimated, in units of the observations' spread squared."""
         return np.diagonal(self.in_units(self.covariance_at(x)))[list(self.inner.scales)]
 
     def obstacle(self, path: Path) -> str | None:

@@ -500,7 +500,7 @@ class OrdinalModel(Model):
         limited: how many entries of a row are limited at most.
         method, key: see `fit_observations`.
         each: whether the scores of single rows are asked for.
-        rising: why there is no maximum, if the rows are separated.
+        rising: why there is no maximum, if the observations are separated.
         remarks: on the covariates.
     """
 
@@ -564,15 +564,15 @@ class OrdinalModel(Model):
         """Raise ValueError if there are too few rows, or some cannot be."""
         if self.num_rows <= len(self.first):
             raise ValueError(
-                f"{what}: {self.num_rows:g} row(s) cannot determine {len(self.first)} parameters; "
-                "more are needed, or fewer covariates."
+                f"{what}: {self.num_rows:g} observation(s) cannot determine {len(self.first)} "
+                "parameters; more are needed, or fewer covariates."
             )
         rows = self.rows.observations
         wrong = impossible(rows) if isinstance(rows.region, Box) else np.zeros(0, int)
         if len(wrong):
             raise ValueError(
-                f"{what}: {len(wrong)} row(s) are impossible, first row {wrong[0]}: they do not "
-                "meet their region. Correct the region, or remove those rows."
+                f"{what}: {len(wrong)} observation(s) are impossible, first row {wrong[0]}: they "
+                "do not meet their region. Correct the region, or remove those observations."
             )
 
     @property

@@ -29,9 +29,10 @@ VERDICT = (
     "100 samples."
 )
 OUTLYING = (
-    "{number} row(s) lie farther from the fitted mean than chance allows: {named}, in standard "
-    "deviations. The farthest of {num_rows} rows is expected at {expected:.2g}, and beyond "
-    "{threshold:.2g} in 1 of 100 samples. Estimates and errors may rest on such rows: check them."
+    "{number} observation(s) lie farther from the fitted mean than chance allows: {named}, in "
+    "standard deviations. The farthest of {num_rows} observations is expected at {expected:.2g}, "
+    "and beyond {threshold:.2g} in 1 of 100 samples. Estimates and errors may rest on such "
+    "observations: check them."
 )
 
 

@@ -51,7 +51,7 @@ INDEFINITE = (
     "The matrix is not positive definite; statsmodels has a close one that is: "
     "stats.correlation_tools.corr_nearest(matrix.correlations)."
 )
-LEFT_OUT = "{} of {} rows lack a category and were left out."
+LEFT_OUT = "{} of {} observations lack a category and were left out."
 
 
 class MarginalTwoStep(NamedTuple):

@@ -400,8 +400,9 @@ def margins(
         lacking = np.any([np.isnan(part).any(axis=1) for part in designs], axis=0).sum()
         if lacking:
             raise ValueError(
-                f"margins: covariates of {lacking} of the {len(designs[0])} rows are missing, so "
-                "that no mean of all is known. Give points by `at`, such as the complete rows."
+                f"margins: covariates of {lacking} of the {len(designs[0])} observations are "
+                "missing, so that no mean of all is known. Give points by `at`, such as the "
+                "complete observations."
             )
         arrays = jax.tree.map(np.asarray, arrays_at(fit, fit.estimates))
         shape = Gaussians.of(arrays, designs).loc.shape
@@ -495,14 +496,16 @@ def prediction_of(
 ) -> Prediction:
     """The function to be computed of n rows of d entries."""
     if known is not None and kind not in ("mean", "probability", "quantile"):
-        raise ValueError(f"{kind}: what is known of a row makes no difference to it.")
+        raise ValueError(f"{kind}: what is known of an observation makes no difference to it.")
     if known is not None and known.noise is not None and kind != "mean":
-        raise ValueError(f"{kind}: not of rows with noise, whose true values have a mean only.")
+        raise ValueError(
+            f"{kind}: not of observations with noise, whose true values have a mean only."
+        )
     known = None if known is None else inside(known)
     none = limits[0] is None and limits[1] is None
     if kind in ("mean", "quantile"):
         if not none:
-            raise ValueError(f"{kind}: takes no limits; say known=tg.Observations(low, high).")
+            raise ValueError(f"{kind}: takes no bounds; say known=tg.Observations(low, high).")
         return Prediction(known, kind=kind)
     if kind == "recorded" and shape[1] > 1:
         raise ValueError(f"recorded: of one outcome only, got a fit of {shape[1]}.")
@@ -525,8 +528,8 @@ def prediction_of(
     low, high = np.maximum(low, known.lower), np.minimum(high, known.upper)
     if len(wrong := np.flatnonzero(np.any(low > high, axis=1))):
         raise ValueError(
-            f"{kind}: what is known of {len(wrong)} row(s), first row {wrong[0]}, leaves nothing "
-            "between low and high: the probability is 0."
+            f"{kind}: what is known of {len(wrong)} observation(s), first row {wrong[0]}, leaves "
+            "nothing between low and high: the probability is 0."
         )
     return Prediction(known, between(low, high, known.region), kind=kind)
 
@@ -561,7 +564,7 @@ def inside(known: Observations) -> Observations:
         return known
     lower, upper, low, high = map(np.asarray, (known.lower, known.upper, region.low, region.high))
     if np.any(np.maximum(lower, low) > np.minimum(upper, high)):
-        raise ValueError("predict: what is known of some rows does not meet their region.")
+        raise ValueError("predict: what is known of some observations does not meet their region.")
     return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)
 
 
@@ -584,8 +587,8 @@ def quantile_of(
     """The quantile of one of d entries of each row."""
     if known is not None:
         raise ValueError(
-            'quantile: not given what is known of a row. Seek the high at which kind "probability" '
-            "is the one asked for."
+            "quantile: not given what is known of an observation. Seek the high at which kind "
+            '"probability" is the one asked for.'
         )
     labels = getattr(fit.observations, "labels", tuple(map(str, range(d))))
     number = 0 if entry is None and d == 1 else entry

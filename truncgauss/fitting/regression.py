@@ -182,14 +182,14 @@ def fit_regression(
     if isinstance(outcome, Ordinal):
         if any(each is not None for each in (*limits, region, scale_design, noise, start)):
             raise ValueError(
-                f"{what}: a tg.Ordinal takes no other limits, scale_design, noise or start."
+                f"{what}: a tg.Ordinal takes no other bounds, scale_design, noise or start."
             )
         rows = Observations.of([outcome], weights)
         design = tables.by_formula(None, design, data, what)[1]
         return fit_ordinal(rows, design, "diagonal", what, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
-            f"{what}: the outcome is tg.Observations, which hold their limits themselves. "
+            f"{what}: the outcome is tg.Observations, which hold their bounds themselves. "
             "Give them to tg.fit_observations, with the design."
         )
     outcome, design = tables.by_formula(outcome, design, data, what)
@@ -229,16 +229,16 @@ class Regression(GaussianRows):
     def check(self) -> None:
         if len(self.first) >= self.summary.num_rows:
             raise ValueError(
-                f"fit_regression: {self.summary.num_rows} row(s) cannot determine so many "
+                f"fit_regression: {self.summary.num_rows} observation(s) cannot determine so many "
                 "coefficients; more are needed, or fewer covariates."
             )
         rows = self.observations
         wrong = impossible(rows)
         if len(wrong):
             raise ValueError(
-                f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their "
-                f"limits of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
-                f"upper {rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+                f"fit_regression: {len(wrong)} of {rows.num_rows} observation(s) lie outside their "
+                f"bounds of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
+                f"upper {rows.upper[wrong[0]]}. Correct the bounds, or remove those observations."
             )
 
     @property
@@ -325,7 +325,7 @@ class HeteroscedasticRegression(Regression):
             return np.exp(self.scales.design @ x[self.num_coefficients :])
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
-        """The least of a row, in units of the rows' spread squared, (1,)."""
+        """The least of a row, in units of the observations' spread squared, (1,)."""
         return (np.atleast_1d(self.scales_at(x).min()) / self.scale) ** 2
 
     def largest_scale(self, x: np.ndarray, j: int) -> float:

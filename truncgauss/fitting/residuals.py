@@ -114,8 +114,8 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     else:
         raise ValueError(
             "quantile_residuals: needs a fit of observations, or (observations, loc, covariance); "
-            f"got {type(fit).__name__}. A fit of a truncated normal does not keep its rows: give "
-            "(tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
+            f"got {type(fit).__name__}. A fit of a truncated normal does not keep its "
+            "observations: give (tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
             "fit.covariance_matrix)."
         )
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)

@@ -49,8 +49,8 @@ from truncgauss.likelihood import Observations
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
-    "The rows are few for {1} parameters: maximum likelihood takes {0} for too small, and Wald "
-    "intervals of 95 % would hold the truth in about {2:.0%} of the samples{3}."
+    "The observations are few for {1} parameters: maximum likelihood takes {0} for too small, and "
+    "Wald intervals of 95 % would hold the truth in about {2:.0%} of the samples{3}."
 )
 
 
@@ -470,7 +470,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     @property
     def size_in_words(self) -> str:
         """The size of the sample, for the table."""
-        return f"{self.num_rows:g} rows"
+        return f"{self.num_rows:g} observations"
 
     def __str__(self) -> str:
         lines = table_of(self.names, self.estimates, self.errors, self.profiles)
@@ -634,9 +634,9 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
     for fit in (small, large):
         if getattr(fit, "observations", None) is None:
             raise ValueError(
-                "likelihood_ratio: needs fits that keep their rows, of fit_observations or "
+                "likelihood_ratio: needs fits that keep their observations, of fit_observations or "
                 f"fit_regression; got {type(fit).__name__}. Whether two fits of "
-                "fit_truncated_normal are of the same rows cannot be seen."
+                "fit_truncated_normal are of the same observations cannot be told."
             )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
@@ -646,7 +646,7 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
         raise ValueError(f"likelihood_ratio: {why}")
     assert small.observations is not None and large.observations is not None
     if not same_rows(small.observations, large.observations):
-        raise ValueError("likelihood_ratio: the two fits are of different rows.")
+        raise ValueError("likelihood_ratio: the two fits are of different observations.")
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:
         raise ValueError(

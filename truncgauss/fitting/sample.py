@@ -11,7 +11,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.tables import Table
 
 UNCHECKED = (
-    "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "
+    "The statistics do not hold the extremes of their rows: whether all lie inside the bounds "
     "was not checked."
 )
 
@@ -119,8 +119,8 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
             first = offending[0]
             limits = [np.broadcast_to(end, (n, d))[first] for end in (low, high)]
             raise ValueError(
-                f"data: {len(offending)} of {n} row(s) {what}, first row {first}: {rows[first]}. "
-                f"{advice.format(*limits)}"
+                f"data: {len(offending)} of {n} observation(s) {what}, first row {first}: "
+                f"{rows[first]}. {advice.format(*limits)}"
             )
 
     complain(~np.isfinite(rows), "hold NaN or infinity", "Remove or impute them yourself.")
@@ -129,8 +129,8 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         low, high = (np.broadcast_to(end, (n, d))[first] for end in (low, high))
         raise ValueError(f"low must be below high, got {low} and {high} (row {first}).")
     outside = (rows < low) | (rows > high)
-    advice = "Its limits are {} to {}: correct them, or remove those rows."
-    complain(outside, "lie outside the limits", advice)
+    advice = "Its bounds are {} to {}: correct them, or remove those observations."
+    complain(outside, "lie outside the bounds", advice)
 
 
 def check_statistics(
@@ -141,8 +141,8 @@ def check_statistics(
     name = str if table is None else table.name
     if n <= d:
         raise ValueError(
-            f"data: {n} row(s) cannot determine a covariance in {d} dimension(s); more than {d} "
-            "are needed."
+            f"data: {n} observation(s) cannot determine a covariance in {d} dimension(s); more "
+            f"than {d} are needed."
         )
     spread = np.sqrt(np.maximum(np.diagonal(statistics.scatter), 0.0) / statistics.weight)
     lowest, highest = mean, mean
@@ -161,6 +161,6 @@ def check_statistics(
         column = outside[0]
         raise ValueError(
             f"data: the rows of column {name(column)} reach from {lowest[column]} to "
-            f"{highest[column]}, outside the limits {low[column]} to {high[column]}. Correct the "
-            "limits, or remove those rows."
+            f"{highest[column]}, outside the bounds {low[column]} to {high[column]}. Correct the "
+            "bounds, or remove those observations."
         )

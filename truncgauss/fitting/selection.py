@@ -43,7 +43,7 @@ NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
 EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
 PROBIT_STEPS, LONGEST, ARRIVED = 50, 3.0, 1e-16  # Newton steps: how many, long, and close
-UNKNOWN = "Whether a row is selected must be known: 1 or 0, True or False."
+UNKNOWN = "Whether an observation is selected must be known: 1 or 0, True or False."
 NOT_EXCLUDED = (
     "No covariate of the selection is left out of the outcome{}: what is known of rho rests on the "
     "curvature of the inverse Mills ratio alone, and so on the Gaussian shape of the errors."
@@ -339,9 +339,9 @@ def model_of(
     if len(np.unique(counted)) < 2:
         all_or_none = "All" if counted.any() else "None"
         raise ValueError(
-            f"fit_selection: {all_or_none} of the {len(counted)} rows are selected, so "
-            "that nothing is known of the selection. Use fit_regression, or give the rows that "
-            "were left out."
+            f"fit_selection: {all_or_none} of the {len(counted)} observations are selected, so "
+            "that nothing is known of the selection. Use fit_regression, or give the observations "
+            "that were left out."
         )
     where = values == 1.0
     (outcome, design), (_, unselected_design) = (
@@ -368,7 +368,7 @@ def model_of(
     model = SelectionModel.of(rows, designs, template, what=what, each=each)
     if len(model.first) >= model.summary.num_rows:
         raise ValueError(
-            f"fit_selection: {model.summary.num_rows} row(s) cannot determine "
+            f"fit_selection: {model.summary.num_rows} observation(s) cannot determine "
             f"{len(model.first)} parameters; more are needed, or fewer covariates."
         )
     old = model.inner
@@ -425,7 +425,7 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
     if len(wrong):
         raise ValueError(
             f"fit_selection: the outcome is missing in {len(wrong)} of the {side.sum()} rows where "
-            f"it is to be seen, first row {wrong[0]}. Mark them as not selected only if the "
+            f"it should be observed, first row {wrong[0]}. Mark them as not selected only if the "
             "selection equation describes them; otherwise remove them."
         )
     values = np.where(side, values, 0.0)
@@ -450,7 +450,7 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
         label = "" if table.names is None else f", column {table.names[column]!r}"
         raise ValueError(
             f"fit_selection: {name} holds NaN or infinity{label}, first in row {row}. Only the "
-            "covariates of an outcome may be missing, in rows where it is not seen."
+            "covariates of an outcome may be missing, in rows where it is not observed."
         )
     filled = np.where(np.isnan(values), values[side].mean(axis=0), values)
     if not side.all():

@@ -117,8 +117,9 @@ class Statistics:
         wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(wrong):
             raise ValueError(
-                f"Statistics: {len(wrong)} of {len(rows)} row(s) hold NaN or infinity, first row "
-                f"{wrong[0]}: {rows[wrong[0]]}. Only complete rows have statistics."
+                f"Statistics: {len(wrong)} of {len(rows)} observation(s) hold NaN or infinity, "
+                f"first row {wrong[0]}: {rows[wrong[0]]}. Only complete observations have "
+                "statistics."
             )
         if weights is not None:
             weights = as_weights(weights, len(rows))

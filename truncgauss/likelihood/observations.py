@@ -281,7 +281,7 @@ class Observations:
         more = [name for name in ("region", "noise", "weights") if getattr(self, name) is not None]
         ending = f"; with {' and '.join(more)}" if more else ""
         num_rows = counts.get("", self.num_rows)
-        return f"{num_rows} rows of {self.dimension} entries{kinds}{ending}"
+        return f"{num_rows} observations of {self.dimension} entries{kinds}{ending}"
 
     @property
     def latent(self) -> bool:
@@ -354,8 +354,9 @@ class Observations:
         self._set(region=region)
         if region.dimension != d or region.batch_shape not in ((), (n,)):
             raise ValueError(
-                f"Observations: there are {n} rows of {d} entries, but the region has dimension "
-                f"{region.dimension} and leading axes {region.batch_shape}; expected () or ({n},)."
+                f"Observations: there are {n} observations of {d} entries, but the region has "
+                f"dimension {region.dimension} and leading axes {region.batch_shape}; expected () "
+                f"or ({n},)."
             )
         if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(region) if is_concrete(leaf)):
             raise ValueError("Observations: the region has NaN among its limits.")
@@ -423,8 +424,9 @@ class Observations:
         if len(wrong):
             row = np.flatnonzero(whole)[wrong[0]]
             raise ValueError(
-                f"Observations: the region keeps {len(wrong)} row(s) with what is no probability, "
-                f"first row {row} with {values[wrong[0]]:.6g}. It must lie between 0 and 1."
+                f"Observations: the region keeps {len(wrong)} observation(s) with what is no "
+                f"probability, first row {row} with {values[wrong[0]]:.6g}. It must lie between 0 "
+                "and 1."
             )
 
     def _set_patterns(self) -> None:
@@ -494,8 +496,8 @@ def as_observations(rows: Any, what: str) -> Observations:
     """The rows, unless they are none: then ValueError, which names the function that was called."""
     if not isinstance(rows, Observations):
         raise ValueError(
-            f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete rows write "
-            "tg.Observations.exact(rows)."
+            f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete observations "
+            "write tg.Observations.exact(rows)."
         )
     return rows
 
@@ -537,8 +539,8 @@ def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:
         if len(rows):
             first = rows[0]
             raise ValueError(
-                f"Observations: {len(rows)} of {len(lower)} row(s) {what}, first row {first}: "
-                f"lower {lower[first]}, upper {upper[first]}. {advice}"
+                f"Observations: {len(rows)} of {len(lower)} observation(s) {what}, first row "
+                f"{first}: lower {lower[first]}, upper {upper[first]}. {advice}"
             )
 
     nan = np.isnan(lower) | np.isnan(upper)

@@ -118,7 +118,7 @@ def mixture(
         shown = {"label": label.replace("%", " %"), "series": k, "zorder": 3.5}
         contours(fit.locs[k, where], covariance, levels, ax=ax, **shown)
     if not exact.all():
-        ax.plot([], [], " ", label=f"not drawn: {np.sum(~exact)} row(s) known in part")
+        ax.plot([], [], " ", label=f"not drawn: {np.sum(~exact)} observation(s) known in part")
     ax.set(xlabel=labels[where[0]], ylabel=labels[where[1]])
     if d == 2 and where == [0, 1] and rows.region is not None and not rows.region.batch_shape:
         region(rows.region, ax=ax)

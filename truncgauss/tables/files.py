@@ -183,8 +183,8 @@ def chunks(
                     continue
                 if absent := np.count_nonzero(np.ma.getmaskarray(cells)):
                     raise ValueError(
-                        f"{path}: column {name!r} lacks {absent} number(s). Only complete rows "
-                        "have statistics."
+                        f"{path}: column {name!r} lacks {absent} number(s). Only complete "
+                        "observations have statistics."
                     )
                 if cells.dtype.kind not in "fiub":
                     raise ValueError(

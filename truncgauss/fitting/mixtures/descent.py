@@ -57,23 +57,23 @@ ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
 ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
 POLISHING = 20  # the most steps after components are sorted and plans made anew
 COLLAPSED = (
-    "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
-    "its derivatives were not finite. Use fewer components, more rows, "
-    'covariance="tied" or "diagonal", or state the noise of the rows.'
+    "In every start a component shrank onto a few observations, where the likelihood has no "
+    "maximum, or its derivatives were not finite. Use fewer components, more observations, "
+    'covariance="tied" or "diagonal", or state the noise of the observations.'
 )
 WIDEST = 20.0  # of the spread of a component's rows: beyond, it is a straight slope across them
 ENDLESS = (
     "There is no maximum: the likelihood grows as component {} widens, already to "
     f"{WIDEST:.0f} times the spread of the rows that it stands for, and its mean moves away from "
     "these, already to ({}). Inside their region they look as spread as an exponential or uniform "
-    "distribution: use fewer components, wider regions, more rows, or prior_rows."
+    "distribution: use fewer components, wider regions, more observations, or prior_rows."
 )
 # In units of the variance of all rows: smaller ones are taken away, to see what that costs.
 SMALL = 1e-4
 NO_ERRORS = "Standard errors and intervals do not hold there"
 BY_NOISE = (
     "The likelihood is highest at the edge of what can be, where {} has variance 0{}: the noise "
-    "alone explains how far its rows spread. " + NO_ERRORS + "; the noise may be overstated{}."
+    f"alone explains how far its observations spread. {NO_ERRORS}; the noise may be overstated{{}}."
 )
 TOO_MANY = ", or there may be a component too many"
 
@@ -435,7 +435,7 @@ def edge_of(loss: MixtureLoss, x: np.ndarray) -> str | None:
     k, where = int(np.argmax(small.any(axis=1))), ""
     if not small[k].all():
         listed = ", ".join(f"{entry:.3g}" for entry in vectors[k, :, 0])
-        where = f" along ({listed}), in units of the rows' spread"
+        where = f" along ({listed}), in units of the observations' spread"
     who = "every component" if coordinates.structure == "tied" else f"component {k}"
     more = TOO_MANY if coordinates.num_components > 1 else ""
     return BY_NOISE.format(who, where, more)

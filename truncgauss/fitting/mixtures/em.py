@@ -200,14 +200,15 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
     exact = ((lower == upper) & (weights > 0)).sum(axis=0)
     if len(flat) and not exact[flat[0]]:
         raise ValueError(
-            f"fit_mixture: no row knows entry {observations.labels[flat[0]]} exactly, and all have "
-            f"the same limit or interval, about {centre[flat[0]]:.6g}: they tell neither its mean "
-            "nor its spread. Add rows that are not censored there, or leave that entry out."
+            f"fit_mixture: no observation knows entry {observations.labels[flat[0]]} exactly, and "
+            f"all have the same limit or interval, about {centre[flat[0]]:.6g}: they tell neither "
+            "its mean nor its spread. Add observations that are not censored there, or leave that "
+            "entry out."
         )
     if len(flat):
         raise ValueError(
-            f"fit_mixture: all rows have the same entry {flat[0]}, {centre[flat[0]]:.6g}, so that "
-            "it has no spread to be fitted. Remove that column."
+            f"fit_mixture: all observations have the same entry {flat[0]}, {centre[flat[0]]:.6g}, "
+            "so that it has no spread to be fitted. Remove that column."
         )
     check_units(scale, SMALLEST, LARGEST, observations.labels, "fit_mixture")
     return np.where(known, (table - centre) / scale, np.nan), centre, scale

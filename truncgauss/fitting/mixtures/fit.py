@@ -59,13 +59,13 @@ SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
 ACCIDENT = (
-    "Not converged: {} rows are too few for {} parameters, and the steps ended at one of the many "
-    "maxima that so few rows have by accident. Use more rows, fewer components, or a simpler "
-    "covariance."
+    "Not converged: {} observations are too few for {} parameters, and the steps ended at one of "
+    "the many maxima that so few observations have by accident. Use more observations, fewer "
+    "components, or a simpler covariance."
 )
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 EXCHANGED = 0.05  # part of the rows that may change their component between two values
-NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
+NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many observations."
 BELOW_ZERO = (
     "Do not trust the Wald intervals of {}: they reach below 0, where no such value can be."
 )
@@ -277,7 +277,7 @@ class MixtureFit(LikelihoodFit):
         lines = [
             *table_of(self.names, self.estimates, self.errors),
             f"observed weights {shares}; fractions not truncated {fractions}",
-            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} observations, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
             f"ICL {self.icl:.6g}; standard errors from the {self.information} information",
         ]
@@ -377,8 +377,8 @@ class MixtureRows(Model):
     first: Components | None
     num_em_steps: int
     flat = (
-        "The rows do not determine that many components: two may be equal, one empty or without "
-        "spread. Use fewer components."
+        "The observations do not determine that many components: two may be equal, one empty or "
+        "without spread. Use fewer components."
     )
 
     @property
@@ -413,10 +413,10 @@ class MixtureRows(Model):
         wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))
         if len(wrong):
             raise ValueError(
-                f"fit_mixture: {len(wrong)} of {rows.num_rows} row(s) are impossible, first "
-                f"row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper {rows.upper[wrong[0]]} "
+                f"fit_mixture: {len(wrong)} of {rows.num_rows} observation(s) are impossible, "
+                f"first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper {rows.upper[wrong[0]]} "
                 "do not lie in its region, or no component does. Correct the region, or "
-                "remove those rows."
+                "remove those observations."
             )
         return starts
 
@@ -502,8 +502,8 @@ class MixtureRows(Model):
             )
         if not np.all(finite):
             notes.append(
-                f"In {int(np.sum(~finite))} start(s) a component shrank onto a few rows, where the "
-                "likelihood has no maximum; these do not count."
+                f"In {int(np.sum(~finite))} start(s) a component shrank onto a few observations, "
+                "where the likelihood has no maximum; these do not count."
             )
         if path.fell > 0:
             notes.append(
@@ -514,8 +514,8 @@ class MixtureRows(Model):
 
     def unseen(self, fraction: np.ndarray) -> tuple[str, ...]:
         return tuple(
-            f"Only {in_words(part)} of component {k} lies where rows can be seen: its weight and "
-            "width rest on the Gaussian shape of what no row can check."
+            f"Only {in_words(part)} of component {k} lies where observations can be made: its "
+            "weight and width rest on the Gaussian shape of what no observation can check."
             for k, part in enumerate(fraction)
             if part < MOSTLY_UNSEEN
         )
@@ -524,9 +524,9 @@ class MixtureRows(Model):
         notes, d, prior = [], self.coordinates.dimension, self.loss.prior_rows
         if prior is not None:
             notes.append(
-                f"A prior holds every covariance as {float(prior):g} more row(s) of all rows' "
-                "variances would. Estimates and standard errors include it; log-likelihood, AIC, "
-                "BIC and ICL are those of the rows alone."
+                f"A prior holds every covariance as {float(prior):g} more observation(s) of all "
+                "observations' variances would. Estimates and standard errors include it; "
+                "log-likelihood, AIC, BIC and ICL are those of the observations alone."
             )
         scale = np.asarray(self.coordinates.scale)
         matrices = self.coordinates.shaped(fields["estimates"])[2]
@@ -535,13 +535,13 @@ class MixtureRows(Model):
             if count < d + 1:
                 below = np.floor(1e3 * count) / 1e3
                 notes.append(
-                    f"Component {k} rests on {below:.4g} rows, fewer than the {d + 1} that span "
-                    "it: it may be an accident of the sample."
+                    f"Component {k} rests on {below:.4g} observations, fewer than the {d + 1} that "
+                    "span it: it may be an accident of the sample."
                 )
             if least[k] < THIN:
                 notes.append(
                     f"Component {k} is nearly singular: its smallest variance is {least[k]:.1g} of "
-                    "the rows' own."
+                    "the observations' own."
                 )
         return (*common, *notes)
 
@@ -572,9 +572,9 @@ def prepared_loss(
     size = float(np.sum(np.asarray(row_weights(observations, np.float64))))
     if coordinates.size >= size:
         raise ValueError(
-            f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "
-            f"{num_components} component(s): use fewer components, a simpler covariance, or more "
-            "rows."
+            f"fit_mixture: {size:g} observation(s) cannot determine {coordinates.size} parameters "
+            f"of {num_components} component(s): use fewer components, a simpler covariance, or "
+            "more observations."
         )
     prior = jnp.asarray(float(prior_rows)) if prior_rows else None
     loss = MixtureLoss(

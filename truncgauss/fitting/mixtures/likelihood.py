@@ -146,7 +146,7 @@ def prepared_mixture(
     if len(shapes[0]) != 1 or shapes[1] != (*shapes[0], d) or 0 in shapes[0]:
         raise ValueError(
             "mixture_log_likelihood: weights must have shape (K,) and locs (K, d), one row for "
-            f"each component; got {shapes[0]} and {shapes[1]} for rows of {d} entries."
+            f"each component; got {shapes[0]} and {shapes[1]} for observations of {d} entries."
         )
     everywhere = Box(jnp.full(shapes[1], -jnp.inf), jnp.inf)
     locs, covariance, _ = as_problem(locs, covariances, everywhere)

@@ -22,8 +22,8 @@ BASELESS = (
 
 NO_OTHER = "The likelihood has no other maximum."
 UNSEEN = (
-    "Only {} of the fitted distribution lies where rows can be seen: the rest follows from the "
-    "Gaussian shape, which no row can check."
+    "Only {} of the fitted distribution lies where observations can be made: the rest follows from "
+    "the Gaussian shape, which no observation can check."
 )
 MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below which that is said
 

@@ -28,7 +28,7 @@ class Precision(NamedTuple):
     Attributes:
         first: where they begin in x.
         rows, columns: which entries these are, of the lower triangle.
-        unit: what they are multiplied by to be in units of the rows' spread.
+        unit: what they are multiplied by to be in units of the observations' spread.
         power: 2; or 1 for one outcome whose inverse standard deviation stands there.
         widest: standard deviation in those units, beyond which a Gaussian is called wide.
     """
@@ -41,7 +41,7 @@ class Precision(NamedTuple):
     widest: float = WIDEST
 
     def matrix(self, x: np.ndarray) -> np.ndarray:
-        """The inverse covariance matrix in units of the rows' spread, (d, d)."""
+        """The inverse covariance matrix in units of the observations' spread, (d, d)."""
         d = int(self.rows.max()) + 1
         matrix = np.zeros((d, d))
         entries = self.unit * x[self.first : self.first + len(self.rows)]

@@ -11,8 +11,8 @@ from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 FARTHEST = 8.0  # artanh of a correlation beyond which it is taken for 1
 ENDLESS = (
-    "There is no maximum: the likelihood grows as rho goes to {}. Where that is 1, the rows of a "
-    "cluster vary together, as by tg.RandomEffects()."
+    "There is no maximum: the likelihood grows as rho goes to {}. Where that is 1, the "
+    "observations of a cluster vary together, as by tg.RandomEffects()."
 )
 
 

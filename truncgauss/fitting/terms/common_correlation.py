@@ -42,7 +42,7 @@ class CommonCorrelation(CovarianceTerm):
             return super().prepared(rows)
         most = int(rows.position.max()) + 1
         if most < 2:
-            raise ValueError("CommonCorrelation: no cluster has two rows.")
+            raise ValueError("CommonCorrelation: no cluster has two observations.")
         term = dataclasses.replace(self, least=-1.0 / (most - 1))
         return term, lambda index: np.zeros((*index.shape, 0))
 

@@ -12,8 +12,8 @@ from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 SMOOTHNESS = (0.5, 1.5, 2.5)
 FARTHEST = 11.0  # logarithm of a range in units of the positions, beyond which it is no longer told
 ENDLESS = (
-    "There is no maximum: the likelihood grows with the range, as if the rows of a cluster varied "
-    "together. Use tg.RandomEffects() instead."
+    "There is no maximum: the likelihood grows with the range, as if the observations of a cluster "
+    "varied together. Use tg.RandomEffects() instead."
 )
 
 
