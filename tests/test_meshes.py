@@ -27,10 +27,8 @@ METHODS = {
 CASES = [(name, d) for d in (1, 2, 3, 5) for name in METHODS if (name, d) != ("exact", 5)]
 # Numbers of each method once; of the default and of what is exact in several dimensions.
 NUMBERS = [case for case in CASES if case[0] in ("exact", "automatic") or case[1] == 2]
-
-
-def some_quick(*quick):
-    return [pytest.param(*case, marks=() if case in quick else pytest.mark.slow) for case in CASES]
+# The comparison of numbers takes two dimensions through the same `shard_map`.
+TRACED = [case for case in CASES if case[1] != 2]
 
 
 def mesh_of(kind):
@@ -133,7 +131,7 @@ def over_devices(function, check_vma=True, kind=AxisType.Auto):
 
 
 @pytest.mark.quick("separation-1")
-@pytest.mark.parametrize(("name", "d"), some_quick(("separation", 1), ("sequential", 2)))
+@pytest.mark.parametrize(("name", "d"), TRACED)
 def test_shard_map_takes_every_method(name, d):
     """Loops that started from constants were refused in any d >= 2."""
     spread = over_devices(log_prob_of(name, d))
@@ -141,7 +139,7 @@ def test_shard_map_takes_every_method(name, d):
     assert jax.eval_shape(jax.grad(total(spread)), rows(d)).shape == (4, d)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("d", [2, 5])
 def test_shard_map_takes_all_other_work(d):
     for name, function in other_work(d).items():
@@ -160,7 +158,7 @@ def value_and_slope(function):
     return jax.jit(both)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "d"), NUMBERS)
 def test_shard_map_gives_the_number_of_one_device_and_its_gradient(name, d):
     explicit, check_vma = d == 3, d != 1
@@ -176,7 +174,8 @@ def test_shard_map_gives_the_number_of_one_device_and_its_gradient(name, d):
 # --- Explicit meshes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "d"), some_quick(("exact", 2)))
+@pytest.mark.quick("exact-2")
+@pytest.mark.parametrize(("name", "d"), CASES)
 def test_rows_on_an_explicit_mesh_are_taken(name, d):
     """The default of `jax.make_mesh`; with and without `jax.set_mesh` around the call."""
     function = jax.jit(jax.value_and_grad(total(log_prob_of(name, d))))
@@ -185,14 +184,14 @@ def test_rows_on_an_explicit_mesh_are_taken(name, d):
         function.lower(on_explicit_mesh(d))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("d", [2, 5])
 def test_all_other_work_takes_rows_on_an_explicit_mesh(d):
     for function in other_work(d).values():
         jax.jit(function).lower(on_explicit_mesh(d))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "d"), NUMBERS)
 def test_an_explicit_mesh_gives_the_number_of_one_device_and_its_gradient(name, d):
     plain = log_prob_of(name, d)
