@@ -289,7 +289,9 @@ class ClusterFit(LikelihoodFit):
     def size_in_words(self) -> str:
         """The numbers of rows with an outcome and of clusters, for the table."""
         rows = sum(int((index >= 0).sum()) for index in self.table.rows)
-        return f"{rows} rows in {self.num_rows:g} cluster{'' if self.num_rows == 1 else 's'}"
+        return (
+            f"{rows} observations in {self.num_rows:g} cluster{'' if self.num_rows == 1 else 's'}"
+        )
 
     @property
     def bic(self) -> float:
