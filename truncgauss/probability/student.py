@@ -192,10 +192,12 @@ def in_user_units(problem: Problem, log_scale: Array) -> tuple[Array, Array]:
 
 
 class ScaleNodes(NamedTuple):
-    """Equidistant nodes of the log scale, along a first axis, and their distance."""
+    """Equidistant nodes of the log scale, along a first axis, their distance, and a bound of the
+    relative error of their rule, where their number was not chosen for the degrees of freedom."""
 
     log_scale: Array
     step: Array
+    error: Array | None = None
 
 
 def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNodes:
@@ -227,7 +229,21 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     method_is_exact = applies(problem.covariance, region)
     rule = NodeRule(kind, method_is_exact, direct, decay, moment, count)
     nodes: ScaleNodes = _nodes(rule, problem, df)
+    if kind == "shifted" and (known is None or wanted > most):
+        return nodes._replace(error=_rule_error(nodes.step, jnp.minimum(df, LARGEST_DF) + d))
     return nodes
+
+
+def _rule_error(step: Array, order: Array) -> Array:
+    """The bound 2 exp(-2 pi a / h) cos(2a)^(-order / 2) of the relative error of the trapezoidal
+    rule of step h, at the a of the smallest, where tan(2a) = 2 pi / (h order); order is df + k.
+
+    What half of the nodes would change shows the error by its square, unless this change happens to
+    be near 0: of 369 intervals with a traced df from .3 to 3, it was up to 560 times too small.
+    """
+    slope = 2.0 * math.pi / (step * order)
+    # log cos(2a) = -log1p(tan(2a)^2) / 2.
+    return 2.0 * jnp.exp(-0.25 * order * (2.0 * slope * jnp.arctan(slope) - jnp.log1p(slope**2)))
 
 
 def _density(order: float, digits: float) -> float:
@@ -459,7 +475,8 @@ def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
     """The log probability from those given the scale, along the first axis, with its error.
 
     The errors of all nodes may have one sign, as they share a key. That of the rule is the square
-    of what half of the nodes would change, and what may lie beyond the ends.
+    of what half of the nodes would change, its bound if the nodes have one, and what may lie beyond
+    the ends.
     """
     terms = log_terms(nodes, df) + conditional.log_prob
     total = log_sum_exp(terms, axis=0)
@@ -469,6 +486,8 @@ def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
     half = 2.0 * shares[::2].sum(0)
     beyond = shares[0] / (nodes.step * jnp.minimum(df, LARGEST_DF)) + shares[-1]
     error = jnp.square(half - 1.0) + beyond
+    if nodes.error is not None:
+        error = error + nodes.error
     negligible = 1e4 * float(jnp.finfo(total.dtype).eps)
     error = lax.stop_gradient(jnp.where(error > negligible, error, 0.0))
     stderr = jnp.where(error > 0, jnp.hypot(sampled, error), sampled)
