@@ -248,7 +248,10 @@ def shapes_of(
     inputs: ClusterInputs, columns: list[Any], design: np.ndarray, ladder: Sequence[int]
 ) -> tuple[tuple[ClusterRows, ...], np.ndarray, LongTable]:
     """The clusters by their numbers of entries, equal ones once, how often each counts, and the
-    rows as the user has them."""
+    rows as the user has them.
+
+    With effects, clusters are filled up to one of few lengths by one of them that counts 0 times.
+    """
     count, limited = len(inputs.labels), ~inputs.exact
     some = np.flatnonzero(~inputs.missing)
     codes, groups = inputs.codes[some], limited[some].astype(int)
@@ -272,9 +275,14 @@ def shapes_of(
         whole = arrays_of(inputs, columns, design, index, e)
         table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
         _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        counts = np.bincount(inverse.ravel(), each[clusters])
+        if ladder is FACTOR_SIZES:  # few lengths: samples of about one size share their programs
+            unit = 2 ** max(len(first).bit_length() - 4, 0)
+            more = 0, -len(first) % unit
+            first, counts = np.pad(first, more, constant_values=first[0]), np.pad(counts, more)
         levels = inputs.levels_of(index[first, e:])
         shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
-        weights.append(np.bincount(inverse.ravel(), each[clusters]))
+        weights.append(counts)
         members.append(clusters)
         numbers.append(begin + inverse.ravel())
         indices.append(index)
