@@ -261,6 +261,12 @@ def test_bad_input_is_refused(tobit, pair, affairs):
     new = {name: column[:2] for name, column in affairs[1].items() if name != "rating"}
     with pytest.raises(ValueError, match="predict: new: there is no column 'rating'; there"):
         tobit.predict(new)
+    with pytest.raises(
+        ValueError, match="no column 'constant', which is 1 in every .* 'constant': 1"
+    ):
+        tobit.predict(
+            {name: column[:2] for name, column in affairs[1].items() if name != "constant"}
+        )
     with pytest.raises(ValueError, match="must have the 7 column"):
         tobit.predict(np.ones((2, 3)))
     with pytest.raises(ValueError, match="new: column 'rating' lacks 1 of 2"):

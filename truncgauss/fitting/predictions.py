@@ -84,6 +84,13 @@ class Covariates(NamedTuple):
         if self.encoder is not None and columns is not None and not {*self.names} <= {*columns}:
             table = self.encoder(table)
         named = columns is not None
+        known = tables.named_columns(table) or {} if self.named and named else self.names
+        for name, column in zip(self.names, self.values.T):
+            if name not in known and len(column) and np.all(column == column[0]):
+                raise ValueError(
+                    f"{what}: there is no column {name!r}, which is {column[0]:g} in every row of "
+                    f"the fit: add it, {name!r}: {column[0]:g}."
+                )
         if self.named and named:
             values = tables.read(table, self.names, what=what).values
         else:
