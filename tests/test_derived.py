@@ -281,4 +281,4 @@ def test_new_functions_and_repeated_predictions_compile_nothing(compilations):
     whole = fit.derived(lambda p: jnp.tile(p.coefficients[1] / p.coefficients[0], 9), "ratio")
     np.testing.assert_allclose(whole.value, first.value, rtol=1e-12)
     np.testing.assert_allclose(whole.standard_error, first.standard_error, rtol=1e-10)
-    np.testing.assert_allclose(whole.wald_ratios[0], first.wald_ratios[0], rtol=1e-9)
+    np.testing.assert_allclose(whole.wald_coverages[0], first.wald_coverages[0], rtol=1e-9)

@@ -85,7 +85,7 @@ def test_fits_say_along_which_direction_there_is_no_end():
     assert (
         not fit.converged and "observations are separated" in fit.reason and "in dose" in fit.reason
     )
-    assert np.all(np.isinf(fit.errors)) and not fit.wald_ratios.size
+    assert np.all(np.isinf(fit.errors)) and not fit.wald_coverages.size
     # A separated Tobit: all that is above the limit lies on a line.
     y = np.where(x > 0.2, x - 0.2, 0.0)
     fit = tg.fit_regression(y, design, censored_low=0.0)

@@ -439,12 +439,12 @@ class ClusterFit(LikelihoodFit):
         return (FEW.format(self.num_rows, ", ".join(shared)),)
 
     def with_intervals(self, num_profiles: int, seconds: float = np.inf) -> "ClusterFit":
-        ratios = self.wald_ratios
-        if len(ratios):  # an estimate without an interval has none to be replaced
-            ratios = np.array(ratios)
-            ratios[[name in self.determined for name in self.names]] = 1.0
+        coverages = self.wald_coverages
+        if len(coverages):  # an estimate without an interval has none to be replaced
+            coverages = np.array(coverages)
+            coverages[[name in self.determined for name in self.names]] = 0.95
         fit = LikelihoodFit.with_intervals(
-            dataclasses.replace(self, wald_ratios=ratios), num_profiles, seconds
+            dataclasses.replace(self, wald_coverages=coverages), num_profiles, seconds
         )
         if not fit.converged or self.information == "sandwich" or not num_profiles:
             return fit
@@ -487,7 +487,7 @@ class ClusterFit(LikelihoodFit):
         some = (
             self
             if len(design) <= MOST_COMPARED
-            else dataclasses.replace(self, wald_ratios=np.zeros((0, 2)))
+            else dataclasses.replace(self, wald_coverages=np.zeros(0))
         )
         with jax.enable_x64(True):
             return some.derived(lambda p: design @ p.coefficients, "mean")
@@ -676,8 +676,8 @@ class ClusterModel(Model):
             for rows in self.shapes
         )
 
-    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
-        return (np.zeros((0, 2)), (NOT_COMPARED,)) if self.expensive else (compare(), ())
+    def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+        return (np.zeros(0), (NOT_COMPARED,)) if self.expensive else (compare(), ())
 
     def signs(self, x: np.ndarray) -> np.ndarray:
         """1 and -1, (q,), that make standard deviations positive."""

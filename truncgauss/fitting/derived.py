@@ -15,7 +15,7 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.result import check_level, table_of
-from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
+from truncgauss.fitting.optimization.wald import estimates_at, untrusted
 
 ROUNDING = 1e-14  # of a value, which no error is below
 FEW_ENTRIES = 8  # of a function of the user's, that need no program of their own
@@ -160,8 +160,8 @@ class Derived:
         value: its estimate, a number or an array.
         standard_error: by the delta method, of that shape; inf where it is not identified.
         covariance: of its entries, one after the other, (k, k).
-        wald_ratios: how far the log-likelihood is from quadratic along it, (k, 2), see
-            `LikelihoodFit`; empty if that was not compared.
+        wald_coverages: of the Wald intervals of its entries, (k,), see `LikelihoodFit`; empty if
+            they were not compared with the likelihood.
         fit: where it comes from.
         function: of the vector of all estimates, (p,) -> (k,).
         notes: sentences that a reader of the numbers must know.
@@ -173,7 +173,7 @@ class Derived:
     value: np.ndarray
     standard_error: np.ndarray
     covariance: np.ndarray
-    wald_ratios: np.ndarray
+    wald_coverages: np.ndarray
     fit: Any = dataclasses.field(repr=False)
     function: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
@@ -291,9 +291,9 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         constant = errors_of(fit, jacobian)[0] <= size  # as on the diagonal of a correlation matrix
         jacobian = np.where(constant[:, None], 0.0, jacobian)
         errors, covariance = errors_of(fit, jacobian)
-        ratios = np.zeros((0, 2))
-        if fit.converged and len(fit.wald_ratios) and np.all(np.isfinite(errors)):
-            ratios = fit.ratios_along(along, jacobian)
+        coverages = np.zeros(0)
+        if fit.converged and len(fit.wald_coverages) and np.all(np.isfinite(errors)):
+            coverages = fit.coverages_along(along, jacobian)
     if labels and value.shape[value.ndim - LAST_AXES[name] :] != (len(labels),) * LAST_AXES[name]:
         labels = ()
     return Derived(
@@ -302,10 +302,10 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         value=value,
         standard_error=np.reshape(errors, value.shape),
         covariance=covariance,
-        wald_ratios=ratios,
+        wald_coverages=coverages,
         fit=fit,
         function=flat,
-        notes=notes_of(fit, name, errors, ratios),
+        notes=notes_of(fit, name, errors, coverages),
     )
 
 
@@ -353,26 +353,26 @@ def errors_of(fit: Any, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(steep, np.inf, bars.standard_errors), covariance
 
 
-def notes_of(fit: Any, name: str, errors: np.ndarray, ratios: np.ndarray) -> tuple[str, ...]:
+def notes_of(fit: Any, name: str, errors: np.ndarray, coverages: np.ndarray) -> tuple[str, ...]:
     """Sentences on the errors of a derived quantity, and on its Wald interval."""
     if not fit.converged:
         return (NO_MAXIMUM.format(name, fit.reason),)
     if np.any(np.isinf(errors)):
         return (AT_AN_EDGE.format(name),)
-    if not len(ratios):
+    if not len(coverages):
         return (NOT_COMPARED.format(name),)
-    if not np.any(untrusted(ratios)):
+    if not np.any(untrusted(coverages)):
         return ()
     advice = " Use profile()." if fit.information in ("observed", "expected") else ""
-    return (f"Do not trust the Wald interval of {name}. {far_from_quadratic(ratios)}{advice}",)
+    return (f"Do not trust the Wald interval of {name}. {far_from_quadratic(coverages)}{advice}",)
 
 
-def far_from_quadratic(ratios: np.ndarray) -> str:
+def far_from_quadratic(coverages: np.ndarray) -> str:
     """The reason why Wald intervals are not to be trusted, in a sentence."""
-    least = float(coverages(ratios).min())
+    least = float(coverages.min())
     if least > 0.5:
         return (
-            "The log-likelihood is not quadratic: were the fit the truth, Wald's of 95 % would "
-            f"hold it in about {least:.0%} of the samples."
+            "The log-likelihood is not quadratic: Wald's of 95 % would hold the truth in about "
+            f"{least:.0%} of such samples."
         )
     return "The log-likelihood is far from quadratic."

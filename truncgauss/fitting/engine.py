@@ -17,7 +17,7 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
+from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
 from truncgauss.gaussian.problem import Estimate
 
 INFORMATION = ("observed", "sandwich")
@@ -114,17 +114,17 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     free_errors = free_errors_of(model, path, proof, information, known, groups)
     bars = free_errors.of(jacobian)
     errors, covariance = bars.standard_errors, np.where(known, bars.covariance, np.nan)
-    ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
+    coverages, remarks = np.zeros(0), tuple[str, ...]()
     if converged:
-        compare = functools.partial(ratios_of, loss, end, model.coordinates, jacobian)
-        ratios, remarks = model.wald_ratios(path, total, errors, compare)
+        compare = functools.partial(coverages_of, loss, end, model.coordinates, jacobian)
+        coverages, remarks = model.wald_coverages(path, total, errors, compare)
     fraction, outliers = model.judged(path, total, converged)
     fields = {
         "names": model.names,
         "estimates": estimates,
         "errors": errors,
         "information": information,
-        "wald_ratios": ratios,
+        "wald_coverages": coverages,
         "log_likelihood": float(total.log_prob),
         "log_likelihood_stderr": float(total.stderr),
         "num_rows": float(loss.size) if model.num_rows is None else model.num_rows,

@@ -186,7 +186,7 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str) -> N
         named = ", ".join(fields["names"][k] for k in np.flatnonzero(undetermined))
         q, errors = fields["num_parameters"], np.full(len(fields["names"]), np.inf)
         unknown = FreeErrors.observed(np.zeros((q, q)))
-        nothing = {"wald_ratios": np.zeros((0, 2)), "free_errors": unknown}
+        nothing = {"wald_coverages": np.zeros(0), "free_errors": unknown}
         fields |= {"converged": False, "errors": errors, **nothing}
         fields["reason"] = sentence.format(named)
 

@@ -323,8 +323,8 @@ class FractionsModel(Model):
         value = highest - size * last.loss if self.counted else np.nan
         return Estimate(jnp.asarray(value), jnp.asarray(size * last.noise))
 
-    def wald_ratios(self, path: Path, *arguments: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        return np.zeros((0, 2)), ()
+    def wald_coverages(self, path: Path, *arguments: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        return np.zeros(0), ()
 
     # ------------------------------------------------------------ the fit
 

@@ -229,20 +229,20 @@ class Model:
 
     def total(self, path: Path) -> Any:
         """The log-likelihood of all rows, if that is known cheaper than by the loss: `log_prob`,
-        `stderr` and what else of the path's end `wald_ratios` and `judged` are to be given."""
+        `stderr` and what else of the path's end `wald_coverages` and `judged` are to be given."""
         return None
 
-    def wald_ratios(
+    def wald_coverages(
         self, path: Path, total: Any, errors: np.ndarray, compare: Callable[..., np.ndarray]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Measures of how far the log-likelihood is from quadratic, (p, 2), see
-        `optimization.wald`, or (0, 2) if they are not computed; and sentences on them.
+        """About the coverages of the Wald intervals of all estimates, (p,), or (0,) if they are not
+        computed, see `optimization.wald`; and sentences on them.
 
         Args:
             path: to the maximum.
             total: the log-likelihood of all rows, as `total` returned it.
             errors: standard errors of the estimates, (p,).
-            compare: numbers of estimates, by default all -> their ratios.
+            compare: numbers of estimates, by default all -> their coverages.
         """
         return compare(), ()
 

@@ -552,10 +552,10 @@ class GaussianRows(Model):
 
     # ---------------------------------------------------------------- the end of a path
 
-    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+    def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         if self.simple or self.num_entries <= FEW_ENTRIES:
             return compare(), ()
-        return np.zeros((0, 2)), (NOT_COMPARED,)
+        return np.zeros(0), (NOT_COMPARED,)
 
     @property
     def num_fitted(self) -> float:

@@ -647,8 +647,8 @@ class OrdinalModel(Model):
 
     # ---------------------------------------------------------------- the end of a path
 
-    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
-        return (np.zeros((0, 2)), (NOT_COMPARED,)) if self.expensive else (compare(), ())
+    def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+        return (np.zeros(0), (NOT_COMPARED,)) if self.expensive else (compare(), ())
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
         loss, x = path.loss, jnp.asarray(path.end.x)

@@ -33,7 +33,7 @@ from truncgauss.fitting.optimization.result import (
     table_of,
 )
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
-from truncgauss.fitting.optimization.wald import LEAST_COVERED, ratios_of, untrusted
+from truncgauss.fitting.optimization.wald import LEAST_COVERED, coverages_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import (
     KINDS,
@@ -77,9 +77,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument
             stands for, and the point where it is lowest.
         free_errors: what is known of that argument's errors.
-        wald_ratios: how far the log-likelihood is from quadratic along the line on which the Wald
-            interval of each estimate rests, below and above it, (p, 2): 1 if that is to be trusted,
-            see `optimization.wald`. Empty if it was not compared.
+        wald_coverages: about the share of such samples in which the 95 % Wald interval of each
+            estimate holds the truth, (p,), by the shape of the likelihood, see `optimization.wald`:
+            .95 where that is quadratic. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
         observations: the rows; None if the
@@ -109,7 +109,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     coordinates: Any = dataclasses.field(repr=False)
     best: Point = dataclasses.field(repr=False)
     free_errors: FreeErrors = dataclasses.field(repr=False)
-    wald_ratios: np.ndarray
+    wald_coverages: np.ndarray
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
@@ -238,10 +238,10 @@ class LikelihoodFit(InformationCriteria, Fit):
         exact = functools.partial(point, self.loss)
         return Profile(exact, float(self.loss.size), self.best, estimate, secant)
 
-    def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
-        """`wald_ratios` of other estimates, (k, 2), with their Jacobian (k, q) in the free
+    def coverages_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
+        """`wald_coverages` of other estimates, (k,), with their Jacobian (k, q) in the free
         coordinates."""
-        return ratios_of(self.loss, self.best, coordinates, jacobian)
+        return coverages_of(self.loss, self.best, coordinates, jacobian)
 
     def untestable(self, other: "LikelihoodFit") -> str | None:
         """Why twice the gain in log-likelihood over another fit of the same rows, or of that over
@@ -501,7 +501,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         trusted, if these are no more than `num_profiles` and take less than so many seconds by
         estimate, and a note that says so. Profile intervals presume the model, and so do not stand
         beside errors of the sandwich, which do not."""
-        wrong = np.flatnonzero(untrusted(self.wald_ratios))
+        wrong = np.flatnonzero(untrusted(self.wald_coverages))
         if not self.converged:
             return self
         names, profiles = [self.names[k] for k in wrong], {}
@@ -518,7 +518,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             else:
                 advice = f" Use profile(name): all take some {needed:.2g} s, more than this fit."
         some = ", ".join(names)
-        why = far_from_quadratic(self.wald_ratios)
+        why = far_from_quadratic(self.wald_coverages)
         if profiles:
             notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
         else:

@@ -466,7 +466,7 @@ class TruncatedSample(Model):
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
         return math.exp(path.end.loss - float(path.loss.without_region(path.end.x))), None
 
-    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+    def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         """Of estimates whose errors are not small; of very many, off the diagonal of the covariance
         none; and none where P is an estimate, which is expensive and not smooth enough."""
         d = len(self.sample.columns)
@@ -479,13 +479,13 @@ class TruncatedSample(Model):
         if len(asked) > MOST_COMPARED:
             asked = asked[(np.append(np.zeros(d, int), rows - columns) == 0)[asked]]
             remarks = (NOT_COMPARED,)
-        ratios = np.ones((len(errors), 2))
+        coverages = np.full(len(errors), 0.95)
         if not len(asked):
-            return ratios, remarks
+            return coverages, remarks
         if total.stderr != 0:
-            return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
-        ratios[asked] = compare(asked)
-        return ratios, remarks
+            return np.zeros(0), ("Wald intervals were not compared with the likelihood.",)
+        coverages[asked] = compare(asked)
+        return coverages, remarks
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         if not fields["converged"]:

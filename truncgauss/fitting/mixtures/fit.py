@@ -46,7 +46,7 @@ from truncgauss.fitting.mixtures.parameters import (
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.fitting.model import LONE, Model
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, table_of
-from truncgauss.fitting.optimization.wald import ratios_of, untrusted
+from truncgauss.fitting.optimization.wald import coverages_of, untrusted
 from truncgauss.fitting.optimization.widening import direction_in_words
 from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.fitting.result import LikelihoodFit
@@ -177,9 +177,9 @@ class MixtureFit(LikelihoodFit):
         start = evaluate(natural.natural(self.best.x))
         return Profile(evaluate, float(loss.size), start, estimate, same_labels=labels)
 
-    def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
+    def coverages_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
         value = lambda x: rough_point(self.loss, x).loss
-        return ratios_of(self.loss, self.best, coordinates, jacobian, value=value)
+        return coverages_of(self.loss, self.best, coordinates, jacobian, value=value)
 
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         return dict(zip(("weights", "locs", "covariances"), self.parts(estimates)))
@@ -193,9 +193,9 @@ class MixtureFit(LikelihoodFit):
         wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
         if len(wrong):
             notes.append(BELOW_ZERO.format(", ".join(self.names[k] for k in wrong)))
-        if not len(self.wald_ratios):
+        if not len(self.wald_coverages):
             return dataclasses.replace(self, notes=(*self.notes, *notes, NOT_COMPARED))
-        rough = np.setdiff1d(np.flatnonzero(untrusted(self.wald_ratios)), wrong)
+        rough = np.setdiff1d(np.flatnonzero(untrusted(self.wald_coverages)), wrong)
         if len(rough):
             notes.append(ROUGH.format(", ".join(self.names[k] for k in rough)))
         return dataclasses.replace(self, notes=(*self.notes, *notes))
@@ -445,11 +445,11 @@ class MixtureRows(Model):
         values, vectors = np.linalg.eigh(score_products(path.loss, path.end.x))
         return vectors * np.sqrt(np.maximum(values, 0.0))
 
-    def wald_ratios(self, path: Any, total: Any, errors: Any, compare: Any) -> Any:
+    def wald_coverages(self, path: Any, total: Any, errors: Any, compare: Any) -> Any:
         """See `Model`; none where the rows are too many to be looked at so often."""
         num_rows = self.loss.observations.num_rows
         if 2 * len(errors) * num_rows > MOST_COMPARED:
-            return np.zeros((0, 2)), ()
+            return np.zeros(0), ()
         return compare(value=lambda x: rough_point(path.loss, x).loss), ()
 
     def judged(self, path: Any, total: MixtureSummary, converged: bool) -> tuple[Any, None]:

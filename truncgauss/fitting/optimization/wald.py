@@ -8,29 +8,32 @@ References:
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import lambertw, ndtr
+from scipy.interpolate import BPoly
+from scipy.special import ndtr
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.optimization.newton import Point, derivatives_along
 
-# Coverage of a 95 % Wald interval, below which it is not to be trusted. In simulations with a few
-# hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below, but
-# for tetrachoric correlations near 1 whose table would mostly have an empty cell. A lower threshold
-# would miss what matters: of 200 rows above 1 standard deviation, whose mean Wald covers at .87, it
-# is the least skewed tenth of the samples that miss the truth: below .92 are 93 % of these samples,
-# below .90 half of them.
+# Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
+# hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
 LEAST_COVERED = 0.92
 QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
-APART = 0.05  # of the way to the end of a Wald interval: values for differences are so far apart
+APART = 0.05  # of a step: values for differences are so far apart
+STEP = 2.0  # standard errors between points of a line
+CLOSE = 0.945  # coverage by the first two points, from which no others are computed
+CELLS = 64  # between two points, in each of which probabilities are summed
+# Gauss-Hermite's rule for the mean of a function of a standard normal variable.
+TRUTHS, SHARES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
-def wald_ratios(
+def wald_coverages(
     loss: Callable[[np.ndarray, np.ndarray], tuple[float, float, float]],
     size: float,
     best: np.ndarray,
@@ -38,18 +41,25 @@ def wald_ratios(
     estimates: Callable[[np.ndarray], np.ndarray],
     jacobian: np.ndarray,
 ) -> np.ndarray:
-    """Wald's statistic W over the signed root R of the likelihood ratio, for each estimate in
-    samples whose maximum lies below and above the fitted one so that W is 1.96; (p, 2), 1 if the
-    log-likelihood is quadratic, or the estimate fixed; 0 if W is that nowhere, and inf where it
-    is not finite.
+    """The share of samples in which Wald's 95 % interval of each estimate holds the truth, (p,), a
+    mean over what may be the truth; .95 if the log-likelihood is quadratic, or the estimate fixed.
 
-    Were the fitted parameters x0 the true ones, samples have their maximum at other x. The rows'
-    scores move the log-likelihood by a linear term (exactly so in an exponential family), so that
-    x is tested against x0 by the fall of loss(x') - loss'(x) x' from x0 to x, and Wald's standard
-    error is that of the curvature at x. Along covariance @ jacobian_k, the direction in which the
-    profile likelihood of estimate k leaves the maximum, both are derivatives along a line. They are
-    computed 1.96 standard errors of the fit away; from there to the maximum, where W / R is 1, that
-    is taken for exp(c R), so that W = 1.96 at R = LambertW(1.96 c) / c.
+    All is computed on a line along covariance @ jacobian_k, on which the profile likelihood of
+    estimate k leaves the maximum. Were x0 the truth, samples have their maximum at other x. The
+    rows' scores move the log-likelihood by a linear term (exactly so in an exponential family), so
+    that x is tested against x0 by the fall of loss(x') - loss'(x) x' from x0 to x, and its signed
+    root R is taken for a standard normal variable (Barndorff-Nielsen and Cox, "Inference and
+    Asymptotics", 1994, section 2.3). Wald's W has the standard error by the curvature at x. The
+    coverage at x0 is the probability that |W| < 1.96.
+
+    The fit is an estimate of x0 that errs in one direction where it matters: samples whose interval
+    misses the truth lie where the log-likelihood is straighter than at the truth. So the mean is
+    taken over the truths that the likelihood leaves: the signed root of its ratio is normal.
+
+    The line is interpolated between points 2 and 4, or 3, standard errors on both sides, by two
+    derivatives of the loss and of the estimate. Samples beyond them, and those where something is
+    not finite, count as missed. Where the points at 2 alone tell that the line is straight, the
+    others are left out.
 
     Args:
         loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
@@ -61,40 +71,84 @@ def wald_ratios(
         jacobian: of the estimates, (p, q).
     """
     lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
-    ratios = np.full((len(jacobian), 2), np.inf)
+    covered = np.zeros(len(jacobian))
     for k, slope in enumerate(jacobian):
         variance = float(slope @ covariance @ slope)
         if variance == 0:
-            ratios[k] = 1.0  # it is fixed
+            covered[k] = 0.95  # it is fixed
         if not variance > 0:
             continue
-        error = variance**0.5
-        step = QUANTILE * (covariance @ slope) / error
-        for j, side in enumerate((-1.0, 1.0)):
-            points = [best + side * (1.0 + apart) * step for apart in (-APART, 0.0, APART)]
-            with jax.debug_nans(False):  # by which a step out of the domain is known
-                there, tilt, bend = loss(points[1], side * step)
-                values = [float(estimates(x)[k]) for x in points]
-            fall, moved = size * (lowest - there + tilt), abs(values[1] - centre[k])
-            rate = abs(values[2] - values[0]) / (2.0 * APART)
-            if np.all(np.isfinite([fall, bend, moved, rate])) and min(fall, bend, rate) > 0:
-                root = np.sqrt(2.0 * fall)
-                ratios[k, j] = ratio_where_tested(moved * np.sqrt(size * bend) / rate, root)
-    return ratios
+        step = STEP * (covariance @ slope) / variance**0.5
+        # Of five points: the fall and the change of the estimate, each with two derivatives.
+        at, points = np.arange(-2.0, 3.0), np.full((5, 2, 3), np.nan)
+        for numbers, distances in (((2, 1, 3), (1.0,)), ((0, 4), (2.0, 1.5))):
+            for number, distance in itertools.product(numbers, distances):
+                if np.all(np.isfinite(points[number])):
+                    continue
+                at[number] = np.sign(number - 2) * distance
+                before, x, after = (best + (at[number] + a) * step for a in (-APART, 0.0, APART))
+                fall = 0.0, 0.0, STEP**2
+                if number != 2:
+                    with jax.debug_nans(False):  # by which a step out of the domain is known
+                        there, tilt, bend = loss(x, step)
+                    fall = size * (there - lowest), size * tilt, size * bend
+                    if not np.all(np.isfinite(fall)):
+                        continue
+                with jax.debug_nans(False):
+                    values = np.array(
+                        [float(estimates(z)[k]) - centre[k] for z in (before, x, after)]
+                    )
+                rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
+                points[number] = fall, (values[1], rate, turn)
+            covered[k] = coverage_beside(points) if number == 3 else coverage_along(at, points)
+            if covered[k] >= CLOSE:
+                break
+    return covered
 
 
-def ratio_where_tested(statistic: float, root: float) -> float:
-    """W / R where W is 1.96, from W and R at another point, see `wald_ratios`."""
-    slope = QUANTILE * np.log(statistic / root) / root
-    if slope < -np.exp(-1.0):
+def coverage_beside(points: np.ndarray) -> float:
+    """Phi(1.96 R / W) of both sides less 1, from the points next to the fit, if that is the truth:
+    the coverage where the line is straight, see `wald_coverages`."""
+    covered = -1.0
+    for side, ((fall, tilt, bend), (moved, rate, _)) in ((-1.0, points[1]), (1.0, points[3])):
+        squared = 2.0 * (side * tilt - fall)
+        if np.isfinite(fall + moved + rate) and min(bend, squared, side * moved * rate) > 0:
+            covered += ndtr(QUANTILE * np.sqrt(squared / bend) * abs(rate / moved))
+    return float(covered)
+
+
+def coverage_along(at: np.ndarray, points: np.ndarray) -> float:
+    """The mean coverage, see `wald_coverages`, from what is known of five points of a line."""
+    finite = np.all(np.isfinite(points), axis=(1, 2))
+    first, last = (2 + side * sum(np.cumprod(finite[2 + side :: side])) for side in (-1, 1))
+    if first == last:
         return 0.0
-    return float(slope / np.real(lambertw(slope))) if abs(slope) > 1e-9 else 1.0
+    at, known = at[first : last + 1], points[first : last + 1]
+    loss, value = (BPoly.from_derivatives(at, known[:, j]) for j in (0, 1))
+    t = np.linspace(at[0], at[-1], CELLS * (last - first) + 1)
+    middle = int(np.argmin(np.abs(t)))
+    bend, rate = loss.derivative(2)(t), value.derivative()(t)
+    bad = np.flatnonzero(~((bend > 0) & (rate * rate[middle] > 0)))
+    inside = slice(max(bad[bad < middle], default=-1) + 1, min(bad[bad > middle], default=len(t)))
+    t, bend, rate = t[inside], bend[inside], rate[inside]
+    fall, tilt, moved = loss(t), loss.derivative()(t), value(t)
+    root = np.sign(t) * np.sqrt(2.0 * np.maximum(fall, 0.0))
+    covered = 0.0
+    for share, k in zip(SHARES, np.rint(np.interp(TRUTHS, root, np.arange(len(t)))).astype(int)):
+        way = t - t[k]
+        squared = 2.0 * np.maximum(fall[k] - fall + tilt * way, 0.0)
+        chances = np.diff(ndtr(np.sign(way) * np.sqrt(squared)))
+        statistic = np.abs((moved - moved[k]) * np.sqrt(bend) / rate)
+        low, high = np.sort([statistic[1:], statistic[:-1]], axis=0)
+        held = np.clip((QUANTILE - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        covered += share * float(held @ chances)
+    return covered
 
 
 def by_differences(
     loss: Callable[[np.ndarray], float],
 ) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
-    """A loss with its derivatives along a direction, as `wald_ratios` takes it, by differences."""
+    """A loss with its derivatives along a direction by differences, for `wald_coverages`."""
 
     def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
@@ -109,7 +163,7 @@ def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
 
 
-def ratios_of(
+def coverages_of(
     loss: Any,
     end: Point,
     coordinates: Any,
@@ -117,8 +171,8 @@ def ratios_of(
     some: Any = slice(None),
     value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
-    if there is a program for that alone. The estimates may be a function of x too."""
+    """`wald_coverages` of some of the estimates, all of which have that Jacobian; `value` is the
+    loss, if there is a program for that alone. The estimates may be a function of x too."""
     size = float(loss.size)
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
@@ -134,17 +188,9 @@ def ratios_of(
         return np.asarray(values)[some]
 
     covariance = np.linalg.inv(size * end.hessian)
-    return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
+    return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some])
 
 
-def coverages(ratios: np.ndarray) -> np.ndarray:
-    """The share of samples in which Wald intervals of 95 % hold the truth, (p,), if that is the fit
-    and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
-    Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.sum(ndtr(QUANTILE / ratios), axis=1) - 1.0)
-
-
-def untrusted(ratios: np.ndarray) -> np.ndarray:
+def untrusted(coverages: np.ndarray) -> np.ndarray:
     """A mask of Wald intervals, (p,), that are not to be trusted."""
-    return np.asarray(~(coverages(ratios) >= LEAST_COVERED))
+    return np.asarray(~(coverages >= LEAST_COVERED))
