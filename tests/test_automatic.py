@@ -53,7 +53,7 @@ def test_a_trace_shows_shapes_alone():
     assert seen == [tg.Exact, tg.Separation]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_trace_around_a_singular_covariance_has_its_gradient():
     """Three equal coordinates: log P = log Phi(-max low), and the largest limit takes the slope."""
     box = tg.Box(jnp.array([0.0, 0.0, 0.5]), jnp.full(3, INF))
@@ -63,7 +63,7 @@ def test_a_trace_around_a_singular_covariance_has_its_gradient():
     assert jnp.allclose(gradient, jnp.array([0.0, 0.0, tg.special.hazard(0.5)]), atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_equal_parts_do_not_err_alike():
     """Six copies of one ordering problem: their errors add as squares, or not at all."""
     d, copies = 4, 6
@@ -75,7 +75,7 @@ def test_equal_parts_do_not_err_alike():
         assert abs(got.log_prob + copies * math.log(120)) < 5 * got.stderr < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_chain_that_no_grid_follows_is_left_to_separation():
     """Five places all but equal: P = 1/2."""
     chain = tg.Markov(jnp.ones(4), 1e-8, 1.0)
@@ -188,7 +188,7 @@ def test_many_rows_begin_with_fewer_points():
     assert counts(5, 10_000) == (128, 128) and counts(100_000, 1) == (32, 32)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_in_batches_are_the_rows(monkeypatch):
     """Two-dimensional rows, 4 at a time and the last turn begun anew; then one at a time."""
     shifts = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2, 1) + jnp.array([0.0, 0.5])
@@ -207,7 +207,7 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
         assert again.covariance.shape == (5, 2, 2, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_held_plans_take_turns_with_their_rows(monkeypatch):
     shifts = jnp.linspace(-1.0, 1.0, 5)[:, None] + jnp.zeros(4)
     region = tg.Box(jnp.zeros(4), INF)

@@ -15,7 +15,7 @@ import truncgauss as tg
 from truncgauss.probability.method import bounded
 
 INF = np.inf
-SLOW = pytest.mark.slow
+FULL = pytest.mark.full
 ANGLES, LIMITS = np.array([0.0, 2.1, 4.2]), np.array([0.5, 0.5, 0.3])
 FACES = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 
@@ -140,7 +140,7 @@ EIGHT_TRUTH = -6.0493346
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", [tg.Automatic(), pytest.param(tg.Separation(), marks=SLOW)])
+@pytest.mark.parametrize("method", [tg.Automatic(), pytest.param(tg.Separation(), marks=FULL)])
 def test_more_rows_than_dimensions(method):
     rows = tg.Polyhedron(EIGHT_ROWS, -INF, EIGHT_HIGH)
     estimate = tg.log_probability(EIGHT_LOC, EIGHT_COVARIANCE, rows, method)

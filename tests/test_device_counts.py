@@ -79,7 +79,7 @@ def test_no_collective_stands_in_a_loop(name="gradient"):
     assert not collectives_in_loops(text)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     ["value", "propagation", "Hessian", "log_likelihood", "moments of one problem"],

@@ -79,7 +79,7 @@ def test_free_coordinates_have_no_derivative():
     np.testing.assert_allclose(gradient[1][:4, :4], inner[1], rtol=1e-6, atol=1e-9)
 
 
-HELD_SLOW = ["common factor", "blocks", "dense", "three"]
+HELD_FULL = ["common factor", "blocks", "dense", "three"]
 CLASSES = {
     "chain": (
         autoregression(7, 0.9),
@@ -125,7 +125,7 @@ def test_the_derivative_in_a_recognised_matrix_is_the_general_one(name):
     np.testing.assert_allclose(gradient, general, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_blocks_have_the_derivatives_of_the_whole():
     """Entries between blocks too: there the derivative is the product of two gradients."""
     loc, covariance, low, high = inputs("blocks")
@@ -160,7 +160,7 @@ def test_rows_of_a_batch(batched):
     np.testing.assert_allclose(matrix_slope, total, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_that_end_with_different_methods_and_points():
     loc, covariance, low, high = inputs("dense")
     shifts = jnp.array([0.0, -8.0, 3.0])[:, None]
@@ -173,7 +173,7 @@ def test_rows_that_end_with_different_methods_and_points():
         np.testing.assert_allclose(slope[k], alone, rtol=5e-3, atol=5e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_second_derivatives_of_a_dense_problem():
     loc, covariance, low, high = inputs("dense")
     hessian = jax.hessian(of)(loc, covariance, low, high)
@@ -189,7 +189,7 @@ def test_a_second_derivative_in_a_recognised_matrix_is_refused():
         jax.hessian(of, argnums=1)(loc, covariance, low, high)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_plan_is_held_for_every_method_outside_of_a_trace():
     loc, covariance, low, high = inputs("dense")
     for method in (tg.Separation(256, 4), tg.SequentialMonteCarlo(64, 4)):
@@ -206,7 +206,7 @@ def test_a_mean_with_a_nan_is_nan():
 
 @pytest.mark.parametrize(
     "name",
-    ["chain"] + [pytest.param(name, marks=pytest.mark.slow) for name in HELD_SLOW],
+    ["chain"] + [pytest.param(name, marks=pytest.mark.full) for name in HELD_FULL],
 )
 def test_a_held_default_is_the_plain_call_under_jit(name):
     loc, covariance, low, high = inputs(name)
@@ -220,7 +220,7 @@ def test_a_held_default_is_the_plain_call_under_jit(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_chain_too_fine_for_its_grid_is_differentiated_as_it_was_sampled():
     """The moments of draws, between two inverses of the matrix, once gave 2.98 for -4.40."""
     covariance = autoregression(5, 0.9999)

@@ -58,7 +58,7 @@ def five_truths():
     return {n: row(m, k) for n, m, k in zip(names, [of_chain] * 2 + [of_factor] * 2, [0, 1] * 2)}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_separation_is_accurate_and_sound(five, five_truths):
     for name, (low, high, moments) in five.items():
         assert_sound(moments, low, high)
@@ -87,7 +87,7 @@ def test_no_limits_leave_the_gaussian_exactly(five):
     assert not np.any(moments.mean_stderr) and not np.any(moments.covariance_stderr)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gradient_of_a_held_plan():
     matrix, low, high = FIVE["chain"]
     box = tg.Box(low, high)
@@ -125,7 +125,7 @@ def test_coverage(name, five_truths):
     assert 0.90 <= covered.mean() <= 0.985
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_float32_is_close():
     for name in ("orthant", "tail", "far"):
         matrix, low, high = FIVE[name]
@@ -143,7 +143,7 @@ def test_float32_is_close():
         assert max(errors(single, double.mean, double.covariance)) < allowed
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_sequential_particles(five_truths):
     matrix, low, high = FIVE["tail"]
     method = tg.SequentialMonteCarlo(num_particles=1024)
@@ -168,7 +168,7 @@ def test_samples_in_a_ball():
     assert np.all(moments.covariance_stderr < 0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_propagation_is_near_and_unsure(five_truths):
     method = tg.ExpectationPropagation()
     for name in ("orthant", "far"):

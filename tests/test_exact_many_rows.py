@@ -88,7 +88,7 @@ def test_limits_that_exclude_next_to_nothing_are_no_reason_to_go_slowly():
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_second_derivatives_by_parts():
     row = [part[0] for part in rectangles()]
     function = lambda *inputs: by_parts.log_probability(*inputs).log_prob
@@ -100,7 +100,7 @@ def test_second_derivatives_by_parts():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_rows_in_float32():
     inputs = rectangles()
     plain = [part[: 3 * EACH].repeat(2, 0) for part in inputs]

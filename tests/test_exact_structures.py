@@ -38,7 +38,7 @@ def test_one_factor(covariance, low, high, truth):
     np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_one_factor_beside_its_matrix():
     covariance = tg.LowRank([[1.0], [-2.0], [3.0]], [1e-2, 1e-6, 1.0])
     loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
@@ -81,7 +81,7 @@ def test_chains(coefficient, low, high, truth):
     assert stderr <= 1e-10
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_chain_beside_one_factor():
     """Two coordinates that share a factor are a chain of one step; two more stand alone."""
     factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])

@@ -81,7 +81,7 @@ def test_three_dimensions():
     assert np.all(np.asarray(by_high)[~np.isfinite(inputs[3])] == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_three_dimensions_permuted():
     """In every order, hence by other integrals; to log P = -4e3 and with correlations near one."""
     generator = np.random.default_rng(3)
@@ -99,7 +99,7 @@ def test_three_dimensions_permuted():
         np.testing.assert_allclose(rows_of_log_prob(*permuted), value, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_singular_in_three_dimensions_under_a_trace():
     """Where coordinates determine each other the value is right, or it is NaN: never a guess."""
     generator = np.random.default_rng(5)
@@ -126,14 +126,14 @@ def test_singular_in_three_dimensions_under_a_trace():
     np.testing.assert_allclose(value[~unknown], truth[~unknown], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_in_three_dimensions_take_little_memory():
     rows = [jnp.broadcast_to(x[0], (250, *x.shape[1:])) for x in three_inputs()[:4]]
     compiled = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1)))).lower(*rows).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 250 * 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("d", [2, 3])
 def test_second_derivatives_in_every_mode_far_out(d):
     """Loops of unknown length have no reverse derivative of their own; far out, where a lost rule

@@ -32,7 +32,7 @@ BIVARIATE = (
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.full)])
 def test_two_variables_in_any_tail(dtype):
     rho, h, k, truth, allowed = (np.array(column) for column in zip(*BIVARIATE))
     covariance = np.array([[[1.0, r], [r, 1.0]] for r in rho])
@@ -75,7 +75,7 @@ def of_leaves(leaves):
     return log_prob(leaves["loc"], symmetric, leaves["low"], leaves["high"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gradient_and_hessian_are_those_of_the_value():
     """Against central differences along a random direction; infinite limits do not move."""
     rng = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_gradient_and_hessian_are_those_of_the_value():
         np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gradients_survive_the_tail():
     """In a deep tail the gradient is the force at the corner, Sigma^-1 low, nearly."""
     covariance, low = equal_correlations(3, 0.5), jnp.full(3, 60.0)
@@ -110,7 +110,7 @@ def test_gradients_survive_the_tail():
     np.testing.assert_allclose(gradient, jnp.linalg.solve(covariance, low), rtol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_polyhedron_equals_the_box_it_is():
     """y = A x has a box of its own; more rows than dimensions make its covariance singular."""
     matrix = jnp.array([[1.0, 2.0], [0.5, -1.0], [1.0, 1.0]])

@@ -148,7 +148,7 @@ lattices = jax.jit(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_three_factors_on_a_lattice():
     rows = rows_of(SMOOTH)
     (values, stderr), slopes = lattices(*rows)
@@ -183,7 +183,7 @@ def test_a_plan_that_misses_says_so():
     assert np.all(np.isinf(found.stderr))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_held_plan_is_one_function():
     case = tuple(part[6] for part in rows_of(SMOOTH))
     plan = jax.jit(solve_plan)(case[0], disguised(*case[1:3], 3), *case[3:])
@@ -195,7 +195,7 @@ def test_a_held_plan_is_one_function():
     check_grads(jax.jit(exact), case[:3], order=2, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_turns_change_nothing(monkeypatch):
     from truncgauss.quadrature import factor_integrand
 
@@ -213,7 +213,7 @@ def test_turns_change_nothing(monkeypatch):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_single_precision():
     rows = rows_of(SMOOTH[:9] + SMOOTH[10:])
     rounded = tuple(part.astype(jnp.float32) for part in rows)

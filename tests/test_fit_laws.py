@@ -238,10 +238,7 @@ def assert_same(name: str, found: Summary, expected: Summary) -> None:
     np.testing.assert_allclose(found[-2:], expected[-2:], rtol=tolerance)
 
 
-SLOW = {"fit_observations, exact", "fit_observations, noisy"}  # the others have their parts
-every_fit = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES]
-)
+every_fit = pytest.mark.parametrize("name", CASES)
 
 
 @pytest.mark.quick("fit_shift")

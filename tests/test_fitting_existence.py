@@ -93,7 +93,7 @@ def test_fits_say_along_which_direction_there_is_no_end():
     assert "constant = -0.2, dose = 1 meets" in fit.reason
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_separated_outcome_among_several_is_named():
     rng, x = np.random.default_rng(3), np.linspace(-1.0, 1.0, 60)
     ones = np.column_stack([x > 0.0, rng.random(60) < 0.5])

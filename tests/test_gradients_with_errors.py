@@ -56,7 +56,7 @@ def test_soft_samples_err_as_their_keys_scatter():
         assert np.all((inside > 0.9) & (inside < 0.99)), inside
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_is_the_gradient_of_the_log_probability_of_a_held_method():
     held = tg.Separation(num_points=128, num_replicates=8).hold(jnp.zeros(4), ORDERING, ORTHANT)
     ask = lambda loc, matrix, box: tg.log_probability(loc, matrix, box, held)
@@ -82,7 +82,7 @@ def test_lattices_err_as_their_keys_scatter():
         np.testing.assert_allclose(np.sqrt((stderr**2).mean(0))[sound], scatter[sound], rtol=0.25)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_near_a_singular_covariance_the_error_of_the_gradient_is_told():
     """Two coordinates all but equal, against quadrature: found by an error of the value of 1e-4."""
     rng = np.random.default_rng(0)

@@ -111,7 +111,7 @@ def test_a_plan_over_factors_is_none_over_coordinates():
         tg.log_probability(*low_rank(20, 2), held)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_plan_over_factors_serves_any_number_of_coordinates():
     held = tg.Separation(64, 4).hold(*low_rank(10))
     assert abs(float(tg.log_probability(*low_rank(10), held).log_prob) + np.log(11)) < 1e-2
@@ -127,7 +127,7 @@ def test_draws_refuse_the_plan_of_another_problem():
             draws(jax.random.key(0), *problem(3), 10, plan=plan)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plan_of_another_problem_of_the_same_shape_is_honest(name):
     loc, covariance, region = problem(4)
@@ -137,7 +137,7 @@ def test_a_plan_of_another_problem_of_the_same_shape_is_honest(name):
     assert float(estimate.stderr) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_plan_of_a_singular_law_does_not_answer_for_a_regular_one():
     """Three coordinates of rank 2: after two draws the third would be taken for known."""
     loc, _, region = problem(3)

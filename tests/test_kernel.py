@@ -15,7 +15,7 @@ from truncgauss.separation.plan import Proposal
 from truncgauss.separation.weights import log_weights
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("turns", ["lanes", "replicates"])
 def test_turns_change_nothing(turns, monkeypatch):
     """Value, gradient and, for lanes, both kinds of Hessian, all at once and some at a time."""
@@ -89,7 +89,7 @@ def assert_trees_close(mine, other, rtol):
         np.testing.assert_allclose(one, two, rtol=rtol, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rule_equals_automatic_differentiation():
     mine, plain = (jax.jit(jax.value_and_grad(f, EVERY))(*INPUTS) for f in (by_rule, unrolled))
     assert_trees_close(mine, plain, 1e-9)
@@ -100,7 +100,7 @@ def test_rule_equals_automatic_differentiation():
     np.testing.assert_allclose(slope, along, rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_second_derivatives_equal_automatic_ones_in_every_mode():
     def derivatives(f):
         gradient = jax.grad(f, EVERY)

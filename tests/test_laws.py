@@ -73,6 +73,7 @@ def test_accurate_and_honest(row, d):
         told = (row.name, p.name)
         assert accurate != (told in CANNOT), (told, error, stderr)
         assert honest != (told in LIES), (told, error, stderr)
+    assert not LIES
 
 
 # --- Laws of the probability, on the exact method and on a held plan ------------------------------

@@ -80,7 +80,7 @@ def log_interval(a, b):
         return float(mpmath.log(mpmath.ncdf(b) - mpmath.ncdf(a)))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_polyhedron_agrees_with_quadrature():
     wedge = tg.Polyhedron([[1.0, 1.0], [1.0, -1.0]], [-0.5, -INF], [INF, 1.0])
     loc, covariance, noise = LOC[:2], COVARIANCE[:2, :2], np.array([[0.3, 0.1], [0.1, 0.5]])
@@ -111,7 +111,7 @@ def panel(a, b):
     return 0.5 * (b - a) * grid + 0.5 * (a + b), 0.5 * (b - a) * weight
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_limits_on_latent_values_agree_with_quadrature():
     loc, covariance, noise = LOC[:2], COVARIANCE[:2, :2], np.array([[0.3, 0.1], [0.1, 0.5]])
     lower = [[0.5, 0.7], [0.5, -INF], [-INF, 1.0], [-INF, 0.2]]

@@ -102,7 +102,7 @@ def orthants(n=12):
     return tg.Observations(lower, upper)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_held_method_is_one_smooth_function():
     rows, loc = orthants(), jnp.array([0.2, -0.1, 0.3, 0.0])
     method = tg.Separation(num_points=64, num_replicates=4)

@@ -88,7 +88,7 @@ def test_blocks_of_rows_tell_what_all_rows_do(monkeypatch):
     check_same((one.loss, one.gradient), (other.loss, other.gradient))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["own noise", "one region"])
 def test_blocks_of_selected_rows_tell_what_all_rows_do(kind, monkeypatch):
     rows = rows_of(kind)
@@ -103,7 +103,7 @@ def test_blocks_of_selected_rows_tell_what_all_rows_do(kind, monkeypatch):
     np.testing.assert_allclose(*errors, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_curvature_of_blocks_is_that_of_all_rows(monkeypatch):
     rows = rows_of("own boxes")
     whole, _ = prepared_loss(rows, 2, "full")

@@ -64,7 +64,7 @@ def test_constant_weights_may_be_closed_over_by_a_compiled_function():
     np.testing.assert_allclose(jax.jit(function)(locs), function(locs), rtol=1e-12)
 
 
-@pytest.mark.parametrize("second", [-INF, pytest.param(-1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("second", [-INF, pytest.param(-1.0, marks=pytest.mark.full)])
 def test_truncated_noisy_incomplete_rows_agree_with_quadrature(second):
     rng = np.random.default_rng(1)
     low, noise = np.array([-0.5, second]), rng.uniform(0.05, 0.8, size=(24, 2))
@@ -118,7 +118,7 @@ def rows_of_every_kind(weights):
 
 
 @pytest.mark.parametrize(
-    "rows", [incomplete_rows, pytest.param(rows_of_every_kind, marks=pytest.mark.slow)]
+    "rows", [incomplete_rows, pytest.param(rows_of_every_kind, marks=pytest.mark.full)]
 )
 def test_one_component_is_the_likelihood_of_a_gaussian(rows):
     rows = rows(np.linspace(0.0, 2.0, 24))
@@ -154,7 +154,7 @@ def test_the_gradient_is_that_of_the_value():
         np.testing.assert_allclose(gradient[place][entry], expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_held_plan_is_a_fixed_function_with_its_own_error():
     rng = np.random.default_rng(3)
     locs = rng.normal(size=(2, 4)) * 0.3

@@ -120,7 +120,7 @@ def test_a_context_spreads_value_and_gradient_and_changes_neither(name):
     assert_same(both, loc, context, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("num_devices", [2, 3, 4])
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_contexts_spread_all_that_is_computed(name, num_devices):
@@ -139,7 +139,7 @@ def test_contexts_spread_all_that_is_computed(name, num_devices):
     assert_same(draws, loc, context, num_devices, spread=False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method", [tg.SoftMonteCarlo(100, 5), tg.SequentialMonteCarlo(64, 5)], ids=["soft", "particles"]
 )
@@ -149,7 +149,7 @@ def test_replicates_of_every_method_are_spread(method):
         assert_same(of_loc, MEANS[2], tg.parallel.replicates, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_fits_and_likelihoods_take_spread_rows():
     regions = tg.Box(MEANS[:, :2] - 1.0, MEANS[:, :2] + 1.0)
     counts = jnp.array([5.0, 20.0, 35.0, 45.0, 35.0, 20.0, 5.0])

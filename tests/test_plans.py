@@ -15,7 +15,7 @@ from truncgauss.separation.ordering import smallest_mass_first
 from truncgauss.separation.twisting import sites_for
 
 INF = jnp.inf
-SLOW = pytest.mark.slow
+FULL = pytest.mark.full
 # False alarms of Student's distribution with 15 degrees of freedom: about one in a million.
 QUANTILE = stats.t.ppf(1 - 0.5e-6, 15)
 
@@ -45,7 +45,7 @@ def slab(width: float):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("width", [1e-9, *(pytest.param(w, marks=SLOW) for w in (1e-4, 1e-11))])
+@pytest.mark.parametrize("width", [1e-9, *(pytest.param(w, marks=FULL) for w in (1e-4, 1e-11))])
 def test_a_slab_beside_wide_limits(width):
     matrix, box, truth = slab(width)
     loc = jnp.zeros(5)
@@ -59,7 +59,7 @@ def test_a_slab_beside_wide_limits(width):
     assert width != 1e-9 or abs(truth + 21.8628) < 1e-3
 
 
-@SLOW
+@FULL
 def test_gradients_of_a_slab():
     """By the density at the slab: d log P / d low = -d log P / d high = -1 / width, almost."""
     matrix, box, _ = slab(1e-9)
@@ -111,7 +111,7 @@ def test_a_held_plan_is_smooth_where_units_change():
         np.testing.assert_allclose(slope(s * (1 - 1e-9)), slope(s * (1 + 1e-9)), rtol=1e-6)
 
 
-@SLOW
+@FULL
 def test_nearly_parallel_rows():
     """Rows (1, 0, 0), (1, g, 0), (0, 0, 1), all positive: the wedge misses an angle of atan g."""
     for g in (1e-3, 3e-8, 1e-12):
@@ -131,7 +131,7 @@ def test_a_site_that_is_flat_where_most_mass_lies_is_weak():
     np.testing.assert_allclose(weak, 0.1 * full, rtol=1e-12)
 
 
-@SLOW
+@FULL
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_moments_of_a_polyhedron_whose_rows_have_any_length(scale):
     rows = np.array([[1.0, 1.0, 0.0], [0.5, -1.0, 1.0]])
@@ -185,7 +185,7 @@ def test_a_law_and_a_report_with_limits_that_were_infinite_when_held(held_for_on
     assert "-1.098612289" in tg.explain(jnp.zeros(2), HALF, box, held_for_one_limit)
 
 
-@SLOW
+@FULL
 def test_a_chain_with_limits_that_were_infinite_when_held():
     """A held chain of which two places get limits is still integrated as a chain."""
     d = 6
@@ -211,8 +211,8 @@ LOC = jnp.array([0.5, 0.3])
     [
         (tg.Automatic(), FLAT),
         (tg.Exact(), tg.ScaleTril(FLAT)),
-        pytest.param(tg.Separation(64, 4), FLAT, marks=SLOW),
-        pytest.param(tg.Separation(64, 4), tg.ScaleTril(FLAT), marks=SLOW),
+        pytest.param(tg.Separation(64, 4), FLAT, marks=FULL),
+        pytest.param(tg.Separation(64, 4), tg.ScaleTril(FLAT), marks=FULL),
     ],
 )
 def test_a_coordinate_without_variance(method, covariance):
@@ -236,10 +236,10 @@ def test_a_coordinate_without_variance(method, covariance):
     "method",
     [
         tg.Separation(64, 2),
-        pytest.param(DenseBlocks(64, 2), marks=SLOW),
-        pytest.param(tg.SequentialMonteCarlo(64, 2), marks=SLOW),
-        pytest.param(tg.ExpectationPropagation(), marks=SLOW),
-        pytest.param(tg.Automatic(), marks=SLOW),
+        pytest.param(DenseBlocks(64, 2), marks=FULL),
+        pytest.param(tg.SequentialMonteCarlo(64, 2), marks=FULL),
+        pytest.param(tg.ExpectationPropagation(), marks=FULL),
+        pytest.param(tg.Automatic(), marks=FULL),
     ],
     ids=lambda method: type(method).__name__,
 )

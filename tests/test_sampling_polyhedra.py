@@ -62,9 +62,9 @@ CASES = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param("fewer rows", marks=pytest.mark.slow),
+        pytest.param("fewer rows", marks=pytest.mark.full),
         "more rows",
-        pytest.param("more rows, tilted", marks=pytest.mark.slow),
+        pytest.param("more rows, tilted", marks=pytest.mark.full),
     ],
 )
 def test_polyhedra_against_naive_rejection(case):
@@ -79,7 +79,7 @@ def test_polyhedra_against_naive_rejection(case):
     assert_same_law(draws.samples, naive(covariance, inside))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_singular_covariance_against_naive_rejection():
     loadings = np.array([[1.0, 0.0], [0.5, 1.0], [1.5, 1.0]])  # the third is the sum of two
     covariance = loadings @ loadings.T
@@ -149,7 +149,7 @@ def test_a_long_chain_is_not_hopeless_and_a_longer_one_says_so():
     assert gap(middle, other) < band(2000) + band(float(late.effective_sample_size) / 2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_does_not_vary_stays_where_it_is():
     box, none = tg.Box([-1.0, -1.0], [1.0, 1.0]), jnp.zeros((2, 2))
     draws = tg.truncated_samples(KEY, jnp.array([0.5, 0.2]), none, box, 10)
@@ -189,7 +189,7 @@ def test_a_singular_covariance_can_leave_a_region_empty():
     assert bool(box(0.5).contains(sample(box(0.5))).all())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_spread_over_devices_are_the_same_draws():
     covariance = tg.LowRank(jnp.full((10, 1), math.sqrt(0.5)), jnp.full(10, 0.5))
     region = tg.Box(jnp.zeros(10), INF)
@@ -201,7 +201,7 @@ def test_rows_spread_over_devices_are_the_same_draws():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("rows", [FEW, MANY], ids=["fewer rows", "more rows"])
 def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
     matrix, low, high = (jnp.asarray(part) for part in rows)

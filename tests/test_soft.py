@@ -151,7 +151,7 @@ def test_surrogate_has_the_hard_value_and_the_soft_gradient():
     np.testing.assert_allclose(gradient, slope, rtol=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_tail_says_that_the_estimate_rests_on_nothing():
     """Six sigma away no sample supports the value: soft or hard, the error bar is infinite."""
     box = tg.Box([6.0], [INF])
@@ -253,7 +253,7 @@ def test_nan_in_nan_out():
     assert jnp.isnan(got.log_prob) and jnp.isnan(got.stderr)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_curvature_survives_the_loop_over_replicates():
     """A reverse pass through a loop drops custom rules; what is left must have right slopes too."""
     box, covariance = tg.Box([0.0, -1.0], [1.0, 2.0]), jnp.array([[1.0, 0.3], [0.3, 1.0]])

@@ -171,7 +171,7 @@ def test_limits_and_noise_of_each_row():
         assert loss(float(fit.loc[0]) + loc, variance + scatter) > best
 
 
-@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_limits_that_are_equal_in_all_rows_are_shared_limits(d):
     rows = truncated(700, d)
     shared = tg.fit_truncated_normal(rows, -0.5)

@@ -75,7 +75,7 @@ def test_parts_are_split_and_free_coordinates_left_out():
     assert sum(part.covariance.dimension for part in parts) == 14
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_parts_together_are_the_whole():
     whole = of_many_parts()
     got = tg.log_probability(*whole)
@@ -105,7 +105,7 @@ def test_one_nan_row_leaves_the_others_their_structure():
         assert np.isfinite(part.loc[::2]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_one_nan_row_comes_out_nan_and_the_others_exact():
     shifts = jnp.zeros((3, 6)).at[1, 2].set(jnp.nan)
     box = tg.Box(jnp.zeros(6), INF)

@@ -221,7 +221,7 @@ def test_the_error_of_few_degrees_of_freedom_in_a_trace():
     assert np.all(result.stderr < 0.01) and result.stderr[-1] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("d", range(1, 9))
 def test_narrow_intervals_eagerly_and_compiled(d):
     random = np.random.default_rng(100 + d)
