@@ -137,7 +137,7 @@ def resampled(sample, low, high, config):
 
 
 def summary(results):
-    """The three means with standard errors, and how far the correction went."""
+    """Tables of the three means with standard errors, and of how far two of them are off."""
     naive, corrected, full = (results.get(name) for name in ("naive", "corrected", "full"))
     seen, unit = results["seen"], results["unit"]
     resampling = results["resampled"]
@@ -161,7 +161,20 @@ def summary(results):
             "the last column, which is then too small"
         )
     if full:
-        lines += [verdict(results, j) for j in range(len(results["columns"]))]
+        lines += distances(results)
+    return lines
+
+
+def distances(results):
+    """A table of how far the naive and the corrected means are from those of all rows."""
+    row = "{:<16}{:>24}{:>24}".format
+    lines = [row("less all rows", "naive", "corrected")]
+    for j, column in enumerate(results["columns"]):
+        cells = []
+        for name in ("naive", "corrected"):
+            off = results[name]["loc"][j] - results["full"]["loc"][j]
+            cells.append(f"{off:+.4f}, {abs(off) / results[name]['stderr'][j]:.2f} errors")
+        lines.append(row(str(column), *cells))
     return lines
 
 
@@ -191,21 +204,3 @@ def intervals(results):
             f"[{low:.4f}, {high:.4f}]" + (f"; of all rows {whole[name]:.4f}" if whole else "")
         )
     return lines
-
-
-def verdict(results, j):
-    """How far the correction of one mean went, in words that fit either direction."""
-    naive, corrected, full = (results[name]["loc"][j] for name in ("naive", "corrected", "full"))
-    stderr = results["corrected"]["stderr"][j]
-    moved, needed = corrected - naive, full - naive
-    if moved * needed < 0:
-        how = "goes the wrong way"
-    elif abs(moved) > abs(needed):
-        how = f"overshoots by {abs(moved - needed):.4f}"
-    else:
-        how = f"falls short by {abs(moved - needed):.4f}"
-    return (
-        f"{results['columns'][j]}: corrected by {moved:+.4f} where all rows ask for {needed:+.4f}, "
-        f"it {how}, {abs(corrected - full) / stderr:.2f} standard errors "
-        f"(the naive mean: {abs(needed) / results['naive']['stderr'][j]:.2f} of its own)"
-    )
