@@ -92,7 +92,7 @@ def test_a_selection_that_keeps_boxes_or_balls_is_the_box_or_ball():
     [
         (tg.Selection(lambda x: 2.0 * x[0], 1), ValueError, "no probability, first row 1 with 1.5"),
         ("all", TypeError, "Ball, Ellipsoid or Selection, got 'all'"),
-        (BAND, ValueError, "rows of 1 entries, but the region has dimension 2"),
+        (BAND, ValueError, "observations of 1 entries, but the region has dimension 2"),
     ],
 )
 def test_what_is_no_selection_of_the_rows_is_refused(region, error, sentence):

@@ -39,7 +39,7 @@ MAX_STEPS = 60  # to the mode
 
 
 class Grid(NamedTuple):
-    """Where to put the nodes, without derivatives.
+    """The position of the nodes, without derivatives.
 
     Attributes:
         axes: eigenvectors of P in columns, of decreasing eigenvalues, (r, r).
@@ -181,7 +181,7 @@ def _integral_jvp(
 
 
 def stacked(moving: bool, parts: tuple[jax.Array, ...]) -> jax.Array:
-    """What belongs to loc, factor, scale and, if these move, limits, (r + 2, d) or (r + 4, d)."""
+    """Rows of loc, factor, scale and, if these move, of limits, (r + 2, d) or (r + 4, d)."""
     loc, factor, scale, low, high, _ = parts
     return jnp.stack([loc, *factor.T, scale, *(low, high)[: 2 * moving]])
 
