@@ -190,6 +190,30 @@ def test_intervals_of_variances_at_and_above_the_edge():
     assert LikelihoodFit.profile(common, "correlation") == share
 
 
+def test_any_correlation_is_possible_of_an_effect_that_may_be_absent():
+    cluster, time = np.repeat(np.arange(40), 5), np.tile(np.linspace(0.0, 1.0, 5), 40)
+    terms = tg.RandomEffects("1 + t"), tg.Residual()
+    critical = 0.5 * stats.chi2.ppf(0.95, 1)
+    for deviation in (0.2, 0.7):
+        rng = np.random.default_rng(0)
+        covariance = [[0.64, 0.4 * deviation], [0.4 * deviation, deviation**2]]
+        effects = rng.multivariate_normal([0.0, 0.0], covariance, 40)[cluster]
+        y = 1.0 + 0.5 * time + effects[:, 0] + effects[:, 1] * time + 0.3 * rng.normal(size=200)
+        both, one = (
+            tg.fit_clusters(
+                "y ~ t", None, "c", some, data={"y": y, "t": time, "c": cluster}, num_profiles=0
+            )
+            for some in (terms, (tg.RandomEffects(), tg.Residual()))
+        )
+        name = "correlation[t, Intercept]"
+        ends = both.profile(name)
+        if both.log_likelihood - one.log_likelihood < critical:
+            assert deviation == 0.2 and ends == (-1.0, 1.0)
+        else:
+            falls = [both.profile_fall(name, end) for end in ends]
+            np.testing.assert_allclose(falls, critical, atol=1e-3)
+
+
 @pytest.mark.full
 def test_ratios_whose_parameters_vanish_are_refused():
     rng = np.random.default_rng(13)

@@ -342,7 +342,8 @@ class ClusterFit(LikelihoodFit):
         d being the root of the ratio of 0 less that of c: then values at d standard errors from 0
         are in so many of all intervals. From d = 1.96 on c is 3.84, and the interval that of any
         other estimate, as its upper end always is. This presumes that the other variances are not
-        at 0.
+        at 0. The interval of the correlation of two effects is (-1, 1) where the likelihood ratio
+        of a deviation of 0 of one of them is below the critical value: so is that of any value.
 
         Raises:
             ValueError: see `LikelihoodFit.profile`; and for a correlation at its edge, which has no
@@ -357,6 +358,12 @@ class ClusterFit(LikelihoodFit):
             raise ValueError(f"profile: {DETERMINED.format(name)}")
         if number in self.squares and name in self.edges:
             return 0.0, self.roots.profile(name, level)[1] ** 2
+        goal = 0.5 * float(stats.chi2.ppf(level, 1))
+        with jax.enable_x64(True):
+            for deviation in self.deviations_of(name):
+                # Beside a deviation that comes near 0 every correlation is as likely.
+                if self._profile(deviation).by_cheaper(Profile.end, -1.0, goal) == -np.inf:
+                    return -1.0, 1.0
         low, high = super().profile(name, level)
         if number < self.num_means:
             return low, high
@@ -367,6 +374,19 @@ class ClusterFit(LikelihoodFit):
         if name in self.edges or name not in self.lone_variances:
             return low, high
         return self.above_edge(name, level, low), high
+
+    def deviations_of(self, name: str) -> list[str]:
+        """Names of the deviations of the two effects of a correlation, the less certain one first;
+        none of another estimate."""
+        for term in self.terms:
+            sigmas = term.sigma_names
+            if name in term.names[len(sigmas) :] and len(sigmas) > 1:
+                k = term.names.index(name) - len(sigmas)
+                pair = [sigmas[int(part[k])] for part in np.tril_indices(len(sigmas), -1)]
+                numbers = [self.names.index(x) for x in pair]
+                sizes = self.estimates[numbers] / self.errors[numbers]
+                return [pair[k] for k in np.argsort(sizes)]
+        return []
 
     def above_edge(self, name: str, level: float, low: float) -> float:
         """The lower end of the profile interval of a variance whose estimate is not 0, of which
