@@ -85,23 +85,24 @@ def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
     """
     design, names = table.values, None if table.names is None else tuple(map(str, table.names))
     counted = slice(None) if weights is None else weights > 0
-    constant = constant_of(design)
+    rows, constant = design[counted], constant_of(design)
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
         sizes, spans = np.zeros(len(constant)), np.flatnonzero(constant)
         sizes[spans] = np.abs(constant[spans]) * np.abs(design[:, spans]).max(axis=0)
         replaced = int(np.argmax(sizes))  # the column whose position the constant takes
-        middles = np.array([median_of(column) for column in design[counted].T])
+        middles = np.array([median_of(column) for column in rows.T])
         change = change - np.outer(constant, middles)
         change[:, replaced] = constant
         centred = design - middles
         centred[:, replaced] = 1.0
-    lengths = lengths_of(centred[counted])
-    total = len(centred[counted])
+    used = centred[counted]
+    lengths, total = lengths_of(used), len(used)
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    factor = triangle(centred[counted], units * total**0.5)
+    factor = triangle(used, units * total**0.5)
     values = np.linalg.svd(factor, compute_uv=False)
-    rounding = ROUNDING * lengths_of(design[counted])
+    before = lengths_of(rows)
+    rounding = ROUNDING * before
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
         if total < len(lengths):
             raise ValueError(
@@ -109,7 +110,7 @@ def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
                 f"that count ({total}). Leave some out."
             )
         factor[:, lengths <= rounding] = 0.0
-        sizes = lengths_of(design[counted])[:, None] * change / units
+        sizes = before[:, None] * change / units
         raise ValueError(f"{what} are collinear: {dependence(factor, sizes, names)}")
     inverse = np.linalg.inv(factor) / units[:, None]
     reused = centred is not design and centred.flags.c_contiguous  # rows of a table may lie apart
@@ -368,8 +369,7 @@ def repeated_extremes(rows: Observations) -> tuple[str, ...]:
             extreme = turned.max(initial=-np.inf)
             rest = turned[turned < extreme]
             following = rest.max(initial=-np.inf)
-            numbers = np.sum(turned == extreme), np.sum(rest == following), np.asarray(len(values))
-            at, next_to, count = map(int, numbers)
+            at, next_to, count = np.sum(turned == extreme), np.sum(rest == following), len(values)
             if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
                 notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
     return tuple(notes)

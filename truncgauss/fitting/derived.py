@@ -253,8 +253,7 @@ def presume_the_model(what: str, fit: Any) -> None:
         raise ValueError(
             f"{what}: takes the likelihood for that of independent observations of the model, "
             f"which errors of the {fit.errors_from} do not. Use wald() or derived(...).wald(), or "
-            "fit with "
-            'information="observed".'
+            'fit with information="observed".'
         )
 
 
