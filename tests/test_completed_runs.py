@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from truncgauss import cli
+from truncgauss import cli, plotting
 from truncgauss.runs import folder as run_folder
 from truncgauss.runs import results as results_of_runs
 from truncgauss.runs import work
@@ -56,6 +56,15 @@ def test_a_figure_is_drawn_again_from_the_stored_results(folder, capsys, tmp_pat
     assert (published / "mine.svg").read_bytes() == before
     about = json.loads((published / "mine.json").read_text())
     assert about["summary"] == run_folder.read(folder).summary["summary"]
+
+
+def test_a_figure_that_moves_is_kept_as_a_gif(folder, tmp_path, monkeypatch):
+    moving = plotting.figure()[0], b"GIF89a"
+    monkeypatch.setattr(work.settings, "function", lambda *_: lambda results: moving)
+    run = run_folder.read(shutil.copytree(folder, tmp_path / "moving"))
+    paths = work.redraw(run)
+    assert [path.rpartition(".")[2] for path in paths] == ["png", "svg", "gif"]
+    assert (tmp_path / "moving" / "mine.gif").read_bytes() == b"GIF89a"
 
 
 def test_runs_are_listed(folder, capsys, tmp_path):
