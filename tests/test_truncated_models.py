@@ -15,7 +15,6 @@ from experiments import nuts
 from experiments.calibration import run as calibration
 from experiments.latent_prior import run as latent_prior
 from experiments.selected_population import run as selected_population
-from experiments.soft_selection import run as soft_selection
 from tests.test_experiments import check_picture, completed, settings
 
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
@@ -48,7 +47,7 @@ def test_a_factor_and_the_distribution_are_one_density():
     config = settings("selected_population")
     given = config.population
     rng = np.random.default_rng(0)
-    x, _ = selected_population.seen_objects(given, rng, selected_population.inside)
+    x, _ = selected_population.seen_objects(given, rng)
     low, high = selected_population.limits_of(given)
     sites = {
         "loc": jnp.array([-19.0, 0.6]), "scale": jnp.array([1.1, 0.3]),
@@ -80,9 +79,7 @@ def test_a_factor_and_the_distribution_are_one_density():
 
 def test_no_population_that_shows_nothing_is_likely():
     given = settings("selected_population").population
-    x, _ = selected_population.seen_objects(
-        given, np.random.default_rng(0), selected_population.inside
-    )
+    x, _ = selected_population.seen_objects(given, np.random.default_rng(0))
     low, high = selected_population.limits_of(given)
     sites = {
         "loc": jnp.array([0.5, 54.9]), "scale": jnp.array([1.6e-31, 1.8e-43]),
@@ -97,11 +94,6 @@ def test_no_population_that_shows_nothing_is_likely():
     ("name", "section", "changes", "message"),
     [
         ("selected_population", "population", {"names": ("one",)}, "must have two entries"),
-        (
-            "soft_selection", "population",
-            {"fields": ({"low": (0.0, -np.inf), "high": (1.0, np.inf)},)},
-            "must be infinite beside low, which is 0.0",
-        ),
         ("latent_prior", "latent", {"noise": (0.4,)}, "must have 3 entries"),
         ("latent_prior", "latent", {"names": ("a", "b")}, "must have 3 entries"),
     ],
@@ -188,43 +180,6 @@ def test_arviz_reads_the_draws(tmp_path):
             found["sample_stats"]["diverging"].values.astype(bool), chain["diverging"]
         )
     assert set(arviz.summary(read).index) == {"loc[0]", "loc[1]", "scale"}
-
-
-# ---------------------------------------------------------------- smooth limits
-
-
-@pytest.mark.slow
-def test_a_smooth_limit_is_a_wider_covariance():
-    config = settings("soft_selection", num_samples=4096)
-    soft = (soft_selection.soft_estimate(config), jax.random.key(0))
-    curves = soft_selection.along_shift(config, soft, jnp.array(config.widths))
-    near = curves["shift"] < 1.5
-    for part, tolerance in (("", 2e-3), ("_gradient", 2e-2)):
-        apart = np.abs(curves[f"soft{part}"] - curves[f"box{part}"])
-        assert np.max(apart[near]) < tolerance
-    assert np.all(curves["box_stderr"] == 0) and np.all(curves["soft_stderr"] > 0)
-
-    # And both are the mean over the Gaussian of the chance to be seen.
-    given = config.population
-    draws = np.random.default_rng(2).multivariate_normal(
-        given.gaussian.loc, given.gaussian.covariance, 400_000
-    )
-    low, high = (np.array(side[0]) for side in soft_selection.selected.limits_of(given))
-    seen = soft_selection.seen_probability(draws, low, high, config.widths)
-    middle = int(np.argmin(np.abs(curves["shift"])))
-    assert curves["shift"][middle] == pytest.approx(0.0, abs=1e-12)
-    stderr = seen.std() / len(seen) ** 0.5
-    assert abs(seen.mean() - np.exp(curves["box"][middle])) < 5 * stderr
-    assert np.all(np.abs(np.exp(curves["hard"]) - np.exp(curves["box"]))[:40] > 1e-2)
-
-
-def test_likelihoods_of_different_shapes_are_told():
-    good = {
-        "chains": {"soft": chain()}, "apart": {"mean": np.zeros(2)}, "gap": {"nats_spread": 0.0},
-    }  # fmt: skip
-    assert soft_selection.failure(good) == ""
-    told = soft_selection.failure(good | {"gap": {"nats_spread": 2.0}})
-    assert "2.00 nats" in told and "more samples" in told
 
 
 # ---------------------------------------------------------------- latent

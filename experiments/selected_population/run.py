@@ -20,22 +20,39 @@ from ..nuts import MOST_DEVIATION, chain_lines, moments, posteriors, trouble
 def run(config):
     """The two posteriors, how far they are apart, and what the selection does to plain moments."""
     given = config.population
-    rng = np.random.default_rng(config.seed)
-    x, num_unseen = seen_objects(given, rng, inside)
+    x, num_unseen = seen_objects(given, np.random.default_rng(config.seed))
     low, high = limits_of(given)
     arguments = (jnp.asarray(x, config.dtype), low, high, given.prior)
     models = {"factor": with_factor, "distribution": with_distribution}
     chains = posteriors({name: (model, arguments) for name, model in models.items()}, config)
-    flat = x.reshape(-1, 2)
+    # Both means, both standard deviations and the correlation: (chains, draws, 5).
+    columns = lambda draws: (draws["loc"], draws["scale"], draws["correlation"][..., None])
+    found = {
+        name: moments(np.concatenate(columns(chain["draws"]), -1)) for name, chain in chains.items()
+    }
+    one, other = found["factor"], found["distribution"]
     results = {
-        **described(given),
+        "names": np.array(given.names),
+        "low": low,
+        "high": high,
+        "loc": np.array(given.gaussian.loc),
+        "covariance": np.array(given.gaussian.covariance),
+        "parameters": np.array(
+            [f"{what} {name}" for what in ("mean", "s.d.") for name in given.names]
+            + ["correlation"]
+        ),
+        "truth": parameters_of(given.gaussian.loc, given.gaussian.covariance),
         "objects": x,
         "num_unseen": num_unseen,
-        "naive": parameters_of(flat.mean(0), np.cov(flat, rowvar=False)),
-        "naive_spread": plain_spread(flat),
+        **naive(x.reshape(-1, 2)),
         "chains": chains,
-        "apart": apart(chains["factor"], chains["distribution"]),
-        "log_density_gap": log_density_gap(*models.values(), arguments, chains["distribution"]),
+        "posteriors": found,
+        "apart": {  # in Monte Carlo standard errors
+            name: (one[name] - other[name])
+            / np.hypot(one[f"{name}_stderr"], other[f"{name}_stderr"])
+            for name in ("mean", "variance")
+        },
+        "log_density_gap": log_density_gap(arguments, chains["distribution"]),
     }
     return results | {"failed": failure(results), "summary": summary(results)}
 
@@ -74,6 +91,20 @@ def with_distribution(x, low, high, prior):
         numpyro.sample("x", truncated, obs=x)
 
 
+def log_density_gap(arguments, chain):
+    """The largest relative difference of the two models' log densities, at a few draws."""
+    sites = {name: x[:, -1] for name, x in chain["draws"].items() if name != "correlation"}
+
+    @jax.jit
+    @jax.vmap
+    def of(sites):
+        models = with_factor, with_distribution
+        return jnp.stack([log_density(model, arguments, {}, sites)[0] for model in models])
+
+    one, other = np.asarray(of(sites)).T
+    return float(np.max(np.abs(one - other) / np.maximum(np.abs(other), 1.0)))
+
+
 # ---------------------------------------------------------------- the objects
 
 
@@ -83,11 +114,7 @@ def limits_of(given):
     return jnp.array(low), jnp.array(high)
 
 
-def inside(x, low, high, rng):
-    return np.all((x >= low) & (x <= high), axis=-1)
-
-
-def seen_objects(given, rng, is_seen):
+def seen_objects(given, rng):
     """The first `num_objects` seen in each field, shape (objects, fields, 2), and the unseen.
 
     Raises:
@@ -96,7 +123,7 @@ def seen_objects(given, rng, is_seen):
     columns, num_unseen, size = [], [], 200 * given.num_objects
     for low, high in zip(*map(np.asarray, limits_of(given)), strict=True):
         x = rng.multivariate_normal(given.gaussian.loc, given.gaussian.covariance, size)
-        found = np.flatnonzero(is_seen(x, low, high, rng))
+        found = np.flatnonzero(np.all((x >= low) & (x <= high), axis=-1))
         if len(found) < given.num_objects:
             raise ValueError(
                 f"The field between {low} and {high} shows {len(found)} of {size} objects, but "
@@ -108,34 +135,18 @@ def seen_objects(given, rng, is_seen):
     return np.stack(columns, axis=1), np.array(num_unseen)
 
 
-# ---------------------------------------------------------------- posteriors, compared
+def parameters_of(loc, covariance):
+    """Both means, both standard deviations and the correlation of one Gaussian."""
+    scale = np.sqrt(np.diagonal(covariance))
+    return np.array([*loc, *scale, np.asarray(covariance)[0, 1] / scale.prod()])
 
 
-def parameters(draws):
-    """Both means, both standard deviations and the correlation, shape (chains, draws, 5)."""
-    columns = (draws["loc"], draws["scale"], draws["correlation"][..., None])
-    return np.concatenate(columns, axis=-1)
-
-
-def apart(one, other):
-    """Differences of two posteriors' means and variances, in their Monte Carlo errors."""
-    one, other = (moments(parameters(each["draws"])) for each in (one, other))
-    return {
-        name: (one[name] - other[name]) / np.hypot(one[f"{name}_stderr"], other[f"{name}_stderr"])
-        for name in ("mean", "variance")
-    }
-
-
-def log_density_gap(one, other, arguments, chain):
-    """The largest relative difference of two models' log densities, at a few draws."""
-    sites = {name: x[:, -1] for name, x in chain["draws"].items() if name != "correlation"}
-
-    @jax.jit
-    def of(sites):
-        return [log_density(model, arguments, {}, sites)[0] for model in (one, other)]
-
-    pairs = [of({name: x[i] for name, x in sites.items()}) for i in range(len(sites["loc"]))]
-    return float(max(abs(a - b) / max(abs(b), 1.0) for a, b in pairs))
+def naive(x):
+    """The parameters of plain moments of complete rows, with their standard errors."""
+    found, n = parameters_of(x.mean(0), np.cov(x, rowvar=False)), len(x)
+    scale, correlation = found[2:4], found[4]
+    spread = [*(scale / n**0.5), *(scale / (2 * n) ** 0.5), (1 - correlation**2) / n**0.5]
+    return {"naive": found, "naive_spread": np.array(spread)}
 
 
 # ---------------------------------------------------------------- what the user reads
@@ -153,59 +164,21 @@ def failure(results):
     return ""
 
 
-def described(given):
-    """The part of the settings that the figures show."""
-    low, high = limits_of(given)
-    return {
-        "names": np.array(given.names),
-        "low": low,
-        "high": high,
-        "loc": np.array(given.gaussian.loc),
-        "covariance": np.array(given.gaussian.covariance),
-        "truth": parameters_of(given.gaussian.loc, given.gaussian.covariance),
-    }
-
-
-def parameters_of(loc, covariance):
-    """Both means, both standard deviations and the correlation of one Gaussian."""
-    scale = np.sqrt(np.diagonal(covariance))
-    return np.array([*loc, *scale, np.asarray(covariance)[0, 1] / scale.prod()])
-
-
-def plain_spread(x):
-    """Standard errors of the plain moments of complete rows, in the order of `parameters_of`."""
-    _, _, *scale, correlation = parameters_of(x.mean(0), np.cov(x, rowvar=False))
-    n, scale = len(x), np.array(scale)
-    return np.array([*(scale / n**0.5), *(scale / (2 * n) ** 0.5), (1 - correlation**2) / n**0.5])
-
-
-def rows_of(results, labels):
-    """A line for each parameter: the truth, the naive estimate, and every posterior."""
-    shown = [moments(parameters(results["chains"][name]["draws"])) for name in labels]
-    head = f"{'':<30}{'truth':>9}{'naive':>18}" + "".join(f"{name:>20}" for name in labels)
-    lines = [head]
-    for j, name in enumerate(parameter_names(results)):
-        naive = f"{results['naive'][j]:.3f} ± {results['naive_spread'][j]:.3f}"
-        cells = [f"{each['mean'][j]:.4f} ± {each['variance'][j] ** 0.5:.4f}" for each in shown]
-        cells = "".join(f"{cell:>20}" for cell in cells)
-        lines.append(f"{name:<30}{results['truth'][j]:>9.3f}{naive:>18}{cells}")
-    return lines
-
-
-def parameter_names(results):
-    return [
-        *(f"mean {name}" for name in results["names"]),
-        *(f"s.d. {name}" for name in results["names"]),
-        "correlation",
-    ]
-
-
 def summary(results):
     """The parameters by every route, the diagnostics of the chains, and the differences."""
     x, unseen, apart = results["objects"], results["num_unseen"], results["apart"]
-    return [
+    found = results["posteriors"]
+    row = ("{:<30}{:>9}{:>18}" + "{:>20}" * len(found)).format
+    lines = [
         f"{x.shape[0] * x.shape[1]} objects in {x.shape[1]} fields, {unseen.sum()} more not seen",
-        *rows_of(results, ("factor", "distribution")),
+        row("", "truth", "naive", *found),
+    ]
+    for j, name in enumerate(results["parameters"]):
+        plain = f"{results['naive'][j]:.3f} ± {results['naive_spread'][j]:.3f}"
+        cells = [f"{x['mean'][j]:.4f} ± {x['variance'][j] ** 0.5:.4f}" for x in found.values()]
+        lines.append(row(name, f"{results['truth'][j]:.3f}", plain, *cells))
+    return [
+        *lines,
         *chain_lines(results["chains"]),
         "factor against distribution, in Monte Carlo standard errors: means at most "
         f"{np.abs(apart['mean']).max():.2f}, variances {np.abs(apart['variance']).max():.2f} apart",
