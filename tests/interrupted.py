@@ -75,7 +75,7 @@ def model(y=None):
 
 
 def nuts(settings, key):
-    config.function("latent_prior", "run")  # with it, the built-in experiments are there
+    config.function("calibration", "run")  # with it, the built-in experiments are there
     chains_of = importlib.import_module("truncgauss.experiments.nuts")
     chains = config.Chains(num_chains=2, num_warmup=60, num_samples=200, target_accept=0.8)
     found = chains_of.sampled_chains(model, (0.4,), chains, key, numpyro.infer.init_to_median)

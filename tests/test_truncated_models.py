@@ -13,7 +13,6 @@ from scipy.stats import multivariate_normal, norm, truncnorm
 
 from experiments import nuts
 from experiments.calibration import run as calibration
-from experiments.latent_prior import run as latent_prior
 from experiments.selected_population import run as selected_population
 from tests.test_experiments import check_picture, completed, settings
 
@@ -90,18 +89,10 @@ def test_no_population_that_shows_nothing_is_likely():
     assert not value > -1e3  # neither likely nor infinitely so
 
 
-@pytest.mark.parametrize(
-    ("name", "section", "changes", "message"),
-    [
-        ("selected_population", "population", {"names": ("one",)}, "must have two entries"),
-        ("latent_prior", "latent", {"noise": (0.4,)}, "must have 3 entries"),
-        ("latent_prior", "latent", {"names": ("a", "b")}, "must have 3 entries"),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_fit_together(name, section, changes, message):
-    given = getattr(settings(name), section).model_dump() | changes
-    with pytest.raises(ValueError, match=message):
-        settings(name, **{section: given})
+def test_settings_that_do_not_fit_together():
+    given = settings("selected_population").population.model_dump() | {"names": ("one",)}
+    with pytest.raises(ValueError, match="must have two entries"):
+        settings("selected_population", population=given)
 
 
 def test_a_field_that_hides_everything():
@@ -180,60 +171,6 @@ def test_arviz_reads_the_draws(tmp_path):
             found["sample_stats"]["diverging"].values.astype(bool), chain["diverging"]
         )
     assert set(arviz.summary(read).index) == {"loc[0]", "loc[1]", "scale"}
-
-
-# ---------------------------------------------------------------- latent
-
-
-@pytest.mark.slow
-def test_latent_prior():
-    results, picture = completed("latent_prior", chains=FEW | {"num_samples": 300}, num_nodes=60)
-    assert results["failed"] == "" and results["outside"] == 0
-    assert results["moments_error"] < 1e-9
-    check_picture(picture)
-
-
-def test_draws_that_do_not_follow_the_closed_form():
-    good = {
-        "chains": {"NUTS": chain()}, "outside": 0, "distance": np.full(3, 0.01),
-        "allowed": np.full(3, 0.02), "z": np.ones(3),
-    }  # fmt: skip
-    assert latent_prior.failure(good) == ""
-    for changes, message in (
-        ({"outside": 2}, "2 draws lie outside"),
-        ({"distance": np.array([0.5, 0.0, 0.0])}, "do not follow"),
-        ({"z": np.array([0.0, 0.0, 6.0])}, "the means"),
-    ):
-        assert message in latent_prior.failure(good | changes)
-
-
-def test_the_grid_knows_independent_truncated_normals():
-    loc, scale = np.array([0.5, -3.0, 2.0]), np.array([0.5, 1.0, 0.3])
-    low, high = np.array([0.0, 0.0, -np.inf]), np.array([1.0, np.inf, 1.0])
-    grid = latent_prior.marginals(loc, np.diag(scale**2), low, high, 100)
-    for j in range(3):
-        truncated = truncnorm(
-            (low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j]
-        )
-        assert grid["mean"][j] == pytest.approx(truncated.mean(), rel=1e-8)
-        assert grid["variance"][j] == pytest.approx(truncated.var(), rel=1e-6)
-        x = truncated.ppf([0.01, 0.3, 0.9])
-        np.testing.assert_allclose(latent_prior.density(x, grid, j), truncated.pdf(x), rtol=1e-7)
-        np.testing.assert_allclose(latent_prior.share_below(x, grid, j), [0.01, 0.3, 0.9], 1e-8)
-        draws = truncated.ppf((np.arange(100) + 0.5) / 100)
-        assert latent_prior.distance(draws, grid, j) == pytest.approx(0.005, rel=1e-6)
-
-
-def test_the_closed_form_is_the_product_of_prior_and_likelihood():
-    given = settings("latent_prior").latent
-    loc, covariance, _, _ = latent_prior.closed_form(given)
-    x = np.array([[0.2, 0.3, -0.4], [0.9, 0.05, 0.45], [0.5, 1.5, 0.0]])
-    share, vector = given.share, given.vector
-    log = norm.logpdf(x[:, 0], share.loc, share.scale)
-    log += multivariate_normal.logpdf(x[:, 1:], vector.gaussian.loc, vector.gaussian.covariance)
-    log += norm.logpdf(given.observed, x @ np.array(given.matrix).T, given.noise).sum(-1)
-    gap = multivariate_normal.logpdf(x, loc, covariance) - log
-    np.testing.assert_allclose(gap, gap[0], rtol=1e-10)
 
 
 # ---------------------------------------------------------------- calibration
