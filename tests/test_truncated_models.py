@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpyro.infer.util import log_density
 from scipy.integrate import quad
-from scipy.stats import multivariate_normal, norm, truncnorm
+from scipy.stats import multivariate_normal, norm
 
 from experiments import nuts
 from experiments.calibration import run as calibration
