@@ -37,9 +37,6 @@ def completed(**changes):
 
 
 CASE = {"name": "a", "dimension": 4, "low": 0.0, "high": math.inf, "num_points": (16, 128)}
-BATCH = {"dimension": 4, "num_problems": 6, "num_points": 64, "num_judged": 3, "at_once": 2}
-
-
 EXACT = {
     "families": ({"family": "identity"},),
     "dimensions": (2, 4),
@@ -75,28 +72,18 @@ def test_errors_and_times_of_ours_and_the_peers():
 
 
 @pytest.mark.slow
-def test_every_part():
+def test_particles_and_gradients():
+    ordering = CASE | {"name": "b", "family": "tridiagonal", "num_particles": (64,)}
+    gradients = CASE | {"family": "wishart", "num_points": (16,)}
     results, picture = completed(
-        parts=("ordering", "gradients", "batches", "low_rank"),
-        ordering=(CASE | {"name": "b", "family": "tridiagonal", "num_particles": (64,)},),
-        gradients=(CASE | {"family": "wishart", "num_points": (16,)},),
-        batches=(BATCH,),
-        low_rank={
-            "dimension": 600, "rank": 3, "low": -3.0, "num_points": (16,), "num_replicates": 16,
-            "most_bytes": 1e9,
-        },
-    )  # fmt: skip
+        parts=("curves", "gradients"), curves=(ordering,), gradients=(gradients,)
+    )
     assert results["failed"] == ""
-    ordering = results["ordering"]["b"]
+    ordering = results["curves"]["b"]
     assert ordering["truth"] == pytest.approx(-math.log(120))  # 1/(d + 1)!
     assert ordering["SequentialMonteCarlo"]["rms"][0] < 0.1
     assert np.all(ordering["Separation"]["honest"] > 0.4)
     assert results["gradients"]["finite"].all() and results["gradients"]["both_bytes"][0] > 0
-    for name in ("d = 4, float64", "d = 4, float32", "d = 4, SciPy"):
-        assert results["batches"][name]["finite"]
-        assert results["batches"][name]["largest_error"] < 0.5
-    (few,) = results["low_rank"].values()
-    assert few["refused"] or few["Separation"]["rms"][0] < 1e-2
     check_picture(picture)
 
 
@@ -148,14 +135,9 @@ def test_r_is_asked_and_understood(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert peers.r_has_mvtnorm()
     problem = problems.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
-    probabilities, seconds = peers.r_mvtnorm(problem, 500, settings(), None)
+    probabilities, seconds = peers.r_mvtnorm(problem, 500, settings())
     np.testing.assert_array_equal(probabilities, np.full(4, 0.125))
     np.testing.assert_array_equal(seconds, np.full(4, 0.25))
     given = (tmp_path / "given").read_text().split()
     assert given[:10] == ["3", "4", "20264", "500", "0", "0", "0", "Inf", "Inf", "Inf"]
     assert len(given) == 4 + 2 * 3 + 9 and float(given[11]) == pytest.approx(0.5)
-
-
-def test_parts_without_a_picture_say_so():
-    with pytest.raises(ValueError, match="Nothing to draw"):
-        plot.plot({"batches": {}, "summary": []})

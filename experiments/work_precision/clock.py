@@ -1,14 +1,12 @@
-"""The clock of the measurements, and one processor for all threads."""
+"""One processor for all threads, so that processor seconds are those of one thread."""
 
 import contextlib
 import ctypes
 import itertools
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 
 
@@ -60,15 +58,6 @@ def one_blas_thread() -> Iterator[None]:
             put(num_threads)
 
 
-def machine(config):
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    device = jax.devices()[0].device_kind
-    return [f"{device}, {config.dtype}, seconds of the {clock_name(config)}{load}."]
-
-
-def clock_name(config):
-    return "processor" if config.clock == "cpu" and jax.default_backend() == "cpu" else "wall"
-
-
-def clock_of(config):
-    return time.process_time if clock_name(config) == "processor" else time.perf_counter
+def load() -> str:
+    """The load of the machine, which may tell of other programs."""
+    return f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""

@@ -1,52 +1,47 @@
 """The call with default settings over families whose probability is known."""
 
+import itertools
 import math
+import time
 
-import jax
 import numpy as np
 
 import truncgauss as tg
 
-from .clock import clock_of
+from ..timing import timed
 from .curves import HONEST, columns
 from .problems import problem_of, truth_of
 
 ROUNDING = 1e-11  # of log P, relative to max(1, |log P|), granted to a stderr of 0
 
 
-def shared(config, part, peers):
+def shared(config, peers):
     """The call with no settings, eagerly, over families whose truth is known."""
-    clock, rows, names = clock_of(config), [], []
-    for family, d, (limits, (low, high)) in (
-        (family, d, limits)
-        for family in config.shared.families
-        for d in config.shared.dimensions
-        for limits in config.shared.limits.items()
+    rows, given = [], config.shared
+    for family, d, (limits, (low, high)) in itertools.product(
+        given.families, given.dimensions, given.limits.items()
     ):
         if family.family == "tridiagonal" and (low != 0 or high < 100):
             continue  # no closed form
         truth, _ = truth_of(family, d, low, high, config)
         problem = problem_of(family, d, low, high, config.seed)
-        seconds = []
-        for _ in range(2):
-            start = clock()
-            result = jax.block_until_ready(tg.log_probability(*problem))
-            seconds.append(clock() - start)
-        log_prob, stderr = float(result.log_prob), float(result.stderr)
+        cost = timed(tg.log_probability, problem, 1, time.process_time)
+        log_prob, stderr = map(float, cost["output"])
         allowed = HONEST * stderr + ROUNDING * max(1.0, abs(truth))
-        names.append(f"{family.family} {d} {limits}")
         rows.append(
             {
+                "name": f"{family.family} {d} {limits}",
+                "family": family.family,
                 "dimension": d,
                 "truth": truth,
                 "error": abs(math.expm1(min(log_prob - truth, 700.0))),
                 "stderr": stderr,
                 "honest": abs(log_prob - truth) <= allowed,
-                "first_seconds": seconds[0],
-                "seconds": seconds[1],
+                "first_seconds": cost["first_seconds"],
+                "seconds": cost["seconds"],
             }
         )
-    return columns(rows) | {"name": np.array(names)}
+    return columns(rows)
 
 
 def shared_table(found):
@@ -55,10 +50,10 @@ def shared_table(found):
         row("", "problems", "median error", "largest", "in 3 s.e.", "median seconds", "largest",
             "largest first")
     ]  # fmt: skip
-    families = np.array([name.split()[0] for name in found["name"]])
+    families, sizes = found["family"], found["dimension"]
     chosen = {name: families == name for name in dict.fromkeys(families)}
-    chosen |= {f"d = {d}": found["dimension"] == d for d in np.unique(found["dimension"])}
-    for name, mine in (chosen | {"all": np.full(len(families), True)}).items():
+    chosen |= {f"d = {d}": sizes == d for d in np.unique(sizes)}
+    for name, mine in (chosen | {"all": sizes > 0}).items():
         x = {key: column[mine] for key, column in found.items()}
         lines.append(
             row(

@@ -1,44 +1,46 @@
 """The cost of a gradient: time and memory of value and gradient, over those of the value."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 
 import truncgauss as tg
 
 from ..timing import compiled
-from .clock import clock_of
 from .curves import columns
-from .problems import problem_of
+from .problems import answered, problem_of
 
 
-def gradients(config, part, peers):
+def gradients(config, peers):
     """Value and gradient against value, for a plan that is held, and the memory of either."""
-    clock, found = clock_of(config), []
+    found = []
     for case in config.gradients:
         loc, covariance, region = problem_of(case, case.dimension, case.low, case.high, config.seed)
         method = tg.Separation(num_points=case.num_points[0]).hold(loc, covariance, region)
         key = jax.random.key(config.seed)
 
         def value(loc, covariance, low, high, method=method, key=key):
-            region = tg.Box(low, high)
-            return tg.log_probability(loc, covariance, region, method=method, key=key).log_prob
+            return answered(loc, covariance, tg.Box(low, high), method, key).log_prob
 
         inputs = (loc, covariance, region.low, region.high)
-        alone = compiled(jax.jit(value), inputs, config.num_calls, clock)
-        gradient = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3)))
-        both = compiled(gradient, inputs, config.num_calls, clock)
-        numbers = case.dimension * method.num_points * method.num_replicates
+        gradient = jax.value_and_grad(value, argnums=(0, 1, 2, 3))
+        alone, both = (
+            compiled(jax.jit(function), inputs, config.num_calls, time.process_time)
+            for function in (value, gradient)
+        )
+        size = method.num_points * method.num_replicates
         found.append(
             {
                 "dimension": case.dimension,
-                "size": method.num_points * method.num_replicates,
+                "size": size,
                 "value_seconds": alone["seconds"],
                 "both_seconds": both["seconds"],
                 "ratio": both["seconds"] / alone["seconds"],
                 "first_seconds": both["first_seconds"],
                 "value_bytes": alone["bytes"],
                 "both_bytes": both["bytes"],
-                "bytes_share": both["bytes"] / (numbers * loc.dtype.itemsize),
+                "bytes_share": both["bytes"] / (case.dimension * size * loc.dtype.itemsize),
                 "finite": all(bool(jnp.isfinite(x).all()) for x in both["output"][1]),
             }
         )

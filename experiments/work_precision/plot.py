@@ -16,21 +16,18 @@ STATED = "standard error that the call reports, in the same colour"
 
 def plot(results):
     """Error against time for every case, then what gradients cost and how the default call errs."""
-    cases = [
-        (name, curve)
-        for part in ("curves", "ordering", "chain", "low_rank")
-        for name, curve in results.get(part, {}).items()
-        if any(way in curve for way in LOOKS)
-    ]
+    cases = list(results.get("curves", {}).items())
     # Two settings are no curve: such cases are in the summary, and drawn if there is nothing else.
-    several = [case for case in cases if most_settings(case[1]) > 2]
+    several = [
+        (name, curve)
+        for name, curve in cases
+        if any(len(curve[way]["rms"]) > 2 for way in LOOKS if way in curve)
+    ]
     panels = [partial(work_precision, *case) for case in several or cases]
     if "gradients" in results:
         panels.append(partial(cost_of_gradients, results["gradients"]))
     if "shared" in results:
         panels.append(partial(default_errors, results["shared"]))
-    if not panels:
-        raise ValueError("Nothing to draw: of parts, batches has no picture; add another.")
     num_columns = min(len(panels), 3 if len(panels) % 4 else 4)
     num_rows = -(-len(panels) // num_columns)
     picture, axes = plotting.figure(num_rows, num_columns, size=(3.9, 3.0), squeeze=False)
@@ -39,11 +36,6 @@ def plot(results):
     for ax in axes.flat[len(panels) :]:
         ax.remove()
     return plotting.lettered(plotting.shared_legend(picture, columns=5))
-
-
-def most_settings(curve):
-    """The largest number of settings at which a method was measured in one case."""
-    return max(len(curve[way]["rms"]) for way in LOOKS if way in curve)
 
 
 def work_precision(name, curve, ax):
@@ -63,16 +55,12 @@ def work_precision(name, curve, ax):
             stated = part["stated"][seen]
             plotting.points(x, stated, label=STATED, series=look, filled=False, ax=ax)
     ax.set(xscale="log", yscale="log", xlabel="seconds a call", ylabel="rms error of log P")
-    ax.set(xlim=two_decades(*ax.get_xlim()), ylim=two_decades(*ax.get_ylim()))
+    for name_of, (low, high) in (("xlim", ax.get_xlim()), ("ylim", ax.get_ylim())):
+        more = math.sqrt(max(1.0, 100.0 * low / high))  # a factor of 100 at least has labels
+        ax.set(**{name_of: (low / more, high * more)})
     ax.tick_params(which="minor", labelbottom=False, labelleft=False)  # they collide
     if not ax.get_title(loc="left"):
         plotting.title(name, ax=ax)
-
-
-def two_decades(low, high):
-    """Limits of a logarithmic axis, at least a factor of 100 apart, so that ticks have labels."""
-    more = math.sqrt(max(1.0, 100.0 * low / high))
-    return low / more, high * more
 
 
 def cost_of_gradients(found, ax):

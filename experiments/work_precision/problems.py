@@ -32,14 +32,10 @@ def structured(family, d, seed):
         case "tridiagonal":
             return 2 * jnp.eye(d) - jnp.eye(d, k=1) - jnp.eye(d, k=-1)
         case "wishart":
-            return correlations(jax.random.normal(jax.random.key(seed), (d, 2 * d)))
-
-
-def correlations(draws):
-    """The correlation matrix of rows, shape (..., d, n) -> (..., d, d)."""
-    scatter = draws @ jnp.swapaxes(draws, -1, -2)
-    scale = jnp.sqrt(jnp.diagonal(scatter, axis1=-2, axis2=-1))
-    return scatter / (scale[..., :, None] * scale[..., None, :])
+            draws = jax.random.normal(jax.random.key(seed), (d, 2 * d))
+            scatter = draws @ draws.T
+            scale = jnp.sqrt(jnp.diagonal(scatter))
+            return scatter / (scale[:, None] * scale)
 
 
 def problem_of(family, d, low, high, seed):

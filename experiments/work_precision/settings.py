@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from truncgauss.runs.config import Count, Experiment, Limit, Model, Number, Positive, Vector
+from truncgauss.runs.config import Count, Experiment, Limit, Model, Positive, Vector
 
 
 class Family(Model):
@@ -47,46 +47,13 @@ class Sweep(Model):
     """A lower and an upper limit for every coordinate, by name."""
 
 
-class Batch(Model):
-    """Many different boxes at once."""
-
-    dimension: Count
-    num_problems: Count
-    num_points: Count
-    """Untilted, in a single replicate."""
-    num_judged: Count
-    """How many of them are compared with a long run."""
-    at_once: Count
-    """How many are computed in one pass."""
-
-
-class LowRankCase(Model):
-    """A Gaussian of a few factors and private noise, above one limit in every coordinate."""
-
-    dimension: Count
-    rank: Count
-    low: Number
-    num_points: tuple[Count, ...]
-    """Of each replicate, one estimate for each count."""
-    num_replicates: Count
-    most_bytes: Positive
-    """It is not attempted if it takes more memory than this."""
-
-
 class Settings(Experiment):
     """Error against time, of our methods, SciPy and R, in one run."""
 
     cached: ClassVar[bool] = False  # first calls are timed, with their compilation
 
-    parts: tuple[
-        Literal[
-            "curves", "ordering", "chain", "gradients", "batches", "low_rank", "shared",
-        ],
-        ...,
-    ]  # fmt: skip
-    """What to measure."""
-    clock: Literal["cpu", "wall"]
-    """Seconds of the processor, which other processes do not lengthen, or of the wall."""
+    parts: Annotated[tuple[Literal["curves", "gradients", "shared"], ...], Field(min_length=1)]
+    """What to measure, in processor seconds, which other processes do not lengthen."""
     num_keys: Annotated[int, Field(ge=2)]
     """Keys behind a root-mean-square error."""
     num_calls: Count
@@ -98,9 +65,5 @@ class Settings(Experiment):
     peer_seconds: Positive
     """No larger count is tried once all calls of one took longer than this."""
     curves: tuple[Case, ...]
-    ordering: tuple[Case, ...]
-    chain: tuple[Case, ...]
     gradients: tuple[Case, ...]
-    batches: tuple[Batch, ...]
-    low_rank: LowRankCase
     shared: Sweep
