@@ -1,1 +1,1 @@
-"""Accuracy and speed of the normal distribution in one dimension, in four libraries."""
+"""Accuracy of the normal distribution in one dimension, in four libraries."""

@@ -1,9 +1,7 @@
-"""Accuracy and speed of the normal distribution in one dimension, in four libraries.
+"""Accuracy of the normal distribution in one dimension, in four libraries.
 
 The reference values are the series and the continued fraction of the normal tail in 80 digits (M.
-Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions", 26.2.11 and 26.2.14). Times are
-for one jitted call on an array, in nanoseconds for each element; they depend on the machine, their
-ratios less so.
+Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions", 26.2.11 and 26.2.14).
 """
 
 import math
@@ -16,12 +14,9 @@ import numpy as np
 import numpyro.distributions as dist
 import scipy.integrate
 import scipy.special
-import scipy.stats
 
 import truncgauss as tg
 from truncgauss import special
-
-from ..timing import timed
 
 PI = Decimal(
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899863"
@@ -31,14 +26,13 @@ TARGETS = {"float64": (1e-13, 1e-11, 1e-9), "float32": (2e-6, 1e-5, 1e-4)}
 
 
 def run(config):
-    """Errors of log Phi, of truncated normals where others fail, and times of every function."""
+    """Errors of log Phi, and truncated normals where others fail."""
     x = np.linspace(config.grid.start, config.grid.stop, config.grid.num)
     errors = {name: log_ndtr_errors(x.astype(name)) for name in config.dtypes}
-    times = {name: speeds(config, jnp.dtype(name)) for name in config.dtypes}
     worst = max(
-        curve[order].max() / TARGETS[name][k]
+        found["truncgauss"][order].max() / target
         for name, found in errors.items()
-        for k, (order, curve) in enumerate((order, found["truncgauss"]) for order in ORDERS)
+        for order, target in zip(ORDERS, TARGETS[name])
     )
     found = traps(config.seed)
     lost = [case for case, row in found.items() if not close(case, row)]
@@ -49,12 +43,9 @@ def run(config):
         "x": x,
         "errors": errors,
         "traps": found,
-        "nanoseconds": times,
-        "summary": [
-            *accuracy_table(x, errors), "", *trap_table(found), "", *speed_table(times),
-        ],
+        "summary": [*accuracy_table(x, errors), "", *trap_table(found)],
         "failed": failed,
-    }  # fmt: skip
+    }
 
 
 # ---------------------------------------------------------------- the truth
@@ -87,9 +78,8 @@ def exact_log_ndtr(x):
 def log_ndtr_errors(x):
     """|error| / max(1, |truth|) on the grid, by library and order; a NaN counts as infinite."""
     exact = np.array([exact_log_ndtr(v) for v in x]).T
-    functions = {"truncgauss": special.log_ndtr, "JAX": jax.scipy.special.log_ndtr}
     found = {}
-    for name, function in functions.items():
+    for name, function in (("truncgauss", special.log_ndtr), ("JAX", jax.scipy.special.log_ndtr)):
         slope = jax.grad(function)
         orders = (function, slope, jax.grad(slope))
         found[name] = [np.asarray(jax.jit(jax.vmap(f))(jnp.asarray(x))) for f in orders]
@@ -119,41 +109,35 @@ DENSITIES = ((9, 10, 9.1), (8, 9, 8.1), (30, 31, 30.1), (-31, -30, -30.1), (1000
 
 def traps(seed):
     """Properties of truncated normals far out in a tail: true values, ours, and NumPyro's."""
-    libraries = {"truncgauss": tg.TruncatedNormal, "NumPyro": dist.TruncatedNormal}
-    of = lambda ask: {name: float(ask(make)) for name, make in libraries.items()}
     found = {}
+
+    def ask(case, truth, of):
+        libraries = {"truncgauss": tg.TruncatedNormal, "NumPyro": dist.TruncatedNormal}
+        found[case] = {"truth": truth} | {name: float(of(x)) for name, x in libraries.items()}
+
     for low, high, x in DENSITIES:
         truth, slope = exact_density(low, high, x)
         name = f"[{low}, {high}] log density at {x:g}"
-        asked = partial(density_and_slope, low=float(low), high=float(high), x=x)
-        both = {library: asked(make) for library, make in libraries.items()}
-        for k, (case, true) in enumerate({name: truth, f"{name}, slope in loc": slope}.items()):
-            found[case] = {"truth": true} | {library: pair[k] for library, pair in both.items()}
+
+        def log_density(loc, make, ends=(float(low), float(high)), x=x):
+            return make(loc, 1.0, low=ends[0], high=ends[1]).log_prob(x)
+
+        ask(name, truth, partial(log_density, 0.0))
+        ask(f"{name}, slope in loc", slope, partial(jax.grad(log_density), 0.0))
     mean, _ = exact_moments(100.0, 115.0)
-    found["[100, 115] mean"] = {"truth": mean} | of(
-        lambda make: make(0.0, 1.0, low=100.0, high=115.0).mean
-    )
+    ask("[100, 115] mean", mean, lambda make: make(0.0, 1.0, low=100.0, high=115.0).mean)
     _, variance = exact_moments(1e6 - 1000.0, 1e6)
-    found["loc 1e6 on [0, 1000], variance"] = {"truth": variance} | of(
-        lambda make: make(1e6, 1.0, low=0.0, high=1000.0).variance
-    )
-    found["[9, 10] quantile of 1"] = {"truth": 10.0} | of(
-        lambda make: make(0.0, 1.0, low=9.0, high=10.0).icdf(jnp.ones(()))
-    )
-    key, (mean, _) = jax.random.key(seed), exact_moments(30.0, 31.0)
-    single = jnp.float32
-    found["[30, 31] mean of 1e5 draws in float32"] = {"truth": mean} | of(
-        lambda make: make(
-            single(0), single(1), low=single(30), high=single(31)
-        ).sample(key, (100_000,)).mean()
+    ask(
+        "loc 1e6 on [0, 1000], variance", variance,
+        lambda make: make(1e6, 1.0, low=0.0, high=1000.0).variance,
     )  # fmt: skip
+    upper = lambda make: make(0.0, 1.0, low=9.0, high=10.0).icdf(jnp.ones(()))
+    ask("[9, 10] quantile of 1", 10.0, upper)
+    key, (mean, _) = jax.random.key(seed), exact_moments(30.0, 31.0)
+    loc, scale, low, high = map(jnp.float32, (0, 1, 30, 31))
+    drawn = lambda make: make(loc, scale, low=low, high=high).sample(key, (100_000,)).mean()
+    ask("[30, 31] mean of 1e5 draws in float32", mean, drawn)
     return found
-
-
-def density_and_slope(make, low, high, x):
-    """Log density at x of a truncated standard normal, and its derivative in the mean."""
-    log_prob = lambda loc: make(loc, 1.0, low=low, high=high).log_prob(x)
-    return tuple(map(float, jax.value_and_grad(log_prob)(0.0)))
 
 
 def close(case, row):
@@ -193,70 +177,4 @@ def trap_table(found):
     lines = ["truncated normals" + " " * 22 + "".join(f"{name:>22}" for name in names)]
     for case, row in found.items():
         lines.append(f"{case:39}" + "".join(f"{row[name]:22.12g}" for name in names))
-    return lines
-
-
-# ---------------------------------------------------------------- the speed
-
-
-def nanoseconds(function, arguments, num_repeats):
-    """The median time of a call, an element; a NumPy function is timed as it is."""
-    return timed(function, arguments, num_repeats)["seconds"] * 1e9 / arguments[0].size
-
-
-def with_pullback(function, *arguments):
-    value, pullback = jax.vjp(function, *arguments)
-    return value, pullback(jax.tree.map(jnp.ones_like, value))
-
-
-def speeds(config, dtype):
-    """Nanoseconds an element of each function: value, value and vjp."""
-    keys = jax.random.split(jax.random.key(config.seed), 4)
-    draw = lambda key, kind: kind(key, (config.num_points,), dtype)
-    x = 3 * draw(keys[0], jax.random.normal)
-    low = 2 * draw(keys[1], jax.random.normal)
-    high = low + 2 * draw(keys[2], jax.random.exponential)
-    uniform = draw(keys[3], partial(jax.random.uniform, minval=1e-6))
-    middle = 0.5 * (low + high)
-    density = lambda x, low, high: special.truncated_log_density(x, 0.0, 1.0, low, high)
-    entries = {
-        "log_ndtr": ((x,), special.log_ndtr, jax.scipy.special.log_ndtr, scipy.special.log_ndtr),
-        "ndtr": ((x,), special.ndtr, jax.scipy.special.ndtr, scipy.special.ndtr),
-        "log_interval_mass": ((low, high), special.log_interval_mass, None, None),
-        "truncated_log_density": (
-            (middle, low, high), density, jax.scipy.stats.truncnorm.logpdf,
-            scipy.stats.truncnorm.logpdf,
-        ),
-        "separation_step": ((low, high, uniform), special.separation_step, None, None),
-    }  # fmt: skip
-    clock = partial(nanoseconds, num_repeats=config.num_repeats)
-    times = {}
-    for name, (arguments, ours, theirs, host) in entries.items():
-        row = {}
-        for library, function in (("truncgauss", ours), ("JAX", theirs)):
-            if function is not None:
-                row[library] = clock(jax.jit(function), arguments)
-                row[f"{library} vjp"] = clock(jax.jit(partial(with_pullback, function)), arguments)
-        if host is not None:
-            row["SciPy"] = clock(host, [np.asarray(a) for a in arguments])
-        times[name] = row
-    positive = jnp.abs(x) + 0.1
-    for name, function, argument in (
-        ("exp", jnp.exp, low), ("log", jnp.log, positive), ("erfc", jax.lax.erfc, low),
-    ):  # fmt: skip
-        times[name] = {"JAX": clock(jax.jit(function), (argument,))}
-    return times
-
-
-def speed_table(times):
-    columns = ("truncgauss", "JAX", "SciPy", "truncgauss vjp", "JAX vjp")
-    lines = ["nanoseconds an element" + " " * 11 + "".join(f"{name:>16}" for name in columns)]
-    for dtype, rows in times.items():
-        for name, row in rows.items():
-            cells = (f"{row[column]:16.2f}" if column in row else " " * 16 for column in columns)
-            lines.append(f"{dtype:9} {name:23}" + "".join(cells))
-        # A step takes a tail at either end, two logarithms and two exponentials, whoever writes it.
-        least = 2 * sum(rows[name]["JAX"] for name in ("exp", "log", "erfc"))
-        ratio = rows["separation_step"]["truncgauss"] / least
-        lines.append(f"{dtype:9} step over twice exp + log + erfc: {ratio:.2f}")
     return lines
