@@ -334,7 +334,7 @@ def test_fit_limits():
 
 
 def test_fit_limits_asks_for_one_dimension_throughout():
-    with pytest.raises(ValueError, match="must be as long as gaussian.loc, 1"):
+    with pytest.raises(ValueError, match="must be one number"):
         settings("fit_limits", populations=((0.0,), (1.0, 2.0)))
 
 

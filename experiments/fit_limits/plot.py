@@ -13,14 +13,16 @@ def plot(results):
         result, n = results[name], results["num_trials"]
         observed, x = result["observed"], results["x"][name]
         stderr = np.sqrt(np.maximum(observed * (1 - observed), 1 / n) / n)
-        if name == "limits" and "curve" in results:
-            plotting.curves(
-                results["curve"]["x"], [results["curve"]["fitted"]], ["fitted"], series=(1,), ax=ax
-            )
+        if name == "limits":
+            curve = results["curve"]
+            plotting.curves(curve["x"], [curve["fitted"]], ["fitted"], series=(1,), ax=ax)
         else:
             plotting.points(x, result["fitted"], series=1, filled=False, label="fitted", ax=ax)
         plotting.points(x, observed, stderr=stderr, label="observed, ± 1 s.e.", ax=ax)
-        plotting.title(found(result), ax=ax)
+        values = zip(result["names"], result["params"], result["stderr"])
+        text = ", ".join(f"{name} {value:.3f} ± {stderr:.3f}" for name, value, stderr in values)
+        truth = ", ".join(f"{value:g}" for value in result["truth"])
+        plotting.title(f"{text}\n(true: {truth})".replace("-", "−"), ax=ax)
         ax.set(ylabel="fraction inside")
     left.set_xticks(results["x"]["shift"], labels=[str(text) for text in results["regions"]])
     left.set_xlabel("known region: from, to")
@@ -30,15 +32,6 @@ def plot(results):
     for ax in axes.flat:
         plotting.legend(columns=2, below=44 if ax is left else 34, ax=ax)
     return plotting.lettered(picture)
-
-
-def found(result):
-    """Names, values and standard errors over the truth, as a title; two of them at most."""
-    names, shown = result["names"], slice(0, 2)
-    values = zip(names[shown], result["params"], result["stderr"], strict=False)
-    text = ", ".join(f"{name} {value:.3f} ± {stderr:.3f}" for name, value, stderr in values)
-    truth = ", ".join(f"{value:g}" for value in result["truth"][shown])
-    return f"{text}\n(true: {truth})".replace("-", "−")
 
 
 def traces(results, ax):
@@ -53,20 +46,17 @@ def traces(results, ax):
 
 
 def both_residuals(results, ax):
-    shift, limits = results["shift"]["residual"], results["limits"]["residual"]
-    first = np.arange(1, len(shift) + 1)
-    second = len(shift) + 1 + np.arange(1, len(limits) + 1)
-    highest = 1.15 * np.abs([*shift, *limits, 2.5]).max()
-    for x, residual, series, label in (
-        (first, shift, 2, "regions"),
-        (second, limits, 1, "Gaussians"),
-    ):
-        ax.vlines(x, 0, residual, color=plotting.SERIES[series].color, linewidth=1.0)
-        plotting.points(x, residual, series=series, label=label, ax=ax)
+    residuals = [results[name]["residual"] for name in ("shift", "limits")]
+    places, numbers = [], []
+    for each, series, label in zip(residuals, (2, 1), ("regions", "Gaussians"), strict=True):
+        x = len(places) + bool(places) + np.arange(1, len(each) + 1)
+        ax.vlines(x, 0, each, color=plotting.SERIES[series].color, linewidth=1.0)
+        plotting.points(x, each, series=series, label=label, ax=ax)
+        places, numbers = [*places, *x], [*numbers, *range(1, len(each) + 1)]
     for reach in (2, 1):
         ax.axhspan(-reach, reach, color="#888888", alpha=0.13, linewidth=0, zorder=0.4)
     ax.axhline(0, color="#555555", linewidth=0.7)
-    numbers = [*range(1, len(shift) + 1), *range(1, len(limits) + 1)]
+    highest = 1.15 * np.abs([*residuals[0], *residuals[1], 2.5]).max()
     ax.set(xlabel="region, Gaussian", ylabel="residual / binomial s.e.", ylim=(-highest, highest))
-    ax.set_xticks([*first, *second], labels=numbers)
+    ax.set_xticks(places, labels=numbers)
     plotting.title("Residuals", ax=ax)

@@ -32,12 +32,11 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _has_one_dimension(self) -> "Settings":
-        d = len(self.gaussian.loc)
-        vectors = {("shift",): self.shift, ("limits", "low"): self.limits.low}
-        vectors |= {("start", "low"): self.start.low}
+        vectors = {("gaussian", "loc"): self.gaussian.loc, ("shift",): self.shift}
+        vectors |= {("limits", "low"): self.limits.low, ("start", "low"): self.start.low}
         vectors |= {("regions", i, "low"): box.low for i, box in enumerate(self.regions)}
         vectors |= {("populations", i): loc for i, loc in enumerate(self.populations)}
         for where, vector in vectors.items():
-            if len(vector) != d:
-                raise problem(f"must be as long as gaussian.loc, {d}", *where, got=vector)
+            if len(vector) != 1:
+                raise problem("must be one number", *where, got=vector)
         return self
