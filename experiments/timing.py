@@ -8,22 +8,24 @@ import numpy as np
 
 
 def timed(function, inputs, num_calls, clock=time.perf_counter):
-    """The output, seconds of the first call and the median of later ones."""
+    """The output, seconds of the first call and the median of later ones, or the first if alone."""
     seconds = []
     for _ in range(1 + num_calls):
         start = clock()
         output = jax.block_until_ready(function(*inputs))
         seconds.append(clock() - start)
-    later = float(np.median(seconds[1:]))
+    later = float(np.median(seconds[1:] or seconds))
     return {"output": output, "first_seconds": seconds[0], "seconds": later}
 
 
 def compiled(function, inputs, num_calls, clock=time.perf_counter):
-    """As `timed`, compilation in the first call, with the temporary memory in bytes."""
+    """As `timed`, compilation in the first call, with the memory in bytes: temporary, and held with
+    inputs and outputs."""
     start = clock()
     ready = function.lower(*inputs).compile()
     spent = clock() - start
     cost = timed(ready, inputs, num_calls, clock)
     memory = ready.memory_analysis()
     size = memory.temp_size_in_bytes if memory else math.nan
-    return cost | {"first_seconds": spent + cost["first_seconds"], "bytes": size}
+    held = size + memory.argument_size_in_bytes + memory.output_size_in_bytes if memory else size
+    return cost | {"first_seconds": spent + cost["first_seconds"], "bytes": size, "held": held}

@@ -17,30 +17,30 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import fitting
 
+from ..timing import compiled
 from .dense_blocks import DenseBlocks
 
-GRADIENT_COST = 2.0  # in values: of each product of matrices forwards two backwards
+KINDS = ("value", "gradient")
 
 
 def run(config):
-    """Seconds, processor seconds and bytes of values and gradients in every dimension."""
-    found = []
+    """Processor seconds and bytes of values and gradients in every dimension."""
+    found = {name: [] for name in KINDS}
     with tg.parallel.replicates(tg.parallel.device_mesh(config.devices)):
         for dimension in config.dimensions:
-            wanted = ("value", "gradient")[: 1 + (dimension <= config.largest_gradient)]
-            rows = {
-                name: fitting.computed(f"{name} {dimension}", measured, name, dimension, config)
-                for name in wanted
-            }
-            found.append(rows)
-    results = {
-        "points": config.num_points * config.num_replicates,
-        "dimensions": np.array(config.dimensions),
-    }
-    for name in ("value", "gradient"):
-        rows = [row[name] for row in found if name in row]
+            for name in KINDS[: 1 + (dimension <= config.largest_gradient)]:
+                asked = f"{name} {dimension}", measured, name, dimension, config
+                found[name].append(fitting.computed(*asked))
+    results = {"dimensions": np.array(config.dimensions)}
+    for name, rows in found.items():
         results[name] = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-        results[name]["exponent"] = exponent(results[name], config.least_of_exponent)
+        # The power of the dimension; in smaller ones the points, of order d^2, take most.
+        d, work = results[name]["dimension"], results[name]["work"]
+        large = d >= config.least_of_exponent
+        several = np.sum(large) > 1
+        results[name]["exponent"] = (
+            float(np.polyfit(np.log(d[large]), np.log(work[large]), 1)[0]) if several else np.nan
+        )
     z = np.abs(results["value"]["error"] / results["value"]["stderr"])
     failed = "" if np.all(z < 4.5) else f"an error is {z.max():.1f} times its standard error"
     return results | {"summary": list(summary(results, config)), "failed": failed}
@@ -60,31 +60,17 @@ def measured(name, dimension, config):
     def gradient(matrix):
         return jax.value_and_grad(value, has_aux=True)(matrix)
 
-    compiled = jax.jit({"value": value, "gradient": gradient}[name])
-    matrix = equicorrelated(dimension)
-    program = compiled.lower(matrix).compile()
-    start, work = time.perf_counter(), time.process_time()
-    result = jax.block_until_ready(program(matrix))
-    seconds = {"wall": time.perf_counter() - start, "work": time.process_time() - work}
-    memory = program.memory_analysis()
+    index = jnp.arange(dimension)
+    matrix = jax.jit(lambda: jnp.where(index[:, None] == index, 1.0, 0.5))()
+    function = jax.jit({"value": value, "gradient": gradient}[name])
+    cost = compiled(function, (matrix,), 0, time.process_time)
+    result = cost["output"]
     log_prob, stderr = result if name == "value" else result[0]
     errors = {"error": float(log_prob) + np.log(dimension + 1), "stderr": float(stderr)}
-    held = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
     if name == "gradient":
         slope = jax.jit(lambda g: jnp.sum(g) - jnp.trace(g))(result[1])
         errors["slope_error"] = float(slope) / exact_slope(dimension) - 1.0
-    return {"dimension": dimension, **seconds, "memory": held, **errors}
-
-
-def equicorrelated(dimension):
-    """The covariance with variances 1 and covariances 1/2."""
-
-    @jax.jit
-    def made():
-        index = jnp.arange(dimension)
-        return jnp.where(index[:, None] == index[None, :], 1.0, 0.5)
-
-    return made()
+    return {"dimension": dimension, "work": cost["seconds"], "memory": cost["held"], **errors}
 
 
 def exact_slope(dimension):
@@ -98,54 +84,19 @@ def exact_slope(dimension):
     return float(jax.grad(log_prob)(0.5))
 
 
-def exponent(rows, least):
-    """The slope of the log of processor seconds in that of the dimension, by least squares.
-
-    Of the dimensions from `least` on; in smaller ones the points, of order d^2, take most.
-    """
-    large = rows["dimension"] >= least
-    if np.sum(large) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(rows["dimension"][large]), np.log(rows["work"][large]), 1)[0])
-
-
-def operations(dimension, num_points):
-    """Additions and multiplications of a value: of the factor, and of the points."""
-    return dimension**3 / 3.0 + num_points * dimension**2
-
-
 def summary(results, config):
-    """A line for each dimension, and the arithmetic of a larger problem."""
+    """A line for each dimension."""
     yield (
-        f"{results['points']} points; exponents of processor seconds in the dimension, from "
-        f"{config.least_of_exponent} on:"
+        f"{config.num_points * config.num_replicates} points; exponents of processor seconds in "
+        f"the dimension, from {config.least_of_exponent} on:"
     )
-    yield ", ".join(f"{name} {results[name]['exponent']:.2f}" for name in ("value", "gradient"))
-    yield "dimension: processor seconds, seconds, GB, error of log P, its standard error"
-    for name in ("value", "gradient"):
+    yield ", ".join(f"{name} {results[name]['exponent']:.2f}" for name in KINDS)
+    yield "dimension: processor seconds, GB, error of log P, its standard error"
+    for name in KINDS:
         rows = results[name]
         for i, d in enumerate(rows["dimension"]):
             extra = f"  slope off by {rows['slope_error'][i]:.1%}" if name == "gradient" else ""
             yield (
-                f"{name:8} {d:6}: {rows['work'][i]:8.1f} s {rows['wall'][i]:8.1f} s "
-                f"{rows['memory'][i] / 1e9:6.2f} GB {rows['error'][i]:9.4f} "
-                f"{rows['stderr'][i]:.4f}{extra}"
+                f"{name:8} {d:6}: {rows['work'][i]:8.1f} s {rows['memory'][i] / 1e9:6.2f} GB "
+                f"{rows['error'][i]:9.4f} {rows['stderr'][i]:.4f}{extra}"
             )
-    last, d = results["value"], int(results["value"]["dimension"][-1])
-    rate = operations(d, results["points"]) / last["work"][-1]
-    yield f"here {rate / 1e9:.0f} GFLOP a processor second at d = {d}"
-    large = config.accelerator
-    d, count = large.dimension, operations(large.dimension, results["points"])
-    matrix = 8.0 * d * d / 1e9
-    held = [results[name]["memory"][-1] / (8.0 * results[name]["dimension"][-1] ** 2)
-            for name in ("value", "gradient")]  # fmt: skip
-    yield (
-        f"d = {d}: matrix {matrix:.1f} GB, half a factor {matrix / 2:.1f} GB; by the matrices held "
-        f"here, {held[0]:.2f} and {held[1]:.2f}, value {held[0] * matrix:.0f} GB and gradient "
-        f"{held[1] * matrix:.0f} GB of {large.gigabytes:g} GB a device"
-    )
-    yield (
-        f"{count:.2g} operations, {count / large.flops:.0f} s at {large.flops / 1e12:g} TFLOP/s, "
-        f"here {count / rate:.0f} processor seconds; about {1.0 + GRADIENT_COST:g} times that with "
-        "the gradient"
-    )

@@ -4,17 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from truncgauss.runs.config import Count, Experiment, Model, Positive
-
-
-class Accelerator(Model):
-    """What is assumed of a device for the arithmetic of a problem that does not fit here."""
-
-    dimension: Count
-    flops: Positive
-    """Sustained operations a second in float64."""
-    gigabytes: Positive
-    """Of its memory."""
+from truncgauss.runs.config import Count, Experiment
 
 
 class Settings(Experiment):
@@ -31,4 +21,3 @@ class Settings(Experiment):
     num_points: Count
     """Of each replicate."""
     num_replicates: Annotated[int, Field(ge=2)]
-    accelerator: Accelerator
