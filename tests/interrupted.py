@@ -1,17 +1,14 @@
-"""An experiment of fits and chains that take milliseconds a step, to be interrupted.
+"""An experiment of fits that take milliseconds a step, to be interrupted.
 
-It has one of each that is kept in its own way: rows of work, Newton steps, EM steps, an optimiser
-with a random objective, and Markov chains.
+It has one of each that is kept in its own way: rows of work, Newton steps, EM steps, and an
+optimiser with a random objective.
 """
 
-import importlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import optax
 
 import truncgauss as tg
@@ -69,20 +66,7 @@ def descent(settings, key):
     return {"params": fit.params, "trace": fit.loss_trace}
 
 
-def model(y=None):
-    loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
-    numpyro.sample("y", tg.TruncatedNormal(loc, 1.0, low=0.0), obs=y)
-
-
-def nuts(settings, key):
-    config.function("calibration", "run")  # with it, the built-in experiments are there
-    chains_of = importlib.import_module("truncgauss.experiments.nuts")
-    chains = config.Chains(num_chains=2, num_warmup=60, num_samples=200, target_accept=0.8)
-    found = chains_of.sampled_chains(model, (0.4,), chains, key, numpyro.infer.init_to_median)
-    return {"draws": found["draws"]["loc"], "diverging": found["diverging"]}
-
-
-PARTS = {"rows": rows, "newton": newton, "em": em, "descent": descent, "nuts": nuts}
+PARTS = {"rows": rows, "newton": newton, "em": em, "descent": descent}
 
 
 def plot(results):

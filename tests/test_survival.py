@@ -21,7 +21,7 @@ import pytest
 TESTS = pathlib.Path(__file__).parent
 NUM_KILLS = int(os.environ.get("TRUNCGAUSS_KILLS", "10"))
 # Which share of the disturbances each part of the work gets; it takes seconds to compile the last.
-PARTS = {"rows": 0.4, "descent": 0.3, "nuts": 0.15, "newton": 0.1, "em": 0.05}
+PARTS = {"rows": 0.5, "descent": 0.35, "newton": 0.1, "em": 0.05}
 CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
@@ -120,7 +120,7 @@ def next_words(nursery, part):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["rows", "descent", "nuts"])  # which keep a state
+@pytest.mark.parametrize("part", ["rows", "descent"])  # which keep a state
 def test_a_full_disk_is_one_line_and_loses_nothing(part, nursery, quiet):
     expected, _ = quiet(part)
     rng = random.Random(part)

@@ -1,8 +1,5 @@
 """Models with truncated distributions: two ways to one posterior, closed forms, calibration."""
 
-import sys
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -126,51 +123,6 @@ def test_moments_have_the_errors_they_tell():
     assert np.all(np.abs(found["variance"] - 9.0) < 5 * found["variance_stderr"])
     np.testing.assert_allclose(found["mean_stderr"], 3 / 16000**0.5, rtol=0.2)
     np.testing.assert_allclose(found["variance_stderr"], 9 * (2 / 16000) ** 0.5, rtol=0.2)
-
-
-DRAWS = {
-    "draws": {"loc": np.zeros((4, 5, 2)), "scale": np.ones((4, 5))},
-    "diverging": np.zeros((4, 5), bool),
-}
-
-
-def test_arviz_is_asked_for_by_name(monkeypatch):
-    monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
-        nuts.inference_data(DRAWS)
-    monkeypatch.setitem(sys.modules, "h5netcdf", None)
-    monkeypatch.setitem(sys.modules, "xarray", types.SimpleNamespace())
-    with pytest.raises(ImportError, match="write_netcdf needs h5netcdf"):
-        nuts.write_netcdf(DRAWS, "nowhere.nc")
-
-
-@pytest.mark.parametrize("version", ["0.23.4", "1.2.0"])
-def test_either_arviz_is_given_its_arguments(version, monkeypatch):
-    given = lambda *parts, **groups: parts[0] if parts else groups
-    arviz = types.SimpleNamespace(__version__=version, from_dict=given)
-    monkeypatch.setitem(sys.modules, "arviz", arviz)
-    groups = nuts.inference_data(DRAWS)
-    assert groups["posterior"] is DRAWS["draws"]
-    assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
-
-
-@pytest.mark.filterwarnings("ignore")  # of ArviZ, about its own versions
-def test_arviz_reads_the_draws(tmp_path):
-    arviz = pytest.importorskip("arviz")
-    pytest.importorskip("h5netcdf")
-    pytest.importorskip("h5py")
-    rng = np.random.default_rng(0)
-    draws = {"loc": rng.normal(size=(4, 5, 2)), "scale": rng.normal(size=(4, 5))}
-    chain = {"draws": draws, "diverging": rng.random((4, 5)) < 0.2}
-    nuts.write_netcdf(chain, tmp_path / "chain.nc")
-    read = arviz.from_netcdf(str(tmp_path / "chain.nc"))
-    for found in (read, nuts.inference_data(chain)):
-        for name, x in draws.items():
-            np.testing.assert_array_equal(found["posterior"][name].values, x)
-        np.testing.assert_array_equal(
-            found["sample_stats"]["diverging"].values.astype(bool), chain["diverging"]
-        )
-    assert set(arviz.summary(read).index) == {"loc[0]", "loc[1]", "scale"}
 
 
 # ---------------------------------------------------------------- calibration

@@ -24,12 +24,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from numpyro.infer import MCMC, NUTS, init_to_median
 
 import truncgauss as tg
 from truncgauss import fitting
 
-from ..nuts import MOST_R_HAT
+from ..nuts import MOST_R_HAT, drawn
 
 BLOCK = 50  # simulations between two checkpoints
 MISS_RATE = 1e-6  # probability of rejecting a calibrated model
@@ -99,21 +98,13 @@ def simulated(config, low, high):
 
 def posteriors(distribution, x, low, high, config):
     """Thinned draws of every posterior, (simulations, draws), and the chains' diagnostics."""
-    chains = config.chains
     keys = jax.random.split(jax.random.key(config.seed + 1), len(x))
 
     def once(key, x):
-        kernel = NUTS(
-            model, target_accept_prob=chains.target_accept, dense_mass=True,
-            init_strategy=init_to_median,
-        )  # fmt: skip
-        mcmc = MCMC(
-            kernel, num_warmup=chains.num_warmup, num_samples=chains.num_samples,
-            num_chains=chains.num_chains, chain_method="vectorized", progress_bar=False,
-        )  # fmt: skip
-        mcmc.run(key, distribution, config.prior, low, high, x, extra_fields=("diverging",))
-        draws = mcmc.get_samples(group_by_chain=True)
-        return draws, mcmc.get_extra_fields()["diverging"].sum()
+        draws, diverging, _ = drawn(
+            key, model, (distribution, config.prior, low, high, x), config.chains
+        )
+        return draws, diverging.sum()
 
     compiled, name = jax.jit(jax.vmap(once)), f"simulations, {distribution.__name__}"
     blocks = [

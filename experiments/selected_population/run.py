@@ -14,7 +14,7 @@ from numpyro.infer.util import log_density
 
 import truncgauss as tg
 
-from ..nuts import MOST_DEVIATION, chain_lines, moments, posteriors, trouble
+from ..nuts import MOST_DEVIATION, MOST_R_HAT, moments, posteriors
 
 
 def run(config):
@@ -154,8 +154,11 @@ def naive(x):
 
 def failure(results):
     """Why the results cannot be trusted; empty if they can."""
-    if found := trouble(results["chains"]):
-        return found
+    for name, chain in results["chains"].items():
+        if chain["divergences"]:
+            return f"{name}: {chain['divergences']} divergent transitions"
+        if not chain["r_hat"] <= MOST_R_HAT:
+            return f"{name}: the chains disagree, r-hat {chain['r_hat']:.3f}"
     worst = max(float(np.max(np.abs(z))) for z in results["apart"].values())
     if not worst <= MOST_DEVIATION:
         return f"the two posteriors are {worst:.1f} Monte Carlo standard errors apart"
@@ -179,7 +182,13 @@ def summary(results):
         lines.append(row(name, f"{results['truth'][j]:.3f}", plain, *cells))
     return [
         *lines,
-        *chain_lines(results["chains"]),
+        *(
+            f"{name}: {chain['diverging'].size} draws in {len(chain['diverging'])} chains, "
+            f"{chain['divergences']} divergences, r-hat at most {chain['r_hat']:.4f}, effective "
+            f"draws at least {chain['ess']:.0f}, {chain['steps']:.1f} leapfrog steps a draw, "
+            f"{chain['seconds']:.1f} s with compilation"
+            for name, chain in results["chains"].items()
+        ),
         "factor against distribution, in Monte Carlo standard errors: means at most "
         f"{np.abs(apart['mean']).max():.2f}, variances {np.abs(apart['variance']).max():.2f} apart",
         "their log densities at the same parameters agree to "
