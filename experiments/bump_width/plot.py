@@ -26,9 +26,8 @@ def plot(results):
     )  # fmt: skip
     plotting.title("One input, x = 1, as the width grows", ax=axes[1, 0]).set_xscale("log")
     recovered(results, axes[1, 1])
-    for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
-        plotting.legend(columns=3 if ax is axes[0, 1] else 2, ax=ax)
-    plotting.legend(columns=3, ax=axes[0, 0])
+    for ax in axes.flat:
+        plotting.legend(columns=3 if ax in axes[0] else 2, ax=ax)
     return plotting.lettered(picture)
 
 

@@ -16,15 +16,13 @@ from truncgauss.execution.progress import bar
 
 def run(config):
     """Recovered widths, shape (dtypes, widths, starts), and the curves of the bump."""
-    shape = (len(config.dtypes), len(config.widths), len(config.starts))
+    options = config.dtypes, config.widths, config.starts
+    shape = tuple(map(len, options))
     fits = {name: np.zeros(shape) for name in ("recovered", "steps", "converged")}
-    metrics, optimizer = [], optimizer_of(config.fit.optimizer)
+    metrics = []
     for place in bar(list(np.ndindex(shape)), "widths", True):
-        dtype, width, start = (
-            options[i]
-            for options, i in zip((config.dtypes, config.widths, config.starts), place, strict=True)
-        )
-        fit = learnt(width, start, jnp.dtype(dtype), config, optimizer)
+        dtype, width, start = (each[i] for each, i in zip(options, place, strict=True))
+        fit = learnt(width, start, dtype, config)
         found = {"recovered": fit.params, "steps": fit.num_steps, "converged": fit.converged}
         for name, value in found.items():
             fits[name][place] = value
@@ -33,12 +31,14 @@ def run(config):
              "num_steps": fit.num_steps, "converged": fit.converged, "loss": fit.loss,
              "reason": fit.reason}
         )  # fmt: skip
-    stranded = learnt(
-        config.widths[-1], config.stranded_start, jnp.dtype(config.dtype), config, optimizer
-    )
-    truth = np.array(config.widths)[:, None]
-    fits |= {"error": np.abs(fits["recovered"] / truth - 1)}
+    stranded = learnt(config.widths[-1], config.stranded_start, config.dtype, config)
+    fits["error"] = np.abs(fits["recovered"] / np.array(config.widths)[:, None] - 1)
     curves = bump_curves(config)
+    failed = "" if fits["converged"].all() else (
+        f"{int(np.sum(fits['converged'] == 0))} fits did not converge"
+    )  # fmt: skip
+    if not all(np.isfinite(curve).all() for curve in curves.values()):
+        failed = "a curve of the bump is not finite"
     return fits | {
         "widths": np.array(config.widths),
         "starts": np.array(config.starts),
@@ -47,17 +47,17 @@ def run(config):
         "stranded": float(stranded.params),
         "summary": summary(fits, stranded, curves, config),
         "metrics": metrics,
-        "failed": failure(fits, curves),
+        "failed": failed,
     }
 
 
-def learnt(width, start, dtype, config, optimizer):
-    """The fit of one width from one start."""
+def learnt(width, start, dtype, config):
+    """The fit of one width from one start, by L-BFGS."""
     inputs = jnp.asarray(inputs_of(width, start, config), dtype)
     targets = tg.safe.bump(inputs, jnp.asarray(width, dtype))
     objective = jax.tree_util.Partial(relative_loss, inputs, targets)
     return tg.minimize(
-        objective, jnp.asarray(start, dtype), optimizer, config.fit.num_steps, progress=False,
+        objective, jnp.asarray(start, dtype), optax.lbfgs(), config.num_steps, progress=False,
         constraints=fitting.Positive(),
     )  # fmt: skip
 
@@ -71,13 +71,6 @@ def inputs_of(width, start, config):
 def relative_loss(inputs, targets, width):
     """Squared residuals over squared targets."""
     return jnp.sum((tg.safe.bump(inputs, width) - targets) ** 2) / jnp.sum(targets**2)
-
-
-def optimizer_of(section):
-    """The optimiser of optax that a section of the settings describes."""
-    if section.kind == "adam":
-        return optax.adam(section.learning_rate)
-    return optax.lbfgs()
 
 
 def bump_curves(config):
@@ -95,15 +88,6 @@ def bump_curves(config):
     }  # fmt: skip
 
 
-def failure(fits, curves):
-    """Why the numbers are not to be trusted, or nothing."""
-    if not all(np.isfinite(curve).all() for curve in curves.values()):
-        return "a curve of the bump is not finite"
-    if not fits["converged"].all():
-        return f"{int(np.sum(fits['converged'] == 0))} fits did not converge"
-    return ""
-
-
 def summary(fits, stranded, curves, config):
     """A table of the recovered widths, and the fit from a start that sees no input."""
     lines = ["recovered widths, one column for each start"]
@@ -115,13 +99,12 @@ def summary(fits, stranded, curves, config):
             found = "".join(f"{value:>14.{digits}g}" for value in fits["recovered"][i, j])
             worst, steps = fits["error"][i, j].max(), int(fits["steps"][i, j].max())
             lines.append(f"{dtype:<9}{width:>6g}{found}{worst:>13.1e}{steps:>7}")
-    bad = sum(int(np.sum(~np.isfinite(curve))) for curve in curves.values())
-    bad += int(np.sum(~np.isfinite(fits["recovered"])))
+    bad = sum(int(np.sum(~np.isfinite(x))) for x in (*curves.values(), fits["recovered"]))
     lines.append(f"not finite: {bad} of all values, derivatives and widths")
-    inside = int(np.sum(np.abs(inputs_of(config.widths[-1], config.stranded_start, config))
-                        < config.stranded_start))  # fmt: skip
+    inputs, start = inputs_of(config.widths[-1], config.stranded_start, config), stranded.params
+    inside = int(np.sum(np.abs(inputs) < config.stranded_start))
     lines.append(
         f"from {config.stranded_start:g}, with {inside} inputs inside, the width ends at "
-        f"{float(stranded.params):g}. {stranded.reason}"
+        f"{float(start):g}. {stranded.reason}"
     )
     return lines

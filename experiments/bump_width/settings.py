@@ -1,34 +1,10 @@
 """The settings of `bump_width`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from truncgauss.runs.config import Count, Dtype, Experiment, LogGrid, Model, Positive
-
-
-class Lbfgs(Model):
-    """L-BFGS with a line search."""
-
-    kind: Literal["lbfgs"]
-
-
-class Adam(Model):
-    """Adam at a constant rate."""
-
-    kind: Literal["adam"]
-    learning_rate: Positive
-
-
-Optimizer = Annotated[Lbfgs | Adam, Field(discriminator="kind")]
-
-
-class Fit(Model):
-    """Settings of a fit."""
-
-    optimizer: Optimizer
-    num_steps: Count
-    """The most steps that the optimiser may take."""
+from truncgauss.runs.config import Count, Dtype, Experiment, LogGrid, Positive
 
 
 class Settings(Experiment):
@@ -44,6 +20,7 @@ class Settings(Experiment):
     num_inputs: Count
     stranded_start: Positive
     """A start so narrow that no input lies inside."""
-    fit: Fit
+    num_steps: Count
+    """The most steps of L-BFGS."""
     curve: LogGrid
     """Distances from the centre at which the bump is drawn."""
