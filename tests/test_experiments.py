@@ -254,9 +254,8 @@ def test_shift_curve():
     x, curves = results["shift"], results["curves"]
     np.testing.assert_allclose(curves["exact"]["value"], norm.cdf(x), rtol=1e-13)
     np.testing.assert_allclose(curves["exact"]["gradient"], norm.pdf(x), rtol=1e-12)
-    # exp(-100 m) overflows for the lowest samples; 1 - sigmoid(x - 1000) everywhere.
+    # exp(-100 m) overflows for the lowest samples.
     assert 0 < curves["naive"]["gradient_not_finite"] < 49
-    assert curves["naive complement"]["gradient_not_finite"] == 49
     core = np.abs(x) <= 2
     for name, n in (("tanh 500", 500), ("tanh 8,000", 8000)):
         curve = curves[name]

@@ -34,7 +34,6 @@ def run(config):
 
     ways = {"exact": (library, tg.Exact(), 1)}
     ways["naive"] = (naive, (edge.steepness, few), len(few))
-    ways["naive complement"] = (naive_complement, (edge.steepness, few), len(few))
     for name, n in sizes.items():
         ways[name] = (library, tg.SoftMonteCarlo(samples=samples[n], edge=edge), n)
     ways["surrogate"] = (library, tg.SoftMonteCarlo(samples=few, edge=gentle), len(few))
@@ -95,16 +94,6 @@ def naive(shift, problem, settings):
     above = 1 / (1 + jnp.exp(-steepness * (x - region.low)))
     below = 1 / (1 + jnp.exp(-steepness * (region.high - x)))
     return jnp.mean(jnp.prod(above * below, axis=-1))
-
-
-def naive_complement(shift, problem, settings):
-    """The same filter as one minus what is cut off at either limit."""
-    steepness, samples = settings
-    x = shifted(shift, problem, samples)
-    _, _, region = problem
-    cut_low = 1 / (1 + jnp.exp(-steepness * (region.low - x)))
-    cut_high = 1 / (1 + jnp.exp(-steepness * (x - region.high)))
-    return jnp.mean(jnp.prod(1 - cut_low - cut_high, axis=-1))
 
 
 def shifted(shift, problem, samples):
