@@ -3,7 +3,6 @@
 import math
 import os
 import pathlib
-import stat
 import tempfile
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from experiments.work_precision import curves, peers, plot, problems, run
+from experiments.work_precision import curves, plot, problems, run
 from truncgauss import fitting
 from truncgauss.runs import config
 
@@ -120,24 +119,3 @@ def test_time_to_reach():
     assert curves.time_to_reach(seconds, errors, 0.5) == (pytest.approx(1.0), "<")
     assert math.isnan(curves.time_to_reach(seconds, np.full(4, np.inf), 0.1)[0])
     assert math.isnan(curves.time_to_reach(seconds, np.full(4, 0.3), 0.1)[0])
-
-
-def test_r_is_asked_and_understood(tmp_path, monkeypatch):
-    script = tmp_path / "Rscript"
-    script.write_text(
-        "#!/bin/sh\n"
-        'test "$1" = -e && exit 0\n'
-        'grep -q pmvnorm "$1" || exit 1\n'
-        f"cat > {tmp_path}/given\n"
-        "for i in 1 2 3 4; do echo 0.25 0.125; done\n"
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert peers.r_has_mvtnorm()
-    problem = problems.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
-    probabilities, seconds = peers.r_mvtnorm(problem, 500, settings())
-    np.testing.assert_array_equal(probabilities, np.full(4, 0.125))
-    np.testing.assert_array_equal(seconds, np.full(4, 0.25))
-    given = (tmp_path / "given").read_text().split()
-    assert given[:10] == ["3", "4", "20264", "500", "0", "0", "0", "Inf", "Inf", "Inf"]
-    assert len(given) == 4 + 2 * 3 + 9 and float(given[11]) == pytest.approx(0.5)

@@ -1,1 +1,1 @@
-"""Error against time on one processor, for our methods and for SciPy and R."""
+"""Error against time on one processor, for our methods and for SciPy."""

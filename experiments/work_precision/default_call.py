@@ -15,7 +15,7 @@ from .problems import problem_of, truth_of
 ROUNDING = 1e-11  # of log P, relative to max(1, |log P|), granted to a stderr of 0
 
 
-def shared(config, peers):
+def shared(config):
     """The call with no settings, eagerly, over families whose truth is known."""
     rows, given = [], config.shared
     for family, d, (limits, (low, high)) in itertools.product(

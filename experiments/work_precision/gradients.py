@@ -12,7 +12,7 @@ from .curves import columns
 from .problems import answered, problem_of
 
 
-def gradients(config, peers):
+def gradients(config):
     """Value and gradient against value, for a plan that is held, and the memory of either."""
     found = []
     for case in config.gradients:

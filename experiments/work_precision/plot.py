@@ -9,7 +9,6 @@ from truncgauss import plotting
 
 LOOKS = {
     "Separation": 0, "Separation, 4 replicates": 2, "SequentialMonteCarlo": 4, "SciPy": 1,
-    "R mvtnorm": 3,
 }  # fmt: skip
 STATED = "standard error that the call reports, in the same colour"
 

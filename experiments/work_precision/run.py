@@ -1,4 +1,4 @@
-"""Error against time on one processor, for our methods and for SciPy and R.
+"""Error against time on one processor, for our methods and for SciPy.
 
 Every time is that of a compiled call and of solving its plan; the first call, which compiles, is
 reported apart. Every error is the root mean square error of log P over keys, against a closed form,
@@ -17,7 +17,6 @@ from .clock import load, one_processor
 from .curves import curves, curves_table
 from .default_call import shared, shared_table
 from .gradients import gradients, gradients_table
-from .peers import r_has_mvtnorm, r_mvtnorm, scipy_mvn
 
 PARTS = {
     "curves": (curves, curves_table),
@@ -32,14 +31,9 @@ def run(config):
     results = {"summary": []}
     with one_processor() as where:
         results["summary"] += [where, f"{device}, {config.dtype}, processor seconds{load()}."]
-        peers = {"SciPy": scipy_mvn}
-        if r_has_mvtnorm():
-            peers["R mvtnorm"] = r_mvtnorm
-        else:
-            results["summary"].append("R with its package mvtnorm is not installed: left out.")
         for part in config.parts:
             measure, table = PARTS[part]
-            measured = fitting.computed(part, measured_part, measure, config, peers)
+            measured = fitting.computed(part, measured_part, measure, config)
             results[part], wall, cpu = (measured[name] for name in ("found", "wall", "cpu"))
             results["summary"] += ["", f"{part} ({wall:.0f} s, {cpu / wall:.0%} of a processor)"]
             results["summary"] += table(results[part])
@@ -48,9 +42,9 @@ def run(config):
     return results | {"failed": "" if known else "a truth is not finite"}
 
 
-def measured_part(measure, config, peers):
+def measured_part(measure, config):
     """What was found, and the seconds that it took by the clock and on the processor."""
     start, spent = time.perf_counter(), time.process_time()
-    found = measure(config, peers)
+    found = measure(config)
     wall, cpu = time.perf_counter() - start, time.process_time() - spent
     return {"found": found, "wall": wall, "cpu": cpu}

@@ -35,7 +35,7 @@ class Case(Family):
     num_particles: tuple[Count, ...] = ()
     """Likewise of `SequentialMonteCarlo`."""
     peers: bool = True
-    """Whether SciPy and R are measured too."""
+    """Whether SciPy is measured too."""
 
 
 class Sweep(Model):
@@ -48,7 +48,7 @@ class Sweep(Model):
 
 
 class Settings(Experiment):
-    """Error against time, of our methods, SciPy and R, in one run."""
+    """Error against time, of our methods and SciPy, in one run."""
 
     cached: ClassVar[bool] = False  # first calls are timed, with their compilation
 
@@ -61,7 +61,7 @@ class Settings(Experiment):
     truth_points: Count
     """Points of each replicate of the long run that is the truth where there is no formula."""
     peer_points: tuple[Count, ...]
-    """The most points that SciPy or R may use, one estimate for each count."""
+    """The most points that SciPy may use, one estimate for each count."""
     peer_seconds: Positive
     """No larger count is tried once all calls of one took longer than this."""
     curves: tuple[Case, ...]
