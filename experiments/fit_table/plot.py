@@ -6,15 +6,24 @@ from truncgauss import plotting
 
 MOST, LEAST = 10, 4  # estimates that are drawn, and for which there is room
 FEW = 2  # outcomes that have panels of their own
-AT_MOST, AT_LEAST, INTERVAL = (plotting.SERIES[k] for k in (2, 6, 4))
+# Entries that are known to a limit alone: the side it is on, its colour, and its markers along x
+# and y, which show where the value is.
+LIMITED = (
+    ("at most", "upper", plotting.SERIES[2].color, "<v"),
+    ("at least", "lower", plotting.SERIES[6].color, ">^"),
+)
+INTERVAL, FIT = plotting.SERIES[4].color, plotting.GRADIENT.color
+APART = 0.6180339887  # multiples of it, less their whole parts, lie apart
 
 
 def plot(results):
     """Data above residuals, and estimates in their units beside them."""
-    results = results | {"data": drawable(results["data"])}
+    results = results | {"data": {key: np.asarray(x) for key, x in results["data"].items()}}
     data, curves = results["data"], results.get("profile_curves", {})
     number = min(len(data["labels"]), FEW)
-    above = [f"data {j}" for j in range(number)] if draws_means(data) else ["data 0"]
+    # Rows that differ in their means are drawn over these.
+    means = "abscissa" in data or (len(data["weights"]) == 1 and len(data["loc"]) > 1)
+    above = [f"data {j}" for j in range(number if means else 1)]
     below = [f"residuals {j}" for j in range(number)] + ["profile"] * bool(curves)
     width = (4.6, 7.2, 8.6)[max(len(above), len(below)) - 1]
     height = max(6.6, 1.2 + 0.9 * min(len(results["names"]), MOST))
@@ -27,13 +36,13 @@ def plot(results):
         for name, ax in plotting.mosaic([row], picture=part)[1].items()
     }
     for j, name in enumerate(above):
-        draw = over_covariates if draws_means(data) else density if number == 1 else plane
+        draw = over_covariates if means else density if number == 1 else plane
         draw(results, j, panels[name])
     for j in range(number):
-        draws = np.atleast_2d(results["residuals"][..., j])
+        ax, draws = panels[f"residuals {j}"], np.atleast_2d(results["residuals"][..., j])
         finite = draws[:, np.isfinite(draws).all(axis=0)]
-        plotting.worm(finite, label="residuals", series=2, ax=panels[f"residuals {j}"])
-        plotting.title(f"Residuals of {data['labels'][j]}", ax=panels[f"residuals {j}"])
+        plotting.worm(finite, label="residuals", series=2, ax=ax)
+        plotting.title(f"Residuals of {data['labels'][j]}", ax=ax)
     if curves:
         profiles(results, panels["profile"])
     for row in (above, below):
@@ -46,53 +55,32 @@ def plot(results):
     return page
 
 
-def drawable(data):
-    """The arrays of the rows, each text as one."""
-    return {key: np.asarray(value) for key, value in data.items()}
-
-
-def draws_means(data):
-    """Whether the rows differ in their means."""
-    return "abscissa" in data or (len(data["weights"]) == 1 and len(data["loc"]) > 1)
-
-
 # ---------------------------------------------------------------- the rows
 
 
 def kinds(lower, upper):
-    """Which entries (n,) are exact, at most, at least, and in an interval."""
-    below, above = np.isfinite(upper), np.isfinite(lower)
-    exact = lower == upper
-    return exact, below & ~above, above & ~below, below & above & ~exact
+    """Which entries (n,) are exact, between two limits, at most and at least one, by name."""
+    below, above, exact = np.isfinite(upper), np.isfinite(lower), lower == upper
+    return {
+        "exact": exact,
+        "between": below & above & ~exact,
+        "at most": below & ~above,
+        "at least": above & ~below,
+    }
 
 
-def marks(x, lower, upper, ax):
-    """Rows over x: points, limits as triangles that show where the value is, and intervals."""
-    exact, at_most, at_least, between = kinds(lower, upper)
-    small = {"s": 9 if len(x) > 300 else 16, "alpha": 0.6 if len(x) > 100 else 0.9}
-    if exact.any():
-        plotting.points(x[exact], lower[exact], label=f"measured ({exact.sum()})", ax=ax, **small)
-    for kind, ends, look, marker, words in (
-        (at_most, upper, AT_MOST, "v", "at most"), (at_least, lower, AT_LEAST, "^", "at least"),
-    ):  # fmt: skip
-        if kind.any():
-            plotting.points(
-                x[kind], ends[kind], color=look.color, marker=marker, filled=False,
-                label=f"{words} ({kind.sum()})", ax=ax, **small,
-            )  # fmt: skip
-    if between.any():
-        ax.vlines(
-            x[between], lower[between], upper[between], color=INTERVAL.color, linewidth=0.9,
-            label=f"between ({between.sum()})",
-        )  # fmt: skip
+def limited(x, y, color, marker, words, count, ax, **look):
+    """Entries that are known to a limit alone."""
+    label = f"{words} ({count})"
+    plotting.points(x, y, color=color, marker=marker, filled=False, label=label, ax=ax, **look)
 
 
-def unseen(low, high, ax, across=False, x=None):
+def unseen(data, j, ax, across=False, x=None):
     """What lies beyond limits of truncation: hatched if these are one for all rows."""
     ends = ax.get_xlim() if across else ax.get_ylim()
     span = ax.axvspan if across else ax.axhspan
     label = "could not be seen"
-    for limits, outer in ((low, ends[0]), (high, ends[1])):
+    for limits, outer in zip((data["low"][:, j], data["high"][:, j]), ends):
         if len(limits) == 1 and np.isfinite(limits[0]):
             span(
                 outer, limits[0], facecolor="none", edgecolor=plotting.UNSEEN, hatch="\\\\\\\\",
@@ -113,54 +101,59 @@ def unseen(low, high, ax, across=False, x=None):
 def over_covariates(results, j, ax):
     """An outcome over its only covariate or, of several, over its fitted mean."""
     data = results["data"]
-    lower, upper, loc = data["lower"][:, j], data["upper"][:, j], data["loc"][:, j]
+    lower, upper, loc = (data[key][:, j] for key in ("lower", "upper", "loc"))
     levels = list(map(str, np.atleast_1d(data["levels"])))
-    single = "abscissa" in data
-    x = data["abscissa"] if single else loc
+    x = data.get("abscissa", loc)
     scale = np.broadcast_to(data["scale"], data["lower"].shape)[:, j]
-    order = np.argsort(x)
     if levels:
         numbers = [np.flatnonzero(x == k)[0] for k in range(len(levels))]
         ax.errorbar(
-            np.arange(len(levels)), loc[numbers], scale[numbers], color=plotting.GRADIENT.color,
-            marker="_", markersize=22, linestyle="none", capsize=5, label="fitted mean ± sigma",
-            zorder=3,
+            np.arange(len(levels)), loc[numbers], scale[numbers], color=FIT, marker="_",
+            markersize=22, linestyle="none", capsize=5, label="fitted mean ± sigma", zorder=3,
         )  # fmt: skip
         ax.set_xticks(range(len(levels)), levels)
-        x = x + 0.5 * ((np.arange(len(x)) * 0.6180339887) % 1.0 - 0.5)  # so that points are apart
+        x = x + 0.5 * ((np.arange(len(x)) * APART) % 1.0 - 0.5)
     else:
-        ax.plot(x[order], loc[order], color=plotting.GRADIENT.color, label="fitted mean", zorder=3)
-        if monotone(scale[order]):
+        order = np.argsort(x)
+        ax.plot(x[order], loc[order], color=FIT, label="fitted mean", zorder=3)
+        steps = np.diff(scale[order])
+        if np.all(steps >= 0) or np.all(steps <= 0):
             ends = (loc - scale)[order], (loc + scale)[order]
-            plotting.band(x[order], *ends, color=plotting.GRADIENT.color, label="± sigma", ax=ax)
-    marks(x, lower, upper, ax)
-    unseen(column(data["low"], j), column(data["high"], j), ax, x=x)
+            plotting.band(x[order], *ends, color=FIT, label="± sigma", ax=ax)
+    found = kinds(lower, upper)
+    exact, between = found["exact"], found["between"]
+    small = {"s": 9 if len(x) > 300 else 16, "alpha": 0.6 if len(x) > 100 else 0.9}
+    if exact.any():
+        plotting.points(x[exact], lower[exact], label=f"measured ({exact.sum()})", ax=ax, **small)
+    for words, side, color, markers in LIMITED:
+        if (kind := found[words]).any():
+            ends = data[side][kind, j]
+            limited(x[kind], ends, color, markers[1], words, kind.sum(), ax, **small)
+    if between.any():
+        ax.vlines(
+            x[between], lower[between], upper[between], color=INTERVAL, linewidth=0.9,
+            label=f"between ({between.sum()})",
+        )  # fmt: skip
+    unseen(data, j, ax, x=x)
     label = data["labels"][j]
-    ax.set(xlabel=str(data["abscissa_name"]) if single else "fitted mean", ylabel=str(label))
+    name = str(data["abscissa_name"]) if "abscissa" in data else "fitted mean"
+    ax.set(xlabel=name, ylabel=str(label))
     plotting.title(f"{label} and the fit", ax=ax)
-
-
-def column(limits, j):
-    return limits[:, j]
-
-
-def monotone(values):
-    steps = np.diff(values)
-    return bool(np.all(steps >= 0) or np.all(steps <= 0))
 
 
 def density(results, j, ax):
     """The values of one outcome as a histogram, and the fitted density of all rows, seen or not."""
     data = results["data"]
     lower, upper = data["lower"][:, j], data["upper"][:, j]
-    exact, at_most, at_least, between = kinds(lower, upper)
-    values = (lower[exact | between] + upper[exact | between]) / 2
+    found = kinds(lower, upper)
+    whole = found["exact"] | found["between"]
+    values = (lower[whole] + upper[whole]) / 2
     loc, scale, weights = data["loc"][:, j], data["scale"][:, j], data["weights"]
     fraction = float(np.sum(weights * results["fraction_not_truncated"]))
-    counted = exact | between | at_most | at_least
+    heights = [0.0]
     if len(values):
         bars, edges = np.histogram(values, bins="auto")
-        heights = bars / (counted.sum() * np.diff(edges))
+        heights = bars / (np.any(list(found.values()), axis=0).sum() * np.diff(edges))
         ax.bar(
             edges[:-1], heights, np.diff(edges), align="edge", color=plotting.SERIES[0].color,
             alpha=0.25, label=f"measured ({len(values)})",
@@ -171,66 +164,51 @@ def density(results, j, ax):
     z = (x - loc[:, None]) / scale[:, None]
     curve = weights @ (np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * scale[:, None])) / fraction
     words = "fitted, before errors" if data["noisy"] else "fitted, seen or not"
-    ax.plot(x, curve, color=plotting.GRADIENT.color, label=words)
-    ax.set_ylim(0.0, 1.12 * max(curve.max(), *(heights if len(values) else [0.0])))
+    ax.plot(x, curve, color=FIT, label=words)
+    ax.set_ylim(0.0, 1.12 * max(curve.max(), *heights))
     top = ax.get_ylim()[1]
-    for kind, limits, look, marker, words in (
-        (at_most, upper, AT_MOST, "<", "at most"), (at_least, lower, AT_LEAST, ">", "at least"),
-    ):  # fmt: skip
-        if kind.any():
-            heights_of = top * (0.03 + 0.12 * ((np.arange(kind.sum()) * 0.6180339887) % 1.0))
-            plotting.points(
-                limits[kind], heights_of, color=look.color, marker=marker, filled=False, s=12,
-                alpha=0.7, label=f"{words} ({kind.sum()})", ax=ax,
-            )  # fmt: skip
-    unseen(column(data["low"], j), column(data["high"], j), ax, across=True)
+    for words, side, color, markers in LIMITED:
+        if (kind := found[words]).any():
+            at = top * (0.03 + 0.12 * ((np.arange(kind.sum()) * APART) % 1.0))
+            ends, look = data[side][kind, j], {"s": 12, "alpha": 0.7}
+            limited(ends, at, color, markers[0], words, kind.sum(), ax, **look)
+    unseen(data, j, ax, across=True)
     ax.set(xlabel=str(data["labels"][j]), ylabel="density")
     plotting.title(f"{data['labels'][j]} and the fit", ax=ax)
 
 
 def plane(results, _, ax):
     """Two outcomes, and the ellipses of the fit."""
-    data = results["data"]
-    ends = [(data["lower"][:, j], data["upper"][:, j]) for j in (0, 1)]
-    exact, at_most, at_least, between = zip(*(kinds(*side) for side in ends))
+    data, labels = results["data"], results["data"]["labels"]
+    found = [kinds(data["lower"][:, j], data["upper"][:, j]) for j in (0, 1)]
     middles = []
-    for inside, (low, high) in zip(between, ends):
-        middle = np.where(np.isfinite(low), low, high)
+    for j in (0, 1):
+        low, high = data["lower"][:, j], data["upper"][:, j]
+        middle, inside = np.where(np.isfinite(low), low, high), found[j]["between"]
         middle[inside] = (low[inside] + high[inside]) / 2
         middles.append(middle)
-    known = np.isfinite(middles[0]) & np.isfinite(middles[1])
-    measured = known & exact[0] & exact[1]
-    small = {"s": 9 if measured.sum() > 300 else 16, "alpha": 0.7}
-    plotting.points(
-        middles[0][measured], middles[1][measured], label=f"measured ({measured.sum()})", ax=ax,
-        **small,
-    )  # fmt: skip
-    sides = ((at_most, AT_MOST, "<v", "at most"), (at_least, AT_LEAST, ">^", "at least"))
-    for kind, look, markers, words in sides:
+    x, y = middles
+    known = np.isfinite(x) & np.isfinite(y)
+    rows = known & found[0]["exact"] & found[1]["exact"]
+    small = {"s": 9 if rows.sum() > 300 else 16, "alpha": 0.7}
+    plotting.points(x[rows], y[rows], label=f"measured ({rows.sum()})", ax=ax, **small)
+    for words, _, color, markers in LIMITED:
         for j in (0, 1):
-            rows = known & kind[j]
+            rows, said = known & found[j][words], f"{labels[j]} {words}"
             if rows.any():
-                plotting.points(
-                    middles[0][rows], middles[1][rows], color=look.color, marker=markers[j],
-                    filled=False, label=f"{data['labels'][j]} {words} ({rows.sum()})", ax=ax,
-                    **small,
-                )  # fmt: skip
-    rows = known & (between[0] | between[1])
+                limited(x[rows], y[rows], color, markers[j], said, rows.sum(), ax, **small)
+    rows = known & (found[0]["between"] | found[1]["between"])
     if rows.any():
-        plotting.points(
-            middles[0][rows], middles[1][rows], color=INTERVAL.color, filled=False, marker="s",
-            label=f"middle of an interval ({rows.sum()})", ax=ax, **small,
-        )  # fmt: skip
+        limited(x[rows], y[rows], INTERVAL, "s", "middle of an interval", rows.sum(), ax, **small)
     covariances = data["covariance"].reshape(-1, 2, 2)
     for k, (loc, covariance) in enumerate(zip(data["loc"][:, :2], covariances)):
         label = "fitted: 50 and 90 % of all" if k == 0 else None
         plotting.contours(loc, covariance, label=label, series=1, ax=ax)
     for j in (0, 1):
-        unseen(column(data["low"], j), column(data["high"], j), ax, across=j == 0)
-    ax.set(xlabel=str(data["labels"][0]), ylabel=str(data["labels"][1]))
-    others = len(data["labels"]) - FEW
-    more = f" (of {others + FEW} outcomes)" if others > 0 else ""
-    plotting.title(f"{data['labels'][0]}, {data['labels'][1]} and the fit{more}", ax=ax)
+        unseen(data, j, ax, across=j == 0)
+    ax.set(xlabel=str(labels[0]), ylabel=str(labels[1]))
+    more = f" (of {len(labels)} outcomes)" if len(labels) > FEW else ""
+    plotting.title(f"{labels[0]}, {labels[1]} and the fit{more}", ax=ax)
 
 
 # ---------------------------------------------------------------- the estimates
@@ -246,14 +224,13 @@ def estimates(results, part, letter):
     for k in shown:
         ax, value = axes[str(k)], results["estimates"][k]
         low, high = np.where(np.isfinite(ends[k]), ends[k], value)
-        line = {"color": plotting.GRADIENT.color, "linewidth": 1.6}
+        line = {"color": FIT, "linewidth": 1.6}
         ax.plot([low, high], [0.0, 0.0], label="95 % interval", **line)
         plotting.points([value], [0.0], series=1, label="fit", s=22, ax=ax)
         naive = results["naive"][k]
         if np.isfinite(naive):
-            plotting.points(
-                [naive], [-0.45], series=3, s=18, label="naive", ax=ax, filled=False
-            )  # fmt: skip
+            look = {"series": 3, "s": 18, "filled": False}
+            plotting.points([naive], [-0.45], label="naive", ax=ax, **look)
         if min(low, value, naive) < 0 < max(high, value, naive):
             ax.axvline(0.0, color="#555555", linewidth=0.7)
         text = f"{names[k]}:  {value:.4g}  [{ends[k][0]:.4g}, {ends[k][1]:.4g}]"
@@ -270,26 +247,20 @@ def estimates(results, part, letter):
             if np.isinf(ends[k][side]):
                 edge = ax.get_xlim()[side]
                 ax.plot([value, edge], [0.0, 0.0], **line)
-                ax.plot([edge], [0.0], marker, color=line["color"], markersize=4, clip_on=False)
+                ax.plot([edge], [0.0], marker, color=FIT, markersize=4, clip_on=False)
                 ax.set_xlim(**{("left", "right")[side]: edge})
-    left_out = len(names) - len(shown)
-    more = f" (the first {MOST} of {len(names)})" if left_out else ""
-    part.suptitle(
-        f"{letter}   Estimates and 95 % intervals{more}",
-        fontsize=9.5,
-        weight="bold",
-        x=0.03,
-        ha="left",
-    )
+    more = f" (the first {MOST} of {len(names)})" if len(names) > MOST else ""
+    title = f"{letter}   Estimates and 95 % intervals{more}"
+    part.suptitle(title, fontsize=9.5, weight="bold", x=0.03, ha="left")
     plotting.legend(columns=3, below=20.0, ax=axes[str(shown[-1])])
 
 
 def profiles(results, ax):
     """Profile log-likelihoods in the standard errors of their estimates, and Wald's parabola."""
-    known = {name: place for place, name in enumerate(results["names"])}
+    known = list(results["names"])
     curves = list(results["profile_curves"].items())[: len(plotting.SERIES)]
     for number, (name, (values, fall)) in enumerate(curves):
-        place = known[name]
+        place = known.index(name)
         away = (values - results["estimates"][place]) / results["stderr"][place]
         look = plotting.SERIES[number]
         style = {"label": str(name), "color": look.color, "marker": look.marker}
