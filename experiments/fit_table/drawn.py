@@ -34,28 +34,27 @@ def shown(config, data, design, fit):
         constant |= {"weights": np.asarray(fit.weights), "loc": np.asarray(fit.locs)}
         constant["scale"] = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     else:
-        loc, scale, matrices = gaussian(config, data, design, fit)
+        columns = np.ones((1, 1)) if design is None else design
+        if config.scale_covariates:
+            scales = np.column_stack([data.columns[name] for name in config.scale_covariates])
+            loc, matrices = (columns @ fit.coefficients)[:, None], np.zeros((1, 1))
+            scale = np.exp(fit.log_scale[0] + scales @ fit.log_scale[1:])[:, None]
+        else:
+            loc = np.column_stack([columns @ own for own in fit.coefficients])
+            matrices = np.asarray(fit.covariance_matrix)
+            scale = np.sqrt(np.diagonal(matrices))[None]
         (constant if design is None else by_row)["loc"] = loc
         (by_row if config.scale_covariates else constant)["scale"] = scale
         place, name, levels = abscissa(config, data.columns)
         by_row |= {} if place is None else {"abscissa": place}
         constant |= {"abscissa_name": name, "levels": np.array(levels, str)}
+    labels = [
+        f"log {with_unit(config, name)}" if entry.log else with_unit(config, name)
+        for name, entry in config.outcomes.items()
+    ]
     return constant | {key: np.asarray(array) for key, array in by_row.items()} | {
-        "covariance": matrices[..., :2, :2], "labels": labels(config), "noisy": "noise" in known,
+        "covariance": matrices[..., :2, :2], "labels": np.array(labels), "noisy": "noise" in known,
     }  # fmt: skip
-
-
-def gaussian(config, data, design, fit):
-    """The fitted mean (1, d) or (n, d), standard deviation (1, d) or (n, 1), and covariance of the
-    outcomes (d, d)."""
-    columns = np.ones((1, 1)) if design is None else design
-    if not config.scale_covariates:
-        loc = np.column_stack([columns @ own for own in fit.coefficients])
-        matrix = np.asarray(fit.covariance_matrix)
-        return loc, np.sqrt(np.diagonal(matrix))[None], matrix
-    scales = np.column_stack([data.columns[name] for name in config.scale_covariates])
-    scale = np.exp(fit.log_scale[0] + scales @ fit.log_scale[1:])[:, None]
-    return (columns @ fit.coefficients)[:, None], scale, np.zeros((1, 1))
 
 
 def abscissa(config, columns):
@@ -71,13 +70,6 @@ def abscissa(config, columns):
         levels = [reference, *others]
         return np.array([float(levels.index(str(x))) for x in columns[name]]), name, levels
     return None, "", []
-
-
-def labels(config):
-    """What to write at the axes of the outcomes."""
-    named = [with_unit(config, name) for name in config.outcomes]
-    logs = (entry.log for entry in config.outcomes.values())
-    return np.array([f"log {name}" if log else name for name, log in zip(named, logs)])
 
 
 def with_unit(config, name):

@@ -7,13 +7,14 @@ one, by least squares through the recorded values, and judged by its residuals.
 
 import pathlib
 
+import jax
 import numpy as np
 
 import truncgauss as tg
 from truncgauss import tables
 from truncgauss.execution.progress import bar
 
-from . import drawn, mixture
+from . import drawn
 
 NUM_CURVE = 7  # points of a profile's curve
 QUANTILE = 1.959964
@@ -21,10 +22,16 @@ QUANTILE = 1.959964
 
 def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
-    import jax
-
     data = config.read_data()
-    rows, design = observations(config, data.known), design_of(config, data.columns)
+    known = {key: array for key, array in data.known.items() if key not in ("low", "high")}
+    if "low" in data.known:
+        known["region"] = tg.Box(data.known["low"], data.known["high"])
+    rows = tg.Observations(**known, names=tuple(config.labels))
+    design = None
+    if config.formula:
+        design = tables.formula(config.formula, data.columns, config.categories)[1]
+    elif config.covariates or config.categories:
+        design = tables.design(data.columns, config.covariates, config.categories)
     covariates = None if design is None else np.column_stack(list(design.values()))
     fit = fitted(config, data, rows, design)
     profiles = {name: profile(fit, name) for name in config.profile}
@@ -58,6 +65,7 @@ def of_fit(fit, profiles):
     for name, low_and_high in by_profile.items():
         ends[:, fit.names.index(name)] = low_and_high
     kinds = [", profile" if name in by_profile else "" for name in fit.names]
+    decrements = getattr(fit, "newton_decrement_trace", np.full(len(fit.loss_trace), np.nan))
     return {
         "names": np.array(fit.names),
         "estimates": fit.estimates,
@@ -68,7 +76,10 @@ def of_fit(fit, profiles):
         "log_likelihood": fit.log_likelihood,
         "fraction_not_truncated": fit.fraction_not_truncated,
         "num_rows": fit.num_rows,
-        "metrics": metrics(fit),
+        "metrics": [
+            {"step": i, "loss": float(loss), "decrement": float(decrement)}
+            for i, (loss, decrement) in enumerate(zip(fit.loss_trace, decrements))
+        ],
         "failed": "" if fit.converged else fit.reason,
     }
 
@@ -105,28 +116,14 @@ def outliers_of(fit, config, data):
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
 
 
-def metrics(fit):
-    """The loss at each step, and the Newton decrement where the fit keeps it."""
-    decrements = getattr(fit, "newton_decrement_trace", np.full(len(fit.loss_trace), np.nan))
-    return [
-        {"step": i, "loss": float(loss), "decrement": float(decrement)}
-        for i, (loss, decrement) in enumerate(zip(fit.loss_trace, decrements))
-    ]
-
-
-def observations(config, known):
-    """The rows as observations."""
-    settings = {key: array for key, array in known.items() if key not in ("low", "high")}
-    if "low" in known:
-        settings["region"] = tg.Box(known["low"], known["high"])
-    return tg.Observations(**settings, names=tuple(config.labels))
-
-
 def fitted(config, data, rows, design):
     """The fit of the rows: a mixture, a regression whose scale has covariates, or any other."""
-    if config.components > 1:
-        return mixture.fitted(config, rows)
     settings = {"num_steps": config.num_steps, "information": config.information}
+    if config.components > 1:
+        return tg.fit_mixture(
+            rows, config.components, covariance=config.covariance, num_starts=config.num_starts,
+            key=jax.random.key(config.seed), **settings,
+        )  # fmt: skip
     if not config.scale_covariates:
         return tg.fit_observations(rows, design, config.covariance, **settings)
     columns = [np.ones(rows.num_rows), *(data.columns[own] for own in config.scale_covariates)]
@@ -141,15 +138,6 @@ def fitted(config, data, rows, design):
     return tg.fit_regression(
         outcome, covariates, scale_design=scales, weights=rows.weights, **settings
     )
-
-
-def design_of(config, table):
-    """The covariates by name, with a constant, or None if there are none."""
-    if config.formula:
-        return tables.formula(config.formula, table, config.categories)[1]
-    if not config.covariates and not config.categories:
-        return None
-    return tables.design(table, config.covariates, config.categories)
 
 
 def profile(fit, name):
@@ -168,16 +156,17 @@ def naive(config, rows, design, fit):
     lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
     low, high = np.where(np.isinf(lower), upper, lower), np.where(np.isinf(upper), lower, upper)
     complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
-    middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
+    middle = low[complete] / 2 + high[complete] / 2
+    given = None if rows.weights is None else np.asarray(rows.weights)[complete]
     if config.components > 1:
-        return mixture.naive(config, rows, (middle[complete], complete), fit)
-    weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
-    root = np.sqrt(weights[complete])[:, None]
-    columns = np.ones((len(middle), 1)) if design is None else design
-    x, y = columns[complete] * root, middle[complete] * root
+        return naive_mixture(config, tg.Observations.exact(middle, weights=given), fit)
+    weights = np.ones(len(middle)) if given is None else given
+    root = np.sqrt(weights)[:, None]
+    columns = np.ones((len(middle), 1)) if design is None else design[complete]
+    x, y = columns * root, middle * root
     coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
     residuals = y - x @ coefficients
-    matrix = residuals.T @ residuals / weights[complete].sum()
+    matrix = residuals.T @ residuals / weights.sum()
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":
         kept = np.diag_indices(len(matrix))
@@ -187,6 +176,17 @@ def naive(config, rows, design, fit):
     values = np.concatenate([coefficients.T.ravel(), last])
     assert len(values) == len(fit.estimates)
     return values
+
+
+def naive_mixture(config, rows, fit):
+    """The mixture of the recorded values as if seen everywhere, from the corrected one on; NaN
+    where that has no maximum."""
+    start, none = (fit.weights, fit.locs, fit.covariances), np.full(len(fit.estimates), np.nan)
+    try:
+        found = tg.fit_mixture(rows, config.components, covariance=config.covariance, start=start)
+    except tg.mixtures.NoMaximum:
+        return none
+    return found.estimates if found.converged else none
 
 
 def by_name(fit, ends):
