@@ -21,12 +21,12 @@ from truncgauss.tables import (
     formula,
     levels_of,
     limit_of,
-    mismatch,
     names_in,
     units,
 )
 from truncgauss.tables.censoring import advice
 
+from ..columns import check_columns
 from .table import Data, read
 
 ColumnOrNumber = Limit | str
@@ -219,14 +219,8 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
-        names = columns_of(self.data)
         where = [(("where", name), name) for name in self.where]
-        named = (*self.numbers(), *self.texts(), *where)
-        found = [
-            problem(why, *at, got=name) for at, name in named if (why := mismatch(name, names))
-        ]
-        if found:
-            raise problems(found)
+        check_columns(self.data, (*self.numbers(), *self.texts(), *where))
         return self
 
     @model_validator(mode="after")

@@ -4,17 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from truncgauss.runs.config import (
-    Count,
-    DataFile,
-    Experiment,
-    Limit,
-    Model,
-    Positive,
-    columns_of,
-    problem,
-)
-from truncgauss.tables import from_file, mismatch
+from truncgauss.runs.config import Count, DataFile, Experiment, Limit, Model, Positive, problem
+from truncgauss.tables import from_file
+
+from ..columns import check_columns
 
 
 class Sample(Model):
@@ -37,10 +30,8 @@ class Sample(Model):
 
     @model_validator(mode="after")
     def _column_is_in_the_header(self) -> "Sample":
-        names = columns_of(self.data)
-        for place, name in (("column", self.column), *(("where", name) for name in self.where)):
-            if why := mismatch(name, names):
-                raise problem(why, place, got=name)
+        where = [(("where", name), name) for name in self.where]
+        check_columns(self.data, [(("column",), self.column), *where])
         if not self.low < self.high:
             raise problem(f"must be greater than low, which is {self.low}", "high", got=self.high)
         return self

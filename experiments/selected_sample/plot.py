@@ -29,17 +29,19 @@ def means(results, ax):
             places + 0.2 * (number - 1), results[name]["loc"] - results["naive"]["loc"],
             stderr=results[name]["stderr"], series=SERIES_OF[name], label=NAMES[name], ax=ax,
         )  # fmt: skip
-    unit = f" ({results['unit']})" if str(results["unit"]) else ""
     labels = [str(column).replace("_", "\n") for column in results["columns"]]
     ax.axhline(0.0, color="#555555", linewidth=0.7)
     ax.set(xticks=places, xticklabels=labels, xlim=(-0.5, len(places) - 0.5))
-    ax.set_ylabel(f"mean less the naive one{unit}")
+    ax.set_ylabel(f"mean less the naive one{unit(results)}")
     plotting.title("Means, ± 1 standard error", ax=ax)
 
 
+def unit(results):
+    return f" ({results['unit']})" if str(results["unit"]) else ""
+
+
 def axis_name(results, j):
-    unit = f" ({results['unit']})" if str(results["unit"]) else ""
-    return str(results["columns"][j]).replace("_", " ") + unit
+    return str(results["columns"][j]).replace("_", " ") + unit(results)
 
 
 def plane(results, ax):
@@ -67,13 +69,13 @@ def line(results, ax):
     """The same for a single column: its rows along the axis and three densities."""
     rows, seen = results["rows"][:, 0], results["seen"]
     x = np.linspace(rows.min() - np.std(rows), rows.max() + np.std(rows), 400)
-    names = [name for name in ("naive", "corrected", "full") if name in results]
+    names = [name for name in NAMES if name in results]
     densities = []
     for name in names:
         loc, variance = results[name]["loc"][0], results[name]["covariance"][0, 0]
         densities.append(np.exp(-((x - loc) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance))
     plotting.curves(
-        x, densities, [NAMES[name] for name in names], series=(3, 1, 2),
+        x, densities, [NAMES[name] for name in names], series=tuple(SERIES_OF.values()),
         xlabel=axis_name(results, 0), ylabel="density", ax=ax,
     )  # fmt: skip
     plotting.points(rows[seen], np.zeros(seen.sum()), label="rows selected", ax=ax)

@@ -20,18 +20,41 @@ def run(config):
     sample = jnp.asarray(rows[seen], config.dtype)
     table = dict(zip(config.columns, np.asarray(sample).T))
     fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
+    means = fit.names[: len(config.columns)] if fit.converged else ()
     with bar(None, "profile intervals", True):
-        profiles = profiles_of(fit)
+        # Of means, and of estimates whose Wald intervals do not hold; none without a maximum.
+        profiles = {
+            name: np.array(fit.profiles.get(name) or fit.profile(name))
+            for name in fit.names
+            if name in means or name in fit.profiles
+        }
+    values = zip(fit.names, fit.estimates, fit.errors)
     results = {
         "columns": np.array(config.columns),
-        "estimates": named(fit),
+        "estimates": {  # for summary.json
+            key: float(x)
+            for name, estimate, error in values
+            for key, x in ((name, estimate), (f"{name}.stderr", error))
+        },
         "profile": profiles,
         "unit": config.unit,
         "limits": {"low": low, "high": high},
         "rows": rows,
         "seen": seen,
         "naive": moments(rows[seen]),
-        **of_fit(fit),
+        "corrected": {
+            "loc": np.asarray(fit.loc),
+            "covariance": np.asarray(fit.covariance_matrix),
+            "stderr": np.asarray(fit.standard_errors.loc),
+            "fraction": float(fit.fraction_not_truncated),
+            "log_likelihood": float(fit.log_likelihood),
+        },
+        "metrics": [
+            {"step": step, "loss": float(loss), "decrement": float(decrement)}
+            for step, (loss, decrement) in enumerate(
+                zip(fit.loss_trace, fit.newton_decrement_trace, strict=True)
+            )
+        ],
         "resampled": resampled(sample, low, high, config),
         "failed": "" if fit.converged else fit.reason,
     }
@@ -71,50 +94,13 @@ def moments(rows):
     return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
 
 
-def named(fit):
-    """Every estimate and its standard error by name, for summary.json."""
-    values = {}
-    for name, estimate, error in zip(fit.names, fit.estimates, fit.errors):
-        values |= {name: float(estimate), f"{name}.stderr": float(error)}
-    return values
-
-
-def profiles_of(fit):
-    """95 % profile intervals by name, of the means and of estimates whose Wald intervals do not
-    hold; none without a maximum."""
-    means = fit.names[: len(fit.loc)] if fit.converged else ()
-    asked = [name for name in fit.names if name in means or name in fit.profiles]
-    return {name: np.array(fit.profiles.get(name) or fit.profile(name)) for name in asked}
-
-
-def of_fit(fit):
-    """What the truncated fit found, and its trace."""
-    losses, decrements = np.asarray(fit.loss_trace), np.asarray(fit.newton_decrement_trace)
-    steps = enumerate(zip(losses, decrements, strict=True))
-    return {
-        "corrected": {
-            "loc": np.asarray(fit.loc),
-            "covariance": np.asarray(fit.covariance_matrix),
-            "stderr": np.asarray(fit.standard_errors.loc),
-            "fraction": float(fit.fraction_not_truncated),
-            "log_likelihood": float(fit.log_likelihood),
-        },
-        "loss": losses,
-        "decrement": decrements,
-        "metrics": [
-            {"step": step, "loss": float(loss), "decrement": float(decrement)}
-            for step, (loss, decrement) in steps
-        ],
-    }
-
-
 def resampled(sample, low, high, config):
     """Standard errors once more: the spread of fits to rows drawn again with replacement.
 
     Rows drawn again may allow no fit: the likelihood may have no maximum, few rows no spread.
     """
     rng = np.random.default_rng(config.seed)
-    locs, failed = [], 0
+    locs = []
     for _ in bar(range(config.num_resamples), "fits to resampled rows", True):
         again = sample[rng.integers(len(sample), size=len(sample))]
         try:
@@ -122,13 +108,10 @@ def resampled(sample, low, high, config):
                 again, low, high, num_steps=config.num_steps, num_profiles=0
             )
         except ValueError:
-            failed += 1
             continue
         if fit.converged:
             locs.append(np.asarray(fit.loc))
-        else:
-            failed += 1
-    locs = np.array(locs).reshape(-1, len(low))
+    failed, locs = config.num_resamples - len(locs), np.array(locs).reshape(-1, len(low))
     stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
     return {"loc": locs, "stderr": stderr, "without_fit": failed}
 

@@ -4,15 +4,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.runs.config import (
-    Count,
-    DataFile,
-    Experiment,
-    Limits,
-    columns_of,
-    problem,
-)
-from truncgauss.tables import from_file, mismatch
+from truncgauss.runs.config import Count, DataFile, Experiment, Limits, problem
+from truncgauss.tables import from_file
+
+from ..columns import check_columns
 
 
 class Settings(Experiment):
@@ -51,10 +46,6 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
-        names = columns_of(self.data)
-        places = {("columns", i): name for i, name in enumerate(self.columns)}
-        places |= {("where", name): name for name in self.where}
-        for place, name in places.items():
-            if why := mismatch(name, names):
-                raise problem(why, *place, got=name)
+        named = [(("columns", i), name) for i, name in enumerate(self.columns)]
+        check_columns(self.data, [*named, *((("where", name), name) for name in self.where)])
         return self

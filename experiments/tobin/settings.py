@@ -4,8 +4,10 @@ from typing import Any
 
 from pydantic import model_validator
 
-from truncgauss.runs.config import Count, DataFile, Experiment, Share, columns_of, problem
-from truncgauss.tables import from_file, mismatch
+from truncgauss.runs.config import Count, DataFile, Experiment, Share
+from truncgauss.tables import from_file
+
+from ..columns import check_columns
 
 COLUMNS = ("durable", "age", "quant")
 
@@ -26,8 +28,5 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _has_the_columns(self) -> "Settings":
-        names = columns_of(self.data)
-        for name in COLUMNS:
-            if why := mismatch(name, names):
-                raise problem(why, "data", got=str(self.data))
+        check_columns(self.data, [(("data",), name) for name in COLUMNS])
         return self

@@ -4,8 +4,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from truncgauss.runs.config import Count, DataFile, Experiment, Model, Share, columns_of, problem
-from truncgauss.tables import from_file, mismatch
+from truncgauss.runs.config import Count, DataFile, Experiment, Model, Share
+from truncgauss.tables import from_file
+
+from ..columns import check_columns
 
 COVARIATES = ("married", "children", "education", "age")
 
@@ -44,10 +46,6 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _has_the_columns(self) -> "Settings":
-        if self.data is None:
-            return self
-        names = columns_of(self.data)
-        for name in ("wage", *COVARIATES):
-            if why := mismatch(name, names):
-                raise problem(why, "data", got=str(self.data))
+        if self.data is not None:
+            check_columns(self.data, [(("data",), name) for name in ("wage", *COVARIATES)])
         return self
