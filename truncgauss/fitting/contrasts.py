@@ -208,7 +208,8 @@ def simultaneous(
         level: probability that all intervals hold.
         alternative: "two-sided", "less" or "greater".
         names: of the estimates, or of the contrasts of a matrix; of groups, their order, the
-            control first.
+            control first. By default the labels of a Series or DataFrame of pandas, by which the
+            estimates, their covariance, the columns of contrasts and null go.
         null: values of the contrasts under the hypotheses.
         method, key: see `log_probability`. By default, where the joint distribution has no exact
             form, it is that of the largest statistic along 65,536 directions, with exact radii.
@@ -247,8 +248,12 @@ def simultaneous(
         raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, got {level}.")
+    estimates, covariance, contrasts, names = _by_labels(estimates, covariance, contrasts, names)
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)
+    if tables.labels_of(null) is not None:
+        every = tables.labels_of(type(null)(0.0, list(labels)))
+        null = tables.in_order(null.rename(str), every, "simultaneous: null", "the contrasts")
     values, spread = rows @ b, rows @ matrix @ rows.T
     if np.diagonal(matrix).min(initial=0.0) < 0:
         raise ValueError(
@@ -344,6 +349,28 @@ def _of_groups(
     return means, np.diag([variance / len(part) for part in parts]), float(df), tuple(order)
 
 
+def _by_labels(
+    estimates: Any, covariance: Any, contrasts: Any, names: Sequence[str] | None
+) -> tuple[Any, Any, Any, Any]:
+    """Estimates, their covariance and contrasts in one order, by the labels of the estimates, which
+    are their names; in that of the names where these are the same."""
+    index, first = tables.labels_of((estimates, covariance)), "the estimates"
+    if index is None:
+        return estimates, covariance, contrasts, names
+    covariance = tables.square_in_order(covariance, index, "simultaneous: covariance", first)
+    if hasattr(contrasts, "loc"):
+        contrasts = tables.in_order(contrasts.T, index, "simultaneous: contrasts", first).T
+    if not (contrasts is None or isinstance(contrasts, str)):
+        return estimates, covariance, contrasts, names
+    own, k = list(map(str, index.index)), len(index)
+    names = own if names is None else list(map(str, names))
+    if sorted(names) == sorted(own) and len({*own}) == k and np.shape(covariance) == (k, k):
+        order = np.array([own.index(name) for name in names])
+        covariance = np.asarray(covariance)[np.ix_(order, order)]
+        estimates = np.asarray(estimates)[order]
+    return estimates, covariance, contrasts, names
+
+
 def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
     """The estimates and their covariance as arrays of agreeing shapes."""
     if isinstance(estimates, Derived):
@@ -394,6 +421,8 @@ def contrasts_of(
         identity = np.eye(k)
         rows = np.stack([identity[j] - identity[i] for i, j in pairs])
         return rows, tuple(f"{groups[j]} - {groups[i]}" for i, j in pairs)
+    own = tables.labels_of(contrasts)
+    names = list(own.index) if names is None and own is not None else names
     rows = np.asarray(contrasts, float)
     if rows.ndim != 2 or rows.shape[1] != k:
         raise ValueError(f"contrasts of {k} estimates need shape (m, {k}), got {rows.shape}.")

@@ -6,6 +6,7 @@ from truncgauss.tables.alignment import (
     in_one_order,
     in_order,
     labels_of,
+    square_in_order,
     taken,
 )
 from truncgauss.tables.censoring import limit_of
@@ -73,6 +74,7 @@ __all__ = [
     "location",
     "ordered_outcome",
     "read",
+    "square_in_order",
     "taken",
     "units",
 ]

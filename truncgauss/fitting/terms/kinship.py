@@ -8,6 +8,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.tables.alignment import shown
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
 
@@ -21,8 +22,8 @@ class Kinship(CovarianceTerm):
     Args:
         matrix: K of all rows, (n, n), dense or of `scipy.sparse`, whose entries between clusters
             do not matter; or (k, k) of `index`.
-        index: the row of the matrix that each row belongs to, (n,), or the name of a column; by
-            default each its own.
+        index: the row of the matrix that each row belongs to, (n,), or the name of a column: its
+            number, or its label in a DataFrame of pandas; by default each its own.
         name: what the effects are called, such as "additive".
         sigma: the standard deviation where it is known.
 
@@ -36,14 +37,23 @@ class Kinship(CovarianceTerm):
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
         given, n = self.matrix, len(rows.position)
-        if self.index is None and hasattr(given, "loc"):  # labelled along both axes
-            for _ in range(2):
-                given = tables.in_order(given, rows.row_labels, "Kinship: matrix", "the rows").T
+        labels = tables.labels_of(given)
+        own = rows.row_labels if self.index is None else labels
+        given = tables.square_in_order(given, own, "Kinship: matrix", "the rows")
         shape = getattr(given, "shape", np.shape(given))
         if self.index is None:
             number = np.arange(n)
-        else:
+        elif labels is None:
             number = rows.numbers(self.index, "Kinship: index").astype(int)
+        else:
+            column = rows.column(self.index, "Kinship: index")
+            number = np.asarray(labels.index.get_indexer(column))
+            if np.any(number < 0):
+                raise ValueError(
+                    f"Kinship: index holds {column[np.argmin(number)]!r}, which is none of the "
+                    f"labels of the matrix: {shown(labels.index)}. Give its rows the labels that "
+                    "the column has; or an array and the numbers of its rows."
+                )
         if len(shape) != 2 or shape[0] != shape[1] or number.min() < 0 or number.max() >= shape[0]:
             raise ValueError(
                 f"Kinship: matrix must be square with a row for each of {n} rows, or for each "
