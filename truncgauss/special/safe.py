@@ -9,13 +9,25 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
+
+
+WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
 def _as_floats(*values: ArrayLike) -> list[Array]:
     dtype = jnp.result_type(*values, 0.0)
     return [jnp.asarray(value, dtype) for value in values]
+
+
+def _refuse_sign(what: str, value: Array, advice: str) -> None:
+    """Raise ValueError for numbers that are not positive; those of a trace are not known."""
+    if isinstance(value, jax.core.Tracer) or not value.is_fully_addressable:
+        return
+    if np.any(np.asarray(value) <= 0):
+        raise ValueError(f"{what} must be positive, got {float(jnp.min(value)):g}. {advice}")
 
 
 # --- The norm -------------------------------------------------------------------------------------
@@ -150,10 +162,13 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
 
     Args:
         x: array of any shape.
-        width: half the width of the support, same shape or broadcastable, not 0.
+        width: half the width of the support, same shape or broadcastable, positive.
 
     Returns:
         The bump, at most exp(-1); NaN where an argument is NaN.
+
+    Raises:
+        ValueError: for a width that is not positive, outside of `jit` and gradients.
 
     Reference:
         Tu (2011), An Introduction to Manifolds, section 13.
@@ -162,8 +177,9 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
         >>> [round(float(v), 4) for v in tg.safe.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]
         [0.3679, 0.2636, 0.0, 0.0]
     """
-    x, width = jnp.broadcast_arrays(*_as_floats(x, width))
-    return _bump(x, width)
+    x, width = _as_floats(x, width)
+    _refuse_sign("bump: width", width, WIDTH)
+    return _bump(*jnp.broadcast_arrays(x, width))
 
 
 @jax.custom_jvp
@@ -192,17 +208,21 @@ def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
 
     Args:
         x: array of any shape.
-        width: the standard deviation of the bell, same shape or broadcastable, not 0.
+        width: the standard deviation of the bell, same shape or broadcastable, positive.
 
     Returns:
         The bell, at most 1; NaN where an argument is NaN.
+
+    Raises:
+        ValueError: as `bump`.
 
     Example:
         >>> round(float(tg.safe.bell(2.0, 2.0)), 4)
         0.6065
     """
-    x, width = jnp.broadcast_arrays(*_as_floats(x, width))
-    return _bell(x, width)
+    x, width = _as_floats(x, width)
+    _refuse_sign("bell: width", width, WIDTH)
+    return _bell(*jnp.broadcast_arrays(x, width))
 
 
 # --- Guards of a softmax --------------------------------------------------------------------------
@@ -249,6 +269,7 @@ def clipped_gradient(
         10.0
     """
     x, bound = _as_floats(x, bound)
+    _refuse_sign("clipped_gradient: bound", bound, "Gradients are clipped to [-bound, bound].")
     return _clipped(x, bound)
 
 
@@ -278,6 +299,7 @@ def clipped_logits(
         [1000.0, 990.0, 970.0]
     """
     logits, span = _as_floats(logits, span)
+    _refuse_sign("clipped_logits: span", span, "It is the largest distance below the maximum.")
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     top = jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
     logits = jnp.where(jnp.isneginf(top), 0.0, logits)
