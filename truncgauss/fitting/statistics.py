@@ -189,7 +189,10 @@ class Statistics:
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
-            return NotImplemented
+            raise TypeError(
+                "Statistics: are added to tg.Statistics of other rows of the same columns, got "
+                f"{type(other).__name__}. Of rows: tg.Statistics.from_rows(rows)."
+            )
         if other.mean.shape != self.mean.shape:
             raise ValueError(
                 f"Statistics: of {len(self.mean)} and {len(other.mean)} columns cannot be added."
@@ -209,7 +212,7 @@ class Statistics:
         return Statistics(self.num_rows + other.num_rows, mean, scatter, total, low, high, rest)
 
     def __radd__(self, other: Any) -> "Statistics":
-        return self if isinstance(other, int) and other == 0 else NotImplemented  # for `sum`
+        return self if isinstance(other, int) and other == 0 else self + other  # for `sum`
 
 
 def as_weights(weights: Any, n: int) -> np.ndarray:
