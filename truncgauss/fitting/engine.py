@@ -35,8 +35,14 @@ def check_settings(information: str, num_profiles: int, cluster: Any = None) -> 
         raise ValueError(f'cluster needs information="sandwich", got {information!r}.')
     if information not in INFORMATION:
         raise ValueError(f'information must be "observed" or "sandwich", got {information!r}.')
-    if isinstance(num_profiles, bool) or not isinstance(num_profiles, int) or num_profiles < 0:
-        raise ValueError(f"num_profiles must be a whole number from 0 on, got {num_profiles!r}.")
+    check_count("num_profiles", num_profiles)
+
+
+def check_count(name: str, count: Any, least: int = 0) -> None:
+    """Raise ValueError for what is no whole number from the least on."""
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not whole or count < least:
+        raise ValueError(f"{name} must be a whole number from {least} on, got {count!r}.")
 
 
 def maximum_likelihood(
@@ -70,9 +76,12 @@ def maximum_likelihood(
         What `model.result` makes of it, by default a LikelihoodFit.
 
     Raises:
-        ValueError: if the likelihood is not finite at any start.
+        ValueError: if the likelihood is not finite at any start, or for counts that are none.
     """
     check_settings(information, num_profiles, cluster)
+    check_count("num_steps", num_steps)
+    if num_starts is not None:
+        check_count("num_starts", num_starts, 1)
     names = list(getattr(model, "names", ()))  # what a model lacks is said in its own words
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise ValueError(
