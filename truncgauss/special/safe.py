@@ -13,7 +13,6 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
 
-
 WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
