@@ -130,7 +130,8 @@ class Line:
         if self.terminal:
             # The cursor stays at the left, so that what others print replaces the line.
             return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\r")
-        first = stage != "computing" and stage not in self.stages
+        # After another stage, that it computes is no news; before, silence would be.
+        first = stage not in self.stages and not (stage == "computing" and self.stages)
         if not first and seconds < self.due:
             return True
         self.stages.append(stage)
