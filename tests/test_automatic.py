@@ -232,7 +232,7 @@ def test_explain_says_what_was_chosen_and_why():
         tg.explain(jnp.zeros((2, 4)), tridiagonal(4), region)
     wide = tg.Box(jnp.full(4, -INF).at[0].set(0.0), jnp.full(4, INF).at[2].set(1.0))
     text = tg.explain(jnp.zeros(4), jnp.diag(jnp.arange(1.0, 5.0)), wide)
-    assert "2 without limits, left out" in text and text.count("part     independent") == 2
+    assert "2 without bounds, left out" in text and text.count("part     independent") == 2
     assert f"{math.log(0.5) + float(tg.special.log_ndtr(3**-0.5)):.10g}, exact" in text
 
 

@@ -248,7 +248,7 @@ def test_a_new_region_without_linear_constraints():
 def test_methods_that_need_limits_refuse_other_regions():
     ring = Annulus(np.asarray(0.5), np.asarray(1.5))
     for method in (tg.Separation(), tg.SequentialMonteCarlo(), tg.ExpectationPropagation()):
-        with pytest.raises(ValueError, match="applies to limits on linear functions.*Annulus"):
+        with pytest.raises(ValueError, match="applies to bounds on linear functions.*Annulus"):
             tg.log_probability(np.zeros(2), np.eye(2), ring, method)
 
 

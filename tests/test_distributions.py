@@ -82,7 +82,7 @@ def test_refusals_speak():
         truncated([0.0])
     with pytest.raises(ValueError, match="got covariance_matrix and scale_tril"):
         truncated([0.0], [[1.0]], scale_tril=[[1.0]])
-    with pytest.raises(ValueError, match="limits or a region, not both"):
+    with pytest.raises(ValueError, match="bounds or a region, not both"):
         truncated([0.0], [[1.0]], low=0.0, region=tg.Box([0.0], [1.0]))
     with pytest.raises(TypeError, match="another region with linear constraints, got Ball"):
         truncated([0.0], [[1.0]], region=tg.Ball([0.0], 1.0))

@@ -133,8 +133,8 @@ def test_selected_sample_in_two_columns():
     assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
     ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-4]
     assert ends[0] < 3.428 < ends[1]  # of all rows
-    assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all rows 3.4280" in last
-    assert len(results["profile"]) == 5 and "of all rows 0.1437" in results["summary"][-1]
+    assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all 3.4280" in last
+    assert len(results["profile"]) == 5 and "of all 0.1437" in results["summary"][-1]
     assert not any("Wald" in line for line in results["summary"])
     for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
         for sign in (-1, 1):
@@ -159,7 +159,7 @@ def test_a_table_of_ones_own(tmp_path):
     )  # fmt: skip
     assert "full" not in results and results["seen"].all()
     assert results["corrected"]["loc"][0] < results["naive"]["loc"][0]
-    assert any("none unseen" in line for line in results["summary"])
+    assert any("none truncated" in line for line in results["summary"])
     check_picture(picture)
 
 
@@ -167,7 +167,7 @@ def test_a_stray_row_is_no_sign_of_a_complete_table(tmp_path):
     path = csv(tmp_path, "flux\n0.2\n0.9\n-0.3\n0.8\n0.4\n")
     given = {"data": path, "columns": ("flux",), "where": {}, "unit": ""}
     limits = {"low": (0.0,), "high": (np.inf,)}
-    with pytest.raises(ValueError, match="1 of 5 rows lie outside the bounds, first row 2"):
+    with pytest.raises(ValueError, match="1 of 5 observations lie outside the bounds, first row 2"):
         completed("selected_sample", limits=limits, complete=False, **given, **SMALL)
 
 
@@ -237,7 +237,7 @@ def test_limits_that_let_no_row_through():
     from experiments.selected_sample import run as selected_sample
 
     limits = {"low": (50.0,), "high": (60.0,)}
-    with pytest.raises(ValueError, match="None of the 50 rows lies inside the limits"):
+    with pytest.raises(ValueError, match="None of the 50 observations lies inside the bounds"):
         selected_sample.run(settings("selected_sample", columns=("sepal_width",), limits=limits))
 
 

@@ -214,7 +214,7 @@ ROWS = ["0.2,9,1,u", "1.4,9,2,v", "0.7,9,3,u", "2.1,9,5,v", "1.1,1,4,u", "0.4,9,
 def test_stray_rows_are_refused_or_named(tmp_path):
     data = written(tmp_path, ROWS)
     with pytest.raises(
-        ValueError, match="1 of 7 rows lie outside .* first .*my.csv:6: .1.1. to .1.1."
+        ValueError, match="1 of 7 observations lie outside .* first .*my.csv:6: .1.1. to .1.1."
     ):
         fitted(tmp_path, data + TRUNCATED)
     results = fitted(tmp_path, data + TRUNCATED + "\nstray_rows: drop")

@@ -289,7 +289,7 @@ def test_ordered_categories_are_an_outcome_of_a_formula():
         tg.fit_regression("word ~ x", data=table)
     limits = table.assign(word=np.where(x < 0, "<0.5", "1.2"))
     with pytest.raises(
-        ValueError, match="the outcome 'word' holds limits, such as '<0.5'. Read th"
+        ValueError, match="the outcome 'word' holds censored values, such as '<0.5'. Read th"
     ):
         tg.fit_regression("word ~ x", data=limits)
     table["grade"] = pandas.Categorical(words, ["low", "middle", "high"], ordered=True)

@@ -169,5 +169,5 @@ def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
     with pytest.raises(ValueError, match="predict: needs tg.Observations, got ndarray"):
         fit.predict(y[:5])
     censored = tg.Observations([[0.0, 0.0]], [[INF, 0.0]])
-    with pytest.raises(ValueError, match="exact or missing without a limit"):
+    with pytest.raises(ValueError, match="exact or missing without a bound"):
         fit.completed(jax.random.key(0), censored)

@@ -79,7 +79,7 @@ def test_separated_rows_have_no_maximum_and_the_direction_is_named():
 def test_clusters_and_levels_that_never_occur():
     x, y = sample()
     fit = tg.fit_regression(tg.Ordinal(2.0 * y, [0, 1, 2, 4, 6]), x, num_profiles=0)
-    assert "Levels of 0 that never occur have no limits: 1." in fit.notes
+    assert "Levels of 0 that never occur have no thresholds: 1." in fit.notes
     clusters = {"information": "sandwich", "num_profiles": 0}
     robust = tg.fit_regression(tg.Ordinal(y), x, cluster=np.arange(len(y)), **clusters)
     plain = tg.fit_regression(tg.Ordinal(y), x, **clusters)

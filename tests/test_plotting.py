@@ -128,12 +128,12 @@ def test_a_mixture_has_its_rows_below_its_ellipses_and_axes_named_by_columns():
 def test_region_hatches_the_outside_and_keeps_the_view():
     ax = plotting.figure()[1]
     ax.set(xlim=(-2, 2), ylim=(-1, 3))
-    plotting.region(tg.Box([-np.inf, 0.0], [1.0, np.inf]), label="not seen", ax=ax)
+    plotting.region(tg.Box([-np.inf, 0.0], [1.0, np.inf]), ax=ax)
     assert ax.get_xlim() == (-2, 2) and ax.get_ylim() == (-1, 3)
     boundary = np.concatenate([path.vertices for path in ax.collections[-1].get_paths()])
     on_face = np.isclose(boundary[:, 0], 1.0) | np.isclose(boundary[:, 1], 0.0)
     assert on_face.mean() > 0.98  # but for the corner, which is cut within one cell of the grid
-    assert "not seen" in entries([ax])
+    assert "not observed" in entries([ax])
 
 
 def test_region_refuses_what_is_not_one_region_of_the_plane():

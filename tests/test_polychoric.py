@@ -164,7 +164,7 @@ def test_levels_that_never_occur_many_levels_and_missing_rows():
     assert fit.converged and abs(fit.rho - 0.6) < 4 * fit.standard_error
     assert fit.num_rows == 2900 and len(fit.thresholds[0]) == 29
     assert fit.names[-1] == "cut[wheeze][1]"
-    assert "Levels of wheeze that never occur have no limits: 2." in fit.notes
+    assert "Levels of wheeze that never occur have no thresholds: 2." in fit.notes
     assert "100 of 3000 observations lack a category and were left out." in fit.notes
 
 

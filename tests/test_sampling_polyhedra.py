@@ -158,7 +158,7 @@ def test_what_does_not_vary_stays_where_it_is():
     np.testing.assert_array_equal(draws[:, 0], 0.5)
     x = np.linspace(-1, 1, 20001)
     assert distance(draws[:, 1], tabulated(x, -0.5 * (x - 0.2) ** 2)) < band(4000)
-    with pytest.raises(ValueError, match=r"meets the limits \[0\] of the Box"):
+    with pytest.raises(ValueError, match=r"meets the constraints \[0\] of the Box"):
         tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
 
 
@@ -168,7 +168,7 @@ def test_an_empty_region_is_refused_and_nan_while_tracing(df):
     first = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     empty = tg.Polyhedron(first, [-INF, -INF, 1.0], [0.0, 2.0, INF])
     sample = lambda region: tg.truncated_samples(KEY, jnp.zeros(2), jnp.eye(2), region, 3, df=df)
-    with pytest.raises(ValueError, match=r"is empty: .* limits \[0, 2\] of the Polyhedron"):
+    with pytest.raises(ValueError, match=r"is empty: .* constraints \[0, 2\] of the Polyhedron"):
         sample(empty)
     assert bool(jnp.isnan(jax.jit(sample)(empty)).all())
     both = tg.Polyhedron(first, [-INF, -INF, 1.0], [[2.0, 2.0, INF], [0.0, 2.0, INF]])
@@ -184,7 +184,7 @@ def test_an_empty_region_is_refused_and_nan_while_tracing(df):
 def test_a_singular_covariance_can_leave_a_region_empty():
     box = lambda low: tg.Box([0.0, low], [1.0, 3.0])
     sample = lambda region: tg.truncated_samples(KEY, jnp.zeros(2), jnp.ones((2, 2)), region, 3)
-    with pytest.raises(ValueError, match=r"limits \[0, 1\] of the Box"):
+    with pytest.raises(ValueError, match=r"constraints \[0, 1\] of the Box"):
         sample(box(2.0))
     assert bool(box(0.5).contains(sample(box(0.5))).all())
 

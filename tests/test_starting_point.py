@@ -145,7 +145,7 @@ def test_questions_are_asked_again_until_their_answers_can_be_used(laboratory):
         "log": True,
     }
     assert written.covariates == ("depth",) and written.read_data().length == 6
-    assert "conc: numbers, 1 limits such as <0.5, 1 not detected, 1 'NA'" in asked[0]
+    assert "conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NA'" in asked[0]
     again = [question for question in asked if question.endswith("Again: ")]
     assert [re.search(said, text) is not None for said, text in zip(REASONS, again)] == [True] * 5
 
@@ -172,7 +172,7 @@ def test_a_table_without_what_is_asked_for_is_refused(words, message, laboratory
 
 def test_a_config_that_the_table_contradicts_is_told_at_once(laboratory, capsys):
     assert cli.main(["new", "lab data.csv", "--outcome", "depth", "--truncated-low", "2"]) == 2
-    assert "1 of 6 rows lie outside of where a row could be seen" in capsys.readouterr().err
+    assert "1 of 6 observations lie outside of their bounds of tru" in capsys.readouterr().err
     assert cli.main(["new", "tobin", "--log"]) == 2
     assert "new: --log is for a table, such as data.csv (got tobin)" in capsys.readouterr().err
 

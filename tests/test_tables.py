@@ -215,8 +215,8 @@ def test_columns_beside_a_table_are_limits_too():
     rows = tg.Observations.from_table(table, "y", censored_low=np.array([1.5, 1.5, 3.5]))
     np.testing.assert_array_equal(rows.upper.T[0], [1.5, 2.0, 3.5])
     for argument, advice in (
-        ({"censored_low": [1.5, np.nan, 0.5]}, "A row without that limit has -inf there"),
-        ({"truncated_high": [np.nan, 9.0, 9.0]}, "A row without that limit has inf there"),
+        ({"censored_low": [1.5, np.nan, 0.5]}, "A row without that bound has -inf there"),
+        ({"truncated_high": [np.nan, 9.0, 9.0]}, "A row without that bound has inf there"),
         ({"weights": [np.nan, 1.0, 1.0]}, "A row that does not count has 0 there"),
     ):
         with pytest.raises(ValueError, match=f"lacks 1 of 3 value.s., first in row .. {advice}"):

@@ -111,7 +111,7 @@ class New:
     name: tyro.conf.Positional[str]
     """A CSV, NPZ or Parquet table, the name of a built-in experiment, or what to call your own."""
     outcome: Silent[tuple[str, ...]] = ()
-    """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are limits."""
+    """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are censored values."""
     covariates: Silent[tuple[str, ...]] = ()
     """The columns that they depend on."""
     censored_low: Silent[str | None] = None

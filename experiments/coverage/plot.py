@@ -25,7 +25,7 @@ def plot(results):
         series, filled = number % 2, number < 2
         plotting.points(places + away, shares, label=label, series=series, filled=filled, ax=ax)
     labels = [
-        f"d = {found['dimension']}\n{found['seen']:.0%} seen\n{found['num_fits']} fits"
+        f"d = {found['dimension']}\n{found['seen']:.0%} observed\n{found['num_fits']} fits"
         for found in cases
     ]
     ax.set(xticks=places, xticklabels=labels, ylabel="share that holds the truth")

@@ -111,7 +111,7 @@ def counted(case, found):
 def summary(results):
     """A line for each kind of samples."""
     lines = [f"share of {LEVEL:.0%} intervals that hold the truth (fits that exist)"]
-    row = "d = {:<3} {:>5} fits, {:>3} without; {:>6} seen; profile {}, {}; Wald {}, {}; all {}"
+    row = "d = {:<3} {:>5} fits, {:>3} without; {:>6} observed; profile {}, {}; Wald {}, {}; all {}"
     for found in results["cases"].values():
         shares = [f"{found[name]:.3f}" for name in (*KINDS, "Wald, all")]
         lines.append(

@@ -10,8 +10,8 @@ def plot(results):
         zip(results["cuts"], results["missing"], results["stderr"])
     ):
         plotting.curves(
-            results["sizes"], [shares], [f"seen above {cut:+g} standard deviations"],
-            series=(number,), xlabel="rows seen", ylabel="share of samples without a maximum",
+            results["sizes"], [shares], [f"observed above {cut:+g} standard deviations"],
+            series=(number,), xlabel="observations", ylabel="share of samples without a maximum",
             ax=ax,
         )  # fmt: skip
         plotting.points(results["sizes"], shares, series=number, stderr=2 * stderr, ax=ax)

@@ -49,8 +49,8 @@ def summary(results):
     """The shares as a table."""
     row = ("{:>12}" * (1 + len(results["sizes"]))).format
     lines = [
-        "share of samples without a maximum, by number of rows and limit (standard deviations)",
-        row("limit", *(f"n = {size}" for size in results["sizes"])),
+        "share of samples without a maximum, by size and bound (standard deviations)",
+        row("bound", *(f"n = {size}" for size in results["sizes"])),
     ]
     for cut, shares in zip(results["cuts"], results["missing"]):
         lines.append(row(f"{cut:+g}", *(f"{share:.1%}" for share in shares)))

@@ -13,9 +13,9 @@ class Settings(Experiment):
     """How often a truncated sample has no maximum-likelihood fit."""
 
     cuts: Annotated[tuple[Number, ...], Field(min_length=1, max_length=6)]
-    """Limits below which nothing is seen, in standard deviations from the mean."""
+    """Bounds below which nothing is observed, in standard deviations from the mean."""
     sizes: Annotated[tuple[Size, ...], Field(min_length=2)]
-    """Numbers of rows that are seen."""
+    """Numbers of observations."""
     num_samples: Count
     """Samples of each size and cut that are judged by the criterion."""
     num_fits: Count

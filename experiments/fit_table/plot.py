@@ -79,7 +79,7 @@ def unseen(data, j, ax, across=False, x=None):
     """What lies beyond limits of truncation: hatched if these are one for all rows."""
     ends = ax.get_xlim() if across else ax.get_ylim()
     span = ax.axvspan if across else ax.axhspan
-    label = "could not be seen"
+    label = "truncated"
     for limits, outer in zip((data["low"][:, j], data["high"][:, j]), ends):
         if len(limits) == 1 and np.isfinite(limits[0]):
             span(
@@ -90,7 +90,7 @@ def unseen(data, j, ax, across=False, x=None):
             at = np.zeros(len(limits)) if x is None else x
             ax.plot(
                 *((limits, at) if across else (at, limits)), "|" if across else "_",
-                color=plotting.UNSEEN, markersize=5, label="limit of the row", zorder=1,
+                color=plotting.UNSEEN, markersize=5, label="bound of the observation", zorder=1,
             )  # fmt: skip
         else:
             continue
@@ -142,7 +142,7 @@ def over_covariates(results, j, ax):
 
 
 def density(results, j, ax):
-    """The values of one outcome as a histogram, and the fitted density of all rows, seen or not."""
+    """The values of one outcome as a histogram, and the fitted density before truncation."""
     data = results["data"]
     lower, upper = data["lower"][:, j], data["upper"][:, j]
     found = kinds(lower, upper)
@@ -163,7 +163,7 @@ def density(results, j, ax):
     x = np.linspace(min(ends), max(ends), 401)
     z = (x - loc[:, None]) / scale[:, None]
     curve = weights @ (np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * scale[:, None])) / fraction
-    words = "fitted, before errors" if data["noisy"] else "fitted, seen or not"
+    words = "fitted, before errors" if data["noisy"] else "fitted, truncated or not"
     ax.plot(x, curve, color=FIT, label=words)
     ax.set_ylim(0.0, 1.12 * max(curve.max(), *heights))
     top = ax.get_ylim()[1]

@@ -49,9 +49,9 @@ class Entry(Model):
     left_censored: Mark | None = None
     """[column, text]: where that column holds this text, the value is only an upper limit."""
     right_censored: Mark | None = None
-    """Likewise, a lower limit."""
+    """Likewise, a lower bound."""
     truncated_low: ColumnOrNumber | None = None
-    """Below this limit no row could be seen at all."""
+    """The bound of truncation: below it nothing is observed at all."""
     truncated_high: ColumnOrNumber | None = None
     """Above this limit."""
     noise_scale: Positive | str | None = None
@@ -117,7 +117,7 @@ class Settings(Experiment):
     information: Literal["observed", "sandwich"] = "observed"
     """What standard errors come from."""
     stray_rows: Literal["refuse", "drop"] = "refuse"
-    """What to do with rows outside of where a row could be seen. Dropped rows are named."""
+    """What to do with observations outside of bounds of truncation. Dropped ones are named."""
     incomplete_rows: Literal["refuse", "drop"] = "refuse"
     """What to do with rows that lack a covariate. Dropped rows are named."""
     profile: tuple[str, ...] = ()

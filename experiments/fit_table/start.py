@@ -18,10 +18,10 @@ NUM_CODES = 3  # most different texts of a column of numbers, which then stand f
 ASKED = {
     "censored_low": "Left-censored: at or below which value is {} only known to be so?",
     "censored_high": "Right-censored: at or above which value is {} only known to be so?",
-    "truncated_low": "Truncated: below which value of {} could no row be seen at all?",
-    "truncated_high": "Above which value of {} could no row be seen at all?",
+    "truncated_low": "Truncated: below which value of {} is nothing observed at all?",
+    "truncated_high": "Above which value of {} is nothing observed at all?",
 }
-END = "\n  a number, or a column that has one for each row; Enter for none: "
+END = "\n  a number, or a column that has one for each observation; Enter for none: "
 
 
 class Column(NamedTuple):
@@ -49,7 +49,7 @@ class Column(NamedTuple):
             return "without a number or a text"
         if not self.numeric:
             return f"texts ({', '.join(text for text, _ in self.texts.most_common(NUM_CODES))})"
-        counts = {"limits such as <0.5": self.limits, "not detected": self.undetected}
+        counts = {"censored such as <0.5": self.limits, "not detected": self.undetected}
         counts |= {"empty": self.empty} | {repr(text): n for text, n in self.texts.items()}
         return ", ".join(["numbers", *(f"{n} {what}" for what, n in counts.items() if n)])
 
@@ -96,7 +96,7 @@ def config(
         lines += ["# Missing by chance; a value that is missing because it is small is censored.\n"]
         lines += [write({"missing": tuple(sorted(missing))})]
     if any(column.limits or column.undetected for column in chosen):
-        lines.append("censoring: text  # cells such as <0.5 and >100 are limits\n")
+        lines.append("censoring: text  # cells such as <0.5 and >100 are censored\n")
     lines += ["\n", write({"outcomes": entries}), "\n"]
     levels = {key: columns[key].texts.most_common(1) for key in covariates if key not in numbers}
     lines.append(write({"covariates": tuple(numbers)}))

@@ -115,7 +115,7 @@ def known_of(
 
 
 def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str]) -> np.ndarray:
-    """The numbers of rows outside of where they could be seen.
+    """The numbers of observations outside of their bounds of truncation.
 
     Raises:
         ValueError: there are such rows, and they are not to be dropped.
@@ -128,9 +128,9 @@ def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str
     if len(stray) and config.stray_rows == "refuse":
         first = stray[0]
         raise ValueError(
-            f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
-            f"{place(int(first))}: {lower[first]} to {upper[first]}, but seen only from "
-            f"{low[first]} to {high[first]}. Correct the limits or the rows, or say "
+            f"{len(stray)} of {len(lower)} observations lie outside of their bounds of truncation, "
+            f"first {place(int(first))}: {lower[first]} to {upper[first]}, but observed only from "
+            f"{low[first]} to {high[first]}. Correct the bounds or the values, or say "
             "`stray_rows: drop`."
         )
     return stray

@@ -21,7 +21,7 @@ def plot(results):
 def survey(results, ax):
     """Complete rows, the cuts, and an ellipse of 90 % of each component."""
     seen = results["seen"]
-    ax.plot(*seen.T, ".", markersize=2, color="#bbbbbb", zorder=0, label="rows seen, with noise")
+    ax.plot(*seen.T, ".", markersize=2, color="#bbbbbb", zorder=0, label="selected, with noise")
     for name, series in (("truth", 0), ("naive", 3), ("fit", 1)):
         label = {"fit": "corrected"}.get(name, name)
         for number, (loc, covariance) in enumerate(components(results[name])):
@@ -56,7 +56,7 @@ def climb(results, ax):
     imputed = best - results["imputed"]
     draws = results["imputed_every"] * np.arange(imputed.shape[1])
     for number, row in enumerate(imputed):
-        shown_as = {"label": "EM by draws of hidden rows"} if number == 0 else {}
+        shown_as = {"label": "EM by draws of hidden objects"} if number == 0 else {}
         ax.plot(draws, row, color="#bbbbbb", linewidth=0.8, zorder=0, **shown_as)
     steps = len(em) - 1 + np.arange(len(finish))
     plotting.points(steps[shown], gap[shown], series=1, label="Newton", ax=ax)

@@ -79,7 +79,7 @@ def survey(config, truth, rng):
     passed = np.all((across >= config.cuts.low) & (across <= config.cuts.high), axis=1)
     if passed.sum() < n:
         raise ValueError(
-            f"The cuts let {passed.sum()} of {size} rows pass, but {n} are asked for: widen them."
+            f"The cuts let {passed.sum()} of {size} objects pass, {n} are asked for: widen them."
         )
     y, noise = y[passed][:n], noise[passed][:n]
     lacking = int(round(config.missing * n / 2))
@@ -189,7 +189,7 @@ def by_chance_lines(results):
     own = results["imputed_values"][:, 3 * k]  # the first variance of the first component
     below = results["finish"].max() - results["imputed"][:, -1]
     return [
-        f"EM that draws the hidden rows, {len(own)} seeds, {IMPUTATION_STEPS} steps of "
+        f"EM that draws the hidden objects, {len(own)} seeds, {IMPUTATION_STEPS} steps of "
         f"{1e3 * results['imputed_seconds'].mean() / IMPUTATION_STEPS:.1f} processor ms each:",
         f"  ends {below.min():.2f} to {below.max():.2f} nats below the maximum; covariance 0 [0,0] "
         f"{own.min():.3f} to {own.max():.3f}, by maximum likelihood {results['fit'][3 * k]:.3f}, "

@@ -35,7 +35,7 @@ def run(config):
             "fraction_not_truncated": fit.fraction_not_truncated,
         }
         lines.append(
-            f"{sample.label}: {len(seen)} of {len(x)} rows seen, mean {fit.loc[0]:.4g} ± "
+            f"{sample.label}: {len(seen)} of {len(x)} observed, mean {fit.loc[0]:.4g} ± "
             f"{fit.errors[0]:.2g}; Anderson-Darling distance of the residuals {found:.2f} "
             f"(above 0.75 in 5 % of Gaussian samples)"
         )

@@ -11,7 +11,7 @@ from ..columns import check_columns
 
 
 class Sample(Model):
-    """A column of a table, of which the rows inside limits are taken for seen."""
+    """A column of a table, of which the values inside bounds are taken for observed."""
 
     data: DataFile
     """A CSV, NPZ or Parquet table."""

@@ -173,7 +173,7 @@ def summary(results):
     found = results["posteriors"]
     row = ("{:<30}{:>9}{:>18}" + "{:>20}" * len(found)).format
     lines = [
-        f"{x.shape[0] * x.shape[1]} objects in {x.shape[1]} fields, {unseen.sum()} more not seen",
+        f"{x.shape[0] * x.shape[1]} objects in {x.shape[1]} fields, {unseen.sum()} not observed",
         row("", "truth", "naive", *found),
     ]
     for j, name in enumerate(results["parameters"]):

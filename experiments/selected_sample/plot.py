@@ -16,7 +16,7 @@ def plot(results):
     return plotting.lettered(picture)
 
 
-NAMES = {"naive": "naive fit", "corrected": "truncated fit", "full": "fit to all rows"}
+NAMES = {"naive": "naive fit", "corrected": "truncated fit", "full": "fit to all"}
 SERIES_OF = {"naive": 3, "corrected": 1, "full": 2}
 
 
@@ -46,7 +46,7 @@ def axis_name(results, j):
 
 def plane(results, ax):
     """Rows, ellipses of the three Gaussians, and the region, in the first two columns."""
-    for kind, label in ((True, "rows selected"), (False, "rows not selected")):
+    for kind, label in ((True, "selected"), (False, "not selected")):
         rows = results["rows"][results["seen"] == kind, :2]
         if len(rows):
             # Rounded measurements coincide.
@@ -60,9 +60,9 @@ def plane(results, ax):
                 series=SERIES_OF[name], label=NAMES[name], ax=ax,
             )  # fmt: skip
     low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
-    plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
+    plotting.region(tg.Box(low, high), label="truncated", ax=ax)
     ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
-    plotting.title("Rows inside limits, and 90 % ellipses", ax=ax)
+    plotting.title("A truncated sample, and 90 % ellipses", ax=ax)
 
 
 def line(results, ax):
@@ -78,12 +78,12 @@ def line(results, ax):
         x, densities, [NAMES[name] for name in names], series=tuple(SERIES_OF.values()),
         xlabel=axis_name(results, 0), ylabel="density", ax=ax,
     )  # fmt: skip
-    plotting.points(rows[seen], np.zeros(seen.sum()), label="rows selected", ax=ax)
+    plotting.points(rows[seen], np.zeros(seen.sum()), label="selected", ax=ax)
     if not seen.all():
         plotting.points(
-            rows[~seen], np.zeros((~seen).sum()), filled=False, label="rows not selected", ax=ax
+            rows[~seen], np.zeros((~seen).sum()), filled=False, label="not selected", ax=ax
         )
     for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
         if np.isfinite(limit):
             ax.axvline(limit, color="#555555", linewidth=1.1)
-    plotting.title("Three Gaussians and the limits", ax=ax)
+    plotting.title("Three Gaussians and the bounds", ax=ax)

@@ -76,13 +76,16 @@ def rows_of(config):
         )
     seen = np.all((rows >= config.limits.low) & (rows <= config.limits.high), axis=1)
     if not seen.any():
-        raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
+        raise ValueError(
+            f"None of the {len(rows)} observations lies inside the bounds: check their units."
+        )
     if not (config.complete or seen.all()):
         stray = np.flatnonzero(~seen)
         raise ValueError(
-            f"{len(stray)} of {len(rows)} rows lie outside the bounds, first row {stray[0]} "
-            f"{rows[stray[0]]}. If the table holds all rows, seen or not, say `complete: true`; if "
-            "these are strays, correct or remove them, or use fit_table, which can drop them."
+            f"{len(stray)} of {len(rows)} observations lie outside the bounds, first row "
+            f"{stray[0]} {rows[stray[0]]}. If the table holds all, selected or not, say `complete: "
+            "true`; if these are strays, correct or remove them, or use fit_table, which can drop "
+            "them."
         )
     return rows, seen
 
@@ -101,7 +104,7 @@ def resampled(sample, low, high, config):
     """
     rng = np.random.default_rng(config.seed)
     locs = []
-    for _ in bar(range(config.num_resamples), "fits to resampled rows", True):
+    for _ in bar(range(config.num_resamples), "fits to bootstrap samples", True):
         again = sample[rng.integers(len(sample), size=len(sample))]
         try:
             fit = tg.fit_truncated_normal(
@@ -128,19 +131,19 @@ def summary(results):
     row = "{:<16}{:>18}{:>18}{:>18}{:>12}".format
     last = "resampled" if again else ""
     lines = [
-        f"{seen.sum()} of {len(seen)} rows lie inside the limits; the fitted Gaussian expects "
-        f"{corrected['fraction']:.1%} inside",
-        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all rows", last),
+        f"{seen.sum()} of {len(seen)} observations lie inside the bounds; the fitted Gaussian "
+        f"expects {corrected['fraction']:.1%} inside",
+        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all", last),
     ]
     for j, column in enumerate(results["columns"]):
         cells = [
-            f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none unseen"
+            f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none truncated"
             for each in (naive, corrected, full)
         ]
         lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}" if again else ""))
     if resampling["without_fit"]:
         lines.append(
-            f"{resampling['without_fit']} sets of resampled rows allow no fit and are left out of "
+            f"{resampling['without_fit']} bootstrap samples allow no fit and are left out of "
             "the last column, which is then too small"
         )
     if full:
@@ -151,7 +154,7 @@ def summary(results):
 def distances(results):
     """A table of how far the naive and the corrected means are from those of all rows."""
     row = "{:<16}{:>24}{:>24}".format
-    lines = [row("less all rows", "naive", "corrected")]
+    lines = [row("less all", "naive", "corrected")]
     for j, column in enumerate(results["columns"]):
         cells = []
         for name in ("naive", "corrected"):
@@ -184,6 +187,6 @@ def intervals(results):
     for name, (low, high) in results["profile"].items():
         lines.append(
             f"{name}: {results['estimates'][name]:.4f}, 95 % profile interval "
-            f"[{low:.4f}, {high:.4f}]" + (f"; of all rows {whole[name]:.4f}" if whole else "")
+            f"[{low:.4f}, {high:.4f}]" + (f"; of all {whole[name]:.4f}" if whole else "")
         )
     return lines

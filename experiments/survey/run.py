@@ -96,8 +96,8 @@ def summary(results, fit):
         lines.append(row(name, f"{results['truth'][j]:.3f}", *cells))
     pulls = (results["corrected"]["estimates"] - results["truth"]) / results["corrected"]["stderr"]
     lines += [
-        f"{len(results['rows'])} of {results['num_objects']} objects were seen; by the corrected "
-        f"fit there are {results['expected_objects']:.0f}",
+        f"{len(results['rows'])} of {results['num_objects']} objects were observed; by the "
+        f"corrected fit there are {results['expected_objects']:.0f}",
         f"the corrected fit is {np.abs(pulls).max():.2f} standard errors from the truth at most",
     ]
     certificate = fit.certificate

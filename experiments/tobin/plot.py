@@ -28,7 +28,7 @@ def estimates(results, ax):
     kinds = (
         ("estimates", 2, 0.0, "Tobit fit"),
         ("published", 0, 0.16, "published"),
-        ("all_rows", 1, 0.0, "least squares, all rows"),
+        ("all_rows", 1, 0.0, "least squares, all households"),
         ("buyers", 3, 0.0, "least squares, buyers"),
     )
     for name, series, shift, label in kinds:

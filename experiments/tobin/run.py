@@ -63,7 +63,7 @@ def summary(results):
     """Ours beside the published table."""
     row = "{:<10}{:>22}{:>24}{:>22}{:>11}{:>11}".format
     interval = f"profile {results['level']:.0%}"
-    lines = [row("", "estimate ± std. error", "published", interval, "all rows", "buyers")]
+    lines = [row("", "estimate ± std. error", "published", interval, "all", "buyers")]
     for j, name in enumerate(NAMES):
         low, high = results["profile"][j]
         lines.append(

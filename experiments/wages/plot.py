@@ -22,7 +22,7 @@ def wage_lines(results, ax):
     seen = results["employed"]
     spread = 0.9 * ((np.arange(seen.sum()) * 0.6180339887) % 1.0 - 0.5)  # so that points are apart
     x = results["education"][seen] + spread
-    plotting.points(x, results["wage"][seen], label="wages seen", alpha=0.25, s=6, ax=ax)
+    plotting.points(x, results["wage"][seen], label="wages observed", alpha=0.25, s=6, ax=ax)
     x = results["line_education"]
     for name, series, label in (("naive", 1, "least squares"), ("corrected", 2, "corrected")):
         middle, low, high = results[f"{name}_line"]

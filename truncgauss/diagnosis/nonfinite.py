@@ -357,7 +357,7 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
         )
     if node.name in ("sub", "add", "add_any") and feed:
         return (
-            "infinity minus infinity: infinite limits belong to tg.special.standardize, sums of "
+            "infinity minus infinity: infinite bounds belong to tg.special.standardize, sums of "
             "exponentials to tg.special.log_sum_exp"
         )
     if node.name == "div" and zero:

@@ -112,7 +112,7 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
         high = jnp.asarray(math.inf if high is None else high, dtype)
         return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
     if low is not None or high is not None:
-        raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
+        raise ValueError(f"{owner}: give bounds or a region, not both; a Box has its own bounds.")
     return region
 
 

@@ -174,7 +174,7 @@ def _onto_region(constraint: Inside) -> Transform:
     raise NotImplementedError(
         f"no bijection leads from the reals onto a {type(constraint.region).__name__}, so NUTS and "
         "SVI cannot use it for a latent variable; observed values and draws are fine. Use "
-        "limits on coordinates, or put an unlimited latent through numpyro.factor."
+        "bounds on coordinates, or put a latent without bounds through numpyro.factor."
     )
 
 

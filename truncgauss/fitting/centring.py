@@ -48,7 +48,7 @@ NO_CONSTANT = (
     "meant, give a column of ones too."
 )
 PILED_UP = (
-    "{} of {} values{} equal the {}, {:.6g}: if that is a limit beyond which values are not "
+    "{} of {} values{} equal the {}, {:.6g}: if that is a bound beyond which values are not "
     "measured, they are censored there, and must be given as such (`{}` of a regression)."
 )
 SIDES = (-1, "smallest", "censored_low"), (1, "largest", "censored_high")

@@ -1069,7 +1069,7 @@ def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float,
     unit = float(np.std(values - middle - design @ fitted))
     if not unit > 1e-12 * np.abs(values).max():
         if not inputs.exact.any():
-            raise ValueError(f"{WHAT}: no outcome is exact, and their limits are {ONE_LIMIT}")
+            raise ValueError(f"{WHAT}: no outcome is exact, and their bounds are {ONE_LIMIT}")
         raise ValueError(f"{WHAT}: the covariates explain the outcomes exactly.")
     return middle, unit, fitted / unit
 

@@ -163,9 +163,9 @@ def fit_limits(
         Array([1.], dtype=float64)
     """
     if not isinstance(start, Box) or start.batch_shape != ():
-        got = f"limits of shape {start.low.shape}" if isinstance(start, Box) else f"{start!r}"
+        got = f"bounds of shape {start.low.shape}" if isinstance(start, Box) else f"{start!r}"
         raise ValueError(
-            f"fit_limits: start must be one tg.Box with limits of shape (d,), got {got}."
+            f"fit_limits: start must be one tg.Box with bounds of shape (d,), got {got}."
         )
     if not np.any(np.isfinite(start.low) | np.isfinite(start.high)):
         raise ValueError("fit_limits: start has no finite end, so there is nothing to fit.")

@@ -174,7 +174,7 @@ def first_guess(
     if np.linalg.eigvalsh(matrix)[0] <= 0:
         raise ValueError(
             "fit_observations: the fixed entries belong to no positive definite covariance matrix "
-            "with variances like those of the rows. Give the variances too, or a start."
+            "with variances like those of the sample. Give the variances too, or a start."
         )
     return coordinates.free(coefficients, matrix), scale
 

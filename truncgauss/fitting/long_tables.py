@@ -179,7 +179,7 @@ def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list
         )
     if binary:
         if values.shape[1] > 1 or limits != (None, None):
-            raise ValueError(f"{WHAT}: binary outcomes are one column without limits of censoring.")
+            raise ValueError(f"{WHAT}: binary outcomes are one column without bounds of censoring.")
         return binary_ends(lower, missing)
     low, high = (
         tables.each_row(limit, n, f"{WHAT}: censored_{word}", end)

@@ -505,7 +505,8 @@ class GaussianRows(Model):
             return AT_SINGULAR.format(self.towards(path.end.x, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
-            "outcomes are linear functions of others in every row." + self.towards(path.end.x, 0)
+            "outcomes are linear functions of others in every observation."
+            + self.towards(path.end.x, 0)
         )
 
     def towards(self, x: np.ndarray, which: int) -> str:

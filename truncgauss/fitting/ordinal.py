@@ -71,7 +71,7 @@ from truncgauss.tables import Table
 
 STRUCTURES = ("full", "diagonal")
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
-UNUSED = "Levels of {} that never occur have no limits: {}."
+UNUSED = "Levels of {} that never occur have no thresholds: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
 FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."
@@ -98,9 +98,9 @@ SEPARATED = (
     "covariates that separate the categories, join categories, or use a prior."
 )
 OF_A_BOX = (
-    "{}: a region that limits ordered entries needs covariates with a constant, so that their "
-    "first limit is 0 and the region is in known units. Give a column of ones, or a tg.Box without "
-    "limits of these entries."
+    "{}: a region that bounds ordered entries needs covariates with a constant, so that their "
+    "first threshold is 0 and the region is in known units. Give a column of ones, or a tg.Box "
+    "without bounds on these entries."
 )
 
 

@@ -526,8 +526,8 @@ def prediction_of(
         )
     if none:
         raise ValueError(
-            f"{kind}: give low or high, the limits between which a new outcome is observed. The "
-            "rows of this fit have none in common: they are uncensored, or have their own limits."
+            f"{kind}: give low or high, the bounds between which a new outcome is observed. Those "
+            "of this fit have none in common: they are uncensored, or have their own bounds."
         )
     low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
     if known is None:

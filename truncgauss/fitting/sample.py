@@ -11,7 +11,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.tables import Table
 
 UNCHECKED = (
-    "The statistics do not hold the extremes of their rows: whether all lie inside the bounds "
+    "The statistics do not hold the extremes of the sample: whether all lie inside the bounds "
     "was not checked."
 )
 
@@ -153,14 +153,14 @@ def check_statistics(
     if len(constant):
         column = constant[0]
         raise ValueError(
-            f"data: column {name(column)} is constant at {mean[column]} in all {n} rows "
+            f"data: column {name(column)} is constant at {mean[column]} in all {n} observations "
             f"({len(constant)} such column(s)). Drop it."
         )
     outside = np.flatnonzero((lowest < low) | (highest > high))
     if len(outside):
         column = outside[0]
         raise ValueError(
-            f"data: the rows of column {name(column)} reach from {lowest[column]} to "
+            f"data: the values of column {name(column)} reach from {lowest[column]} to "
             f"{highest[column]}, outside the bounds {low[column]} to {high[column]}. Correct the "
             "bounds, or remove those observations."
         )

@@ -97,7 +97,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     if not isinstance(region, Region):
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
-            f"{type(region).__name__}. For limits write tg.Box(low, high)."
+            f"{type(region).__name__}. For bounds write tg.Box(low, high)."
         )
     region = region.linear() or region
     mean, form = as_float_input(loc, "loc"), as_covariance(covariance)
@@ -106,7 +106,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
         raise ValueError(_disagreement(mean.shape, d, region.dimension))
     if d == 0:
         raise ValueError(
-            "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
+            "the dimension is 0: without coordinates there is nothing to bound, and P = 1. Leave "
             "such a problem out."
         )
     if isinstance(region, LinearRegion) and region.num_constraints == 0:

@@ -359,7 +359,7 @@ class Observations:
                 f"or ({n},)."
             )
         if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(region) if is_concrete(leaf)):
-            raise ValueError("Observations: the region has NaN among its limits.")
+            raise ValueError("Observations: the region has NaN among its bounds.")
 
     def _check_noise(self) -> None:
         noise, (n, d) = self.noise, self.lower.shape
@@ -450,7 +450,7 @@ class Observations:
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(
-                "Observations: which entries are exact or missing must be seen, so that they "
+                "Observations: which entries are exact or missing must be known, so that they "
                 "cannot be made under a trace. Make them outside, pass them as an argument, and "
                 "change them by dataclasses.replace."
             )

@@ -191,7 +191,7 @@ def entry_of(column: Any, name: str, weights: Any = None) -> tuple[Any, ...]:
         np.where(np.isnan(upper), np.inf, upper),
     )
     if lower.shape != upper.shape or np.any(lower > upper):
-        raise ValueError(f"{what}: a lower limit exceeds the upper one, or their lengths differ.")
+        raise ValueError(f"{what}: a lower bound exceeds the upper one, or their lengths differ.")
     return np.full(len(lower), -1), lower, upper, (), ()
 
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Ellipse
 from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_settings
 
-BEYOND = "\\" * 4  # the hatch of what is not seen: in an SVG lines take bytes, dots 200 kB
+BEYOND = "\\" * 4  # the hatch of what is not observed: in an SVG lines take bytes, dots 200 kB
 
 
 @in_house_style
@@ -126,7 +126,7 @@ def mixture(
 
 
 @in_house_style
-def region(shape: Any, *, label: str = "not seen", ax: Axes = NEW_AXES) -> Axes:
+def region(shape: Any, *, label: str = "not observed", ax: Axes = NEW_AXES) -> Axes:
     """The boundary of a region of the plane, with its outside hatched.
 
     Call it last: it fills the present view and keeps it.
@@ -142,7 +142,7 @@ def region(shape: Any, *, label: str = "not seen", ax: Axes = NEW_AXES) -> Axes:
     Example:
         >>> ax = tg.plotting.region(tg.Ball([0.5, 0.5], 0.25))
         >>> ax.get_legend_handles_labels()[1]
-        ['not seen']
+        ['not observed']
     """
     if shape.dimension != 2 or shape.batch_shape:
         raise ValueError(

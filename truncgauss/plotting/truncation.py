@@ -170,7 +170,7 @@ def window(loc: np.ndarray, covariance: np.ndarray, region: Any) -> tuple[Any, A
         if not (depth >= 0).any():
             raise ValueError(
                 "truncated_contours: no part of the region is within seven standard deviations of "
-                "the mean, or it is too small to be seen there."
+                "the mean, or it is too small to be visible there."
             )
         log_density -= log_density[depth >= 0].max()
         bright = x[(depth >= 0) & (log_density > -FAINT)]

@@ -55,7 +55,7 @@ class Complement(Method):
 
     def reason(self, problem: Problem) -> str:
         pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"
-        return f"the complement of linear limits, a sum over disjoint pieces, each {pieces}"
+        return f"the complement of linear bounds, a sum over disjoint pieces, each {pieces}"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not isinstance(region, Outside) or not isinstance(region.region, LinearRegion):

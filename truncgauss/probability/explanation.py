@@ -65,7 +65,7 @@ def explain(
     parts = method.parts(problem, key)
     left_out = d - sum(part.problem.covariance.dimension for _, part, _ in parts)
     if left_out:
-        lines.append(f"free     {left_out} without limits, left out")
+        lines.append(f"free     {left_out} without bounds, left out")
     results = []
     for own_method, (part, _), own_key in parts:
         if len(parts) > 1:

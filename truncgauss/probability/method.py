@@ -294,7 +294,7 @@ def check_method(method: Any) -> None:
 def check_linear(owner: str, region: Region) -> None:
     if not isinstance(region, LinearRegion):
         raise ValueError(
-            f"{owner} applies to limits on linear functions, a tg.Box or a tg.Polyhedron; got "
+            f"{owner} applies to bounds on linear functions, a tg.Box or a tg.Polyhedron; got "
             f"{type(region).__name__}. Use tg.ImportanceSampling() for other regions."
         )
 

@@ -351,7 +351,7 @@ def _refuse_empty(problem: Problem, absent: np.ndarray) -> None:
         if which is not None:
             row = f" in row {index.tolist()}" if len(index) else ""
             raise ValueError(
-                f"the region is empty{row}: no value of the Gaussian meets the limits "
+                f"the region is empty{row}: no value of the Gaussian meets the constraints "
                 f"{which.tolist()} of the {type(region).__name__} together, so that there is "
                 "nothing to draw, and tg.log_probability is -inf."
             )

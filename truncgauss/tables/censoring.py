@@ -73,7 +73,7 @@ def advice(text: str) -> str:
         "This is a censored value, not a missing one: for an outcome say `censoring: text` (in "
         "Python read it as text, by `tg.tables.from_file(..., text=[...])` or by pandas, for "
         f"`tg.Observations.from_table(..., censoring='text')`){more}. "
-        "To leave such rows out, or to put a number in their place, biases the estimates."
+        "To leave such observations out, or to put a number in their place, biases the estimates."
     )
 
 
@@ -110,7 +110,7 @@ def recorded(
             if number is None and limits is None:
                 raise ValueError(
                     f"{where}: {location(i)} is {text!r}, not detected, but nothing says below "
-                    "which limit: give the limit of detection as `censored_low`, a number or the "
+                    "which value: give the limit of detection as `censored_low`, a number or the "
                     "column that has it in each row."
                 )
             found.value[i] = limits[i] if number is None and limits is not None else number
@@ -119,7 +119,7 @@ def recorded(
             got = repr(text) if text else "an empty cell"
             units = " A row of units is left out by `units_row: true`." if i == 0 else ""
             raise ValueError(
-                f"{where}: {location(i)} must be a number, or a limit such as <0.5 or >100, got "
+                f"{where}: {location(i)} must be a number, or censored such as <0.5 or >100, got "
                 f"{got}. {advice(text)}{units}"
             )
     return found

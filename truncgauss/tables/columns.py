@@ -24,15 +24,15 @@ KINDS = {
     "V": "records",
 }
 LACKING = {
-    "low": "A row without that limit has -inf there.",
-    "high": "A row without that limit has inf there.",
+    "low": "A row without that bound has -inf there.",
+    "high": "A row without that bound has inf there.",
     "noise": "A row without noise has 0 there.",
     "weights": "A row that does not count has 0 there.",
 }
 OUTCOME = (
-    "Remove these rows; or, for an outcome that is missing by chance, use "
+    "Remove these observations; or, for an outcome that is missing by chance, use "
     "tg.Observations.from_table(..., missing=True). A value that is missing because it lies beyond "
-    "a limit is censored there."
+    "a bound is censored there."
 )
 
 

@@ -211,9 +211,9 @@ def formula(
         limit = next(filter(limit_of, (str(cell) for cell in np.asarray(by_name[name]))), None)
         if limit is not None:
             raise ValueError(
-                f"formula {text!r}: the outcome {name!r} holds limits, such as {limit!r}. Read "
-                f"them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'); the "
-                "outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
+                f"formula {text!r}: the outcome {name!r} holds censored values, such as {limit!r}. "
+                f"Read them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'); "
+                "the outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
                 f"'~{text.partition('~')[2]}'."
             )
         raise ValueError(

@@ -243,7 +243,7 @@ def take_logs(
     """Put the logarithms of entry j, and of its limits, in their place.
 
     Raises:
-        ValueError: for an entry that is 0 or less, or can be seen only there.
+        ValueError: for an entry that is 0 or less, or can be observed only there.
     """
     lower, upper = arrays["lower"][:, j], arrays["upper"][:, j]
     wrong = np.flatnonzero(upper <= 0)

@@ -64,9 +64,10 @@ COLLAPSED = (
 WIDEST = 20.0  # of the spread of a component's rows: beyond, it is a straight slope across them
 ENDLESS = (
     "There is no maximum: the likelihood grows as component {} widens, already to "
-    f"{WIDEST:.0f} times the spread of the rows that it stands for, and its mean moves away from "
-    "these, already to ({}). Inside their region they look as spread as an exponential or uniform "
-    "distribution: use fewer components, wider regions, more observations, or prior_rows."
+    f"{WIDEST:.0f} times the spread of the observations that it stands for, and its mean moves "
+    "away from these, already to ({}). Inside their region they look as spread as an exponential "
+    "or uniform distribution: use fewer components, wider regions, more observations, or "
+    "prior_rows."
 )
 # In units of the variance of all rows: smaller ones are taken away, to see what that costs.
 SMALL = 1e-4

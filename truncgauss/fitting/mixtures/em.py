@@ -190,7 +190,7 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
     count = weights.sum(axis=0)
     if np.any(count == 0):
         raise ValueError(
-            f"fit_mixture: no row has entry {int(np.argmin(count))}. Remove that column."
+            f"fit_mixture: no observation has entry {int(np.argmin(count))}. Remove that column."
         )
     centre = (weights * table).sum(axis=0) / count
     largest = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
@@ -201,7 +201,7 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
     if len(flat) and not exact[flat[0]]:
         raise ValueError(
             f"fit_mixture: no observation knows entry {observations.labels[flat[0]]} exactly, and "
-            f"all have the same limit or interval, about {centre[flat[0]]:.6g}: they tell neither "
+            f"all have the same bound or interval, about {centre[flat[0]]:.6g}: they tell neither "
             "its mean nor its spread. Add observations that are not censored there, or leave that "
             "entry out."
         )

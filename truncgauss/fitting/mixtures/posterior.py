@@ -116,7 +116,7 @@ def completed(
     """
     if any(pattern.limited for pattern in observations.patterns or ()):
         raise ValueError(
-            "completed samples are drawn for entries that are exact or missing without a limit; "
+            "completed samples are drawn for entries that are exact or missing without a bound; "
             "some of these are censored, in intervals, or missing inside a region. Use the mean "
             "and covariance of the posterior."
         )

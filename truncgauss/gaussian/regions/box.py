@@ -60,7 +60,7 @@ class Box(LinearRegion):
         for name, side, infinity in (("low", low, "-jnp.inf"), ("high", high, "jnp.inf")):
             if side is None or (isinstance(side, list | tuple) and None in side):
                 raise ValueError(
-                    f"Box: {name} must be numbers; where there is no limit write {infinity} "
+                    f"Box: {name} must be numbers; where there is no bound write {infinity} "
                     f"(got {side})."
                 )
         if hasattr(low, "iloc") or hasattr(high, "iloc"):

@@ -69,7 +69,7 @@ class Polyhedron(LinearRegion):
         if lower.shape[-1] != rows or upper.shape[-1] != rows:
             raise ValueError(
                 f"Polyhedron: matrix of shape {matrices.shape} has {rows} rows, but low has shape "
-                f"{lower.shape} and high {upper.shape}; expected one limit a row, shape ({rows},)."
+                f"{lower.shape} and high {upper.shape}; expected one bound a row, shape ({rows},)."
             )
         self._set(matrix=matrices, low=lower, high=upper)
         check_limits("Polyhedron", self.low, self.high)
