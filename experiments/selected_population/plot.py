@@ -31,7 +31,7 @@ def fields(results, inverted, ax):
             name = str(name).split(" (")[0].split()[-1]
             words += [f"{name} ≥ {low:g}"] if np.isfinite(low) else []
             words += [f"{name} ≤ {high:g}"] if np.isfinite(high) else []
-        label = f"field {k + 1}: {(', '.join(words) or 'no limit').replace('-', '−')}"
+        label = f"field {k + 1}: {(', '.join(words) or 'no bound').replace('-', '−')}"
         grey = str(0.25 + 0.55 * k / max(x.shape[1] - 1, 1))  # colours tell the estimates apart
         series = k % len(plotting.SERIES)
         plotting.points(
