@@ -252,3 +252,18 @@ def test_log_softmax_of_more_logits_than_a_short_dtype_counts(dtype):
     np.testing.assert_allclose(float(found), np.log(n), rtol=2 * eps)
     np.testing.assert_allclose(np.asarray(share, float), 1.0 / n, rtol=0.1)
     assert abs(float(mean)) < 16 * eps
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: bump(1.0, -1.0),
+        lambda: bell(1.0, 0.0),
+        lambda: clipped_gradient(1.0, -1.0),
+        lambda: clipped_logits(jnp.zeros(2), 0.0),
+    ],
+    ids=["bump", "bell", "clipped_gradient", "clipped_logits"],
+)
+def test_what_must_be_positive(call):
+    with pytest.raises(ValueError, match="must be positive, got"):
+        call()

@@ -328,3 +328,27 @@ def test_statistics_of_any_size_and_degrees_of_freedom_of_any_kind():
     for df in (30.0, np.array(30.0), np.float32(30)):
         again = tg.simultaneous([0.0, 2.0], np.eye(2), df=df)
         np.testing.assert_array_equal(again.p_values, plain.p_values)
+
+
+def test_everything_goes_by_labels():
+    groups = ["a", "b", "c"]
+    b = pd.Series([1.0, 2.0, 4.0], groups)
+    cov = pd.DataFrame([[1.0, 0.2, 0.1], [0.2, 2.0, 0.3], [0.1, 0.3, 1.5]], groups, groups)
+    rows = pd.DataFrame([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]], ["u", "v"], groups)
+    truth = tg.simultaneous(b.to_numpy(), cov.to_numpy(), 20.0, rows.to_numpy(), null=[0.0, 1.0])
+    shuffled = cov.loc[["c", "a", "b"], ["b", "c", "a"]]
+    null = pd.Series([1.0, 0.0], ["v", "u"])
+    result = tg.simultaneous(b, shuffled, 20.0, rows[["c", "b", "a"]], null=null)
+    np.testing.assert_array_equal(result.p_values, truth.p_values)
+    assert result.names == ("u", "v")
+    pairs = tg.simultaneous(b, shuffled, 20.0, "dunnett", names=["c", "a", "b"])
+    assert pairs.names == ("a - c", "b - c")
+    np.testing.assert_allclose(pairs.estimates, np.array(b)[[0, 1]] - b["c"])
+    others = {"a": "z"}
+    for what, call in {
+        "covariance": lambda: tg.simultaneous(b, cov.rename(others, axis=0).rename(others, axis=1)),
+        "contrasts": lambda: tg.simultaneous(b, cov, 20.0, rows.rename(others, axis=1)),
+        "null": lambda: tg.simultaneous(b, cov, 20.0, rows, null=null.rename({"u": "w"})),
+    }.items():
+        with pytest.raises(ValueError, match=f"simultaneous: {what}: .*labelled otherwise"):
+            call()

@@ -186,3 +186,8 @@ def test_limits_that_are_equal_in_all_rows_are_shared_limits(d):
     wrong[7, 0] = rows[7, 0] + 1.0
     with pytest.raises(ValueError, match="1 of .* lie outside the bounds, first row 7"):
         tg.fit_truncated_normal(rows, wrong)
+
+
+def test_other_things_are_not_added():
+    with pytest.raises(TypeError, match="tg.Statistics of other rows"):
+        tg.Statistics.from_rows(np.ones((3, 2))) + 3

@@ -251,9 +251,10 @@ def simultaneous(
     estimates, covariance, contrasts, names = _by_labels(estimates, covariance, contrasts, names)
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)
-    if tables.labels_of(null) is not None:
-        every = tables.labels_of(type(null)(0.0, list(labels)))
-        null = tables.in_order(null.rename(str), every, "simultaneous: null", "the contrasts")
+    labelled: Any = null
+    if tables.labels_of(labelled) is not None:
+        every = tables.labels_of(type(labelled)(0.0, list(labels)))
+        null = tables.in_order(labelled.rename(str), every, "simultaneous: null", "the contrasts")
     values, spread = rows @ b, rows @ matrix @ rows.T
     if np.diagonal(matrix).min(initial=0.0) < 0:
         raise ValueError(

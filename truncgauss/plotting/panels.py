@@ -202,9 +202,9 @@ def points(
         **kwargs: properties of the markers, as of `Axes.scatter`.
 
     Example:
-        >>> ax = tg.plotting.points([1.0, 2.0], [1.0, 4.0], label="seen")
+        >>> ax = tg.plotting.points([1.0, 2.0], [1.0, 4.0], label="observed")
         >>> ax.get_legend_handles_labels()[1]
-        ['seen']
+        ['observed']
     """
     x, y, look = np.asarray(x), np.asarray(y), SERIES[series]
     area = STYLE["lines.markersize"] ** 2

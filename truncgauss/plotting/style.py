@@ -263,9 +263,9 @@ def legend(*, columns: int = 2, below: float = 34.0, ax: Axes = NEW_AXES) -> Axe
         ax: the left Axes.
 
     Example:
-        >>> ax = tg.plotting.points([0.0], [1.0], label="seen")
+        >>> ax = tg.plotting.points([0.0], [1.0], label="observed")
         >>> tg.plotting.legend(ax=ax).get_legend().get_texts()[0].get_text()
-        'seen'
+        'observed'
     """
     handles = entries([ax])
 
@@ -304,7 +304,7 @@ def shared_legend(picture: Figure, *, columns: int = 4) -> Figure:
     Example:
         >>> picture, axes = tg.plotting.figure(1, 2)
         >>> for ax in axes:
-        ...     ax = tg.plotting.points([0.0], [1.0], label="seen", ax=ax)
+        ...     ax = tg.plotting.points([0.0], [1.0], label="observed", ax=ax)
         >>> len(tg.plotting.shared_legend(picture).legends[0].get_texts())
         1
     """
