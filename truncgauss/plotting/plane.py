@@ -8,7 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
 from truncgauss.plotting.panels import points
-from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_settings
+from truncgauss.plotting.style import (
+    NEW_AXES,
+    SERIES,
+    UNSEEN,
+    in_house_style,
+    legend,
+    with_settings,
+)
 
 BEYOND = "\\" * 4  # the hatch of what is not observed: in an SVG lines take bytes, dots 200 kB
 
@@ -122,7 +129,7 @@ def mixture(
     ax.set(xlabel=labels[where[0]], ylabel=labels[where[1]])
     if d == 2 and where == [0, 1] and rows.region is not None and not rows.region.batch_shape:
         region(rows.region, ax=ax)
-    return ax
+    return legend(ax=ax)
 
 
 @in_house_style
