@@ -155,7 +155,7 @@ def test_a_clinic_s_categories_and_missing_covariates(tmp_path, capsys):
     "cells, text, message",
     [
         (["0", "1.5", "2.0"], "outcomes: {x: {log: true}}", "is 0 in {}:2 and has no logarithm"),
-        (["1", "nd?", "2"], "outcomes: {x: {}}\ncensoring: text", "{}:3 must be a number, or a"),
+        (["1", "nd?", "2"], "outcomes: {x: {}}\ncensoring: text", "{}:3 must be a number, or c"),
         (["1", "<2", "2"], "outcomes: {y: {}}\ncovariates: [x]", "{}:3: column 'x' must be a num"),
         (["1", "", "2"], "outcomes: {x: {}}\nincomplete_rows: drop", "{}:3: column 'x' must be"),
     ],

@@ -615,12 +615,13 @@ def polychoric_matrix(data: Any) -> PolychoricMatrix:
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> latent = rng.multivariate_normal(np.zeros(3), 0.5 + 0.5 * np.eye(3), 1000)
+        >>> root = np.linalg.cholesky(0.5 + 0.5 * np.eye(3))
+        >>> latent = rng.normal(size=(1000, 3)) @ root.T
         >>> matrix = tg.polychoric_matrix(np.digitize(latent, [-1.0, 0.0, 1.0]))
         >>> matrix.correlations.round(2)
-        array([[1.  , 0.48, 0.45],
-               [0.48, 1.  , 0.51],
-               [0.45, 0.51, 1.  ]])
+        array([[1.  , 0.52, 0.5 ],
+               [0.52, 1.  , 0.47],
+               [0.5 , 0.47, 1.  ]])
 
     References:
         Olsson, "Maximum likelihood estimation of the polychoric correlation coefficient",
