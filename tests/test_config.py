@@ -1,7 +1,12 @@
-"""Settings: every mistake is told in one line with its place, and nothing else is raised."""
+"""Settings: every mistake is told in one line with its place, and nothing else is raised.
+
+`TRUNCGAUSS_FUZZ=100000` tries as many damaged files as that.
+"""
 
 import json
+import os
 import pathlib
+import random
 import re
 import string
 import subprocess
@@ -15,7 +20,7 @@ from truncgauss.runs import config
 from truncgauss.runs.config import ConfigError, yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
-LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
+LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)", re.DOTALL)
 
 
 TINY = """\
@@ -171,43 +176,35 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "place", "message"), MISTAKES)
-def test_a_mistake_is_one_line_at_its_place(old, new, place, message):
-    assert GOOD.count(old) >= 1
-    line = told(GOOD.replace(old, new, 1))
-    assert line.startswith(f"x.yaml:{place}: ") and message in line
-    assert LINE.fullmatch(line)
+NO_SETTINGS = [
+    (b"", "1:1", "is empty"),
+    (b"# nothing\n", "1:1", "is empty"),
+    (b"- 1\n", "1:1", "must be keys with values"),
+    (b"hello", "1:1", "must be keys with values"),
+    (GOOD.encode("utf-16"), "1:1", "not UTF-8"),
+    (GOOD.encode() + "é: 1".encode("latin-1"), "13:1", "not UTF-8"),
+    (GOOD.encode() + b"x: a\0b", "13:5", "not printable"),
+    (b"a: " + b"[" * 5000, "1:1", "nested too deeply"),
+]
 
 
-@pytest.mark.quick("# nothing\\n-1:1-is empty", "hello-1:1-must be keys with values")
-@pytest.mark.parametrize(
-    ("raw", "place", "message"),
-    [
-        (b"", "1:1", "is empty"),
-        (b"# nothing\n", "1:1", "is empty"),
-        (b"- 1\n", "1:1", "must be keys with values"),
-        (b"hello", "1:1", "must be keys with values"),
-        (GOOD.encode("utf-16"), "1:1", "not UTF-8"),
-        (GOOD.encode() + "é: 1".encode("latin-1"), "13:1", "not UTF-8"),
-        (GOOD.encode() + b"x: a\0b", "13:5", "not printable"),
-        (b"a: " + b"[" * 5000, "1:1", "nested too deeply"),
-    ],
-)
-def test_what_is_no_settings_file_says_so(raw, place, message):
-    line = told(raw)
-    assert line.startswith(f"x.yaml:{place}: file: ") and message in line
-    assert LINE.fullmatch(line)
+def test_a_mistake_is_one_line_at_its_place():
+    cases = [(raw, f"{place}: file", message) for raw, place, message in NO_SETTINGS]
+    for old, new, *expected in MISTAKES:
+        assert GOOD.count(old) >= 1
+        cases.append((GOOD.replace(old, new, 1), *expected))
+    for text, place, message in cases:
+        line = told(text)
+        assert line.startswith(f"x.yaml:{place}: ") and message in line, (place, message, line)
+        assert LINE.fullmatch(line) and "\n" not in line, line
+    lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 2")).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
 
 
 def test_files_that_are_not_there():
     for path, reason in (("no.yaml", "No such file"), (".", "directory")):
         with pytest.raises(ConfigError, match=rf"^{re.escape(path)}:1:1: file: .*{reason}"):
             config.load(path)
-
-
-def test_each_mistake_has_its_own_line():
-    lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 2")).splitlines()
-    assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
 
 
 def test_all_entries_of_a_section_that_are_wrong_are_named():
@@ -250,39 +247,38 @@ OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), OVERRIDES)
-def test_the_command_line_replaces_settings(words, expected):
+REFUSED = [
+    ("--pairs a", "--pairs: needs pairs of a key and a text (got 'a')"),
+    ("--sede 3", "--sede: unknown key; did you mean 'seed'? (got 'sede')"),
+    ("--limit.low 3", "--limit: unknown key; did you mean 'limits'? (got 'limit')"),
+    ("--limits.low 3 3", "--limits.high[0]: must be greater than low, which is 3.0 (got 1.0)"),
+    ("--edge.steepness -3", "--edge.steepness: must be greater than 0 (got -3)"),
+    ("--seed 1e-3", "--seed: must be a valid integer (got 0.001)"),
+    ("--seed", "--seed: needs a value (got nothing)"),
+    ("--seed.x 3", "--seed.x: seed has no keys (got ['3'])"),
+    ("3", "3: must follow a --key (got '3')"),
+    ("--experiment x", "--experiment: cannot be changed, name another config (got 'x')"),
+]
+
+
+def test_the_command_line_replaces_settings_and_is_judged_as_the_file_is(monkeypatch):
     def holds(got, part):
         for key, value in part.items():
-            assert holds(got[key], value) if isinstance(value, dict) else got[key] == value
+            assert holds(got[key], value) if isinstance(value, dict) else got[key] == value, words
         return True
 
-    assert holds(config.override(loaded(GOOD), words.split()).model_dump(), expected)
-
-
-def test_a_section_may_be_replaced_as_a_whole():
-    assert config.override(loaded(GOOD), ["--edge", "{kind: hard}"]).edge.kind == "hard"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--pairs a", "--pairs: needs pairs of a key and a text (got 'a')"),
-        ("--sede 3", "--sede: unknown key; did you mean 'seed'? (got 'sede')"),
-        ("--limit.low 3", "--limit: unknown key; did you mean 'limits'? (got 'limit')"),
-        ("--limits.low 3 3", "--limits.high[0]: must be greater than low, which is 3.0 (got 1.0)"),
-        ("--edge.steepness -3", "--edge.steepness: must be greater than 0 (got -3)"),
-        ("--seed 1e-3", "--seed: must be a valid integer (got 0.001)"),
-        ("--seed", "--seed: needs a value (got nothing)"),
-        ("--seed.x 3", "--seed.x: seed has no keys (got ['3'])"),
-        ("3", "3: must follow a --key (got '3')"),
-        ("--experiment x", "--experiment: cannot be changed, name another config (got 'x')"),
-    ],
-)
-def test_the_command_line_is_judged_as_the_file_is(words, message):
-    with pytest.raises(ConfigError) as caught:
-        config.override(loaded(GOOD), words.split())
-    assert str(caught.value) == message
+    tiny = loaded(GOOD)
+    for words, message in REFUSED:
+        with pytest.raises(ConfigError) as caught:
+            config.override(tiny, words.split())
+        assert str(caught.value) == message
+    assert config.override(tiny, ["--edge", "{kind: hard}"]).edge.kind == "hard"
+    # What was validated is not written and read again.
+    for writer in (yaml, config.loading):
+        monkeypatch.setattr(writer, "write", lambda values: pytest.fail("written"))
+    assert config.override(tiny, []) is tiny
+    for words, expected in OVERRIDES:
+        assert holds(config.override(tiny, words.split()).model_dump(), expected)
 
 
 plain = st.recursive(
@@ -300,23 +296,7 @@ plain = st.recursive(
 @example({"a": ("- b", ":", "")})
 def test_what_is_written_is_read_back(values):
     assert yaml.parse(yaml.write(values)).data == values
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.data())
-def test_no_damage_to_a_file_gets_past_the_reader(data):
-    raw = bytearray(GOOD.encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw)))
-        cut = data.draw(st.integers(0, 6))
-        raw[at : at + cut] = data.draw(st.binary(max_size=3) | st.sampled_from(
-            [b"\n", b": ", b"- ", b"[", b"{", b"}", b"*a", b"&a ", b"!!x ", b"'", b"#", b"\t", b"%"]
-        ))  # fmt: skip
-    try:
-        loaded(bytes(raw))
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            assert LINE.fullmatch(line), line
+    assert yaml.parse("&a low: 1\n&a high: 2\n").data == {"low": 1, "high": 2}
 
 
 def test_schemas_name_every_key():
@@ -332,14 +312,6 @@ def test_schemas_name_every_key():
     assert "names" in own and "const" not in own["experiment"]
     with pytest.raises(ConfigError, match="did you mean 'shift_curve'"):
         config.schema("shiftcurve")
-
-
-def test_a_validated_config_is_not_written_and_read_again(monkeypatch):
-    tiny = loaded(GOOD)
-    monkeypatch.setattr(yaml, "write", lambda values: pytest.fail("written"))
-    monkeypatch.setattr(config.loading, "write", lambda values: pytest.fail("written"))
-    assert config.override(tiny, []) is tiny
-    assert config.override(tiny, ["--seed", "9"]).seed == 9
 
 
 OWN_FILES = [
@@ -358,19 +330,16 @@ OWN_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "message"), OWN_FILES)
-def test_a_file_that_breaks_the_contract_is_told_at_the_line_that_names_it(old, new, message):
-    assert old in TINY
-    pathlib.Path("tiny.py").write_text(TINY.replace(old, new))
-    line = told(GOOD)
-    assert line.startswith("x.yaml:1:13: experiment: ") and message in line
-    assert LINE.fullmatch(line)
-
-
-def test_a_file_that_has_changed_is_read_again():
+def test_a_file_that_breaks_the_contract_is_told_at_the_line_that_names_it():
     assert "more" not in type(loaded(GOOD)).model_fields
     pathlib.Path("tiny.py").write_text(TINY.replace("    data:", "    more: int = 3\n    data:"))
-    assert loaded(GOOD).more == 3
+    assert loaded(GOOD).more == 3  # a file that has changed is read again
+    for old, new, message in OWN_FILES:
+        assert old in TINY
+        pathlib.Path("tiny.py").write_text(TINY.replace(old, new))
+        line = told(GOOD)
+        assert line.startswith("x.yaml:1:13: experiment: ") and message in line, message
+        assert LINE.fullmatch(line), line
 
 
 def test_a_validator_of_ones_own_names_the_key_that_it_means():
@@ -390,17 +359,13 @@ def test_a_validator_of_ones_own_names_the_key_that_it_means():
     assert "x.yaml:1:1: file: not on a Friday" in told(GOOD.replace("seed: 1", "seed: 13"))
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_file_is_fine(path):
-    loaded_one = config.load(path)
-    assert loaded_one.experiment == path.stem
-    assert loaded(config.dump(loaded_one)) == loaded_one
-
-
-def test_editors_find_the_schema_of_every_shipped_file():
+def test_every_shipped_file_is_fine_and_names_its_schema():
     written = json.loads((ROOT / "configs" / "schema.json").read_text())
     assert written == config.schema(), "write it anew: truncgauss schema > configs/schema.json"
     for path in ROOT.glob("configs/*.yaml"):
+        shipped = config.load(path)
+        assert shipped.experiment == path.stem
+        assert loaded(config.dump(shipped)) == shipped, path
         assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n"), path
 
 
@@ -419,5 +384,66 @@ print(sorted({"jax", "numpyro", "optax", "matplotlib", "scipy"} & set(sys.module
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_an_anchor_given_twice_is_no_matter():
-    assert yaml.parse("&a low: 1\n&a high: 2\n").data == {"low": 1, "high": 2}
+# ---------------------------------------------------------------- damage
+
+SHIPPED = [path.read_text() for path in sorted(ROOT.glob("configs/*.yaml"))]
+NUM_FILES = int(os.environ.get("TRUNCGAUSS_FUZZ", "4000"))
+VALUES = (
+    "", "~", "true", "no", "on", "0", "-1", "1e400", "-1e-400", "1_000", "0x1F", "0o17", "1:30:00",
+    ".nan", ".inf", "-.inf", "1e3", "5.", "٣", "[]", "{}", "[[]]", "[1, 2", "{a: 1", "'", '"', "|",
+    ">-", "? a", ": b", "- c", "!!int x", "!!float .inf", "!!binary aGk=", "!!set {a}", "!!omap []",
+    "!!python/object/apply:os.system ['touch owned']", "!!python/name:os.system", "!own {a: 1}",
+    "&a [*a]", "*a", "&a 1", "<<: *a", "2001-01-01", "2001-01-01 00:00:00",
+    "\x85", "\u2028", "\ufeff",
+    "a" * 5000, "9" * 400, "[" * 2000, "{a: " * 300, "- " * 800, "%YAML 9.9", "---", "...", "@x",
+    "`x", "\t", "#", "\\", "\\x00", "null", "Null", "é", "💥", "a: b: c", "=",
+    "/etc/passwd", "../../x",
+)  # fmt: skip
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + k)}: &{chr(98 + k)} [{', '.join([f'*{chr(97 + k)}'] * 9)}]\n" for k in range(8)
+)
+
+
+def damaged(rng: random.Random) -> bytes:
+    """A shipped config after one to four accidents or attacks."""
+    lines = rng.choice(SHIPPED).splitlines()
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(lines))
+        line, value, indent = lines[at], rng.choice(VALUES), " " * rng.randint(0, 6)
+        start = rng.randint(0, len(line))
+        end = rng.choice((start, min(start + 3, len(line)), len(line)))
+        inserted = rng.choice((BOMB, "x: 1", "<<: {seed: 2}", "? [a]\n: b", "3: 4"))
+        accidents = (
+            [""], [line, line], [line.partition(":")[0] + ": " + value], [inserted, line],
+            [line.replace((line.split() or [line])[-1], value)], [indent + line.strip()],
+            [line[:start] + value + line[end:]], ["".join(rng.sample(line, len(line)))],
+            [line.replace(rng.choice("aeiou_:[]{},"), rng.choice("aeiou_:[]{},"))],
+        )  # fmt: skip
+        lines[at : at + 1] = rng.choice(accidents)
+    raw = bytearray("\n".join(lines).encode("utf-8", "surrogatepass"))
+    if rng.random() < 0.1:
+        place = rng.randint(0, len(raw))
+        raw[place:place] = rng.randbytes(rng.randint(1, 8))
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(150), pytest.param(range(150, NUM_FILES), marks=pytest.mark.slow)], ids=len
+)
+def test_damaged_configs_are_read_or_refused_in_located_lines(seeds, tmp_path):
+    """And nothing is executed."""
+    (tmp_path / "data").mkdir()
+    refused = 0
+    for seed in seeds:
+        try:
+            loaded(damaged(random.Random(seed)))
+        except ConfigError as error:
+            refused += 1
+            for line in str(error).split("\nx.yaml:"):
+                text = line if line.startswith("x.yaml:") else f"x.yaml:{line}"
+                assert LINE.fullmatch(text), (seed, text[:300])
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert refused > len(seeds) / 2
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "x.yaml", "tiny.py"}
