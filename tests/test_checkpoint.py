@@ -2,11 +2,6 @@
 
 import gc
 import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 
 import jax
 import jax.numpy as jnp
@@ -59,8 +54,10 @@ def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
     assert {file.name for file in path.parent.iterdir()} == {"fit.npz"}
 
 
-def interrupt_the_fourth_chunk(monkeypatch):
-    """Let the fourth chunk of steps, counted from now on, end in an interrupt."""
+def test_an_interrupted_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch):
+    """Its state is in the file of the results, and is forgotten with the call it is part of."""
+    fit = lambda: tg.minimize(num_steps=60, **settings("fixed"))
+    whole, path = fit(), tmp_path / "work.npz"
     chunks, advance = [], loop.advance
 
     def interrupted(*args, **kwargs):
@@ -69,31 +66,11 @@ def interrupt_the_fourth_chunk(monkeypatch):
             raise KeyboardInterrupt
         return advance(*args, **kwargs)
 
-    monkeypatch.setattr(loop, "advance", interrupted)
-
-
-def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
-    whole = tg.minimize(num_steps=60, **settings("fixed"))
-    path = tmp_path / "fit.npz"
-    interrupt_the_fourth_chunk(monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        tg.minimize(num_steps=60, checkpoint=path, **settings("fixed"))
-    monkeypatch.undo()
-    resumed = tg.minimize(num_steps=60, checkpoint=path, **settings("fixed"))
-    np.testing.assert_array_equal(resumed.loss_trace, whole.loss_trace)
-    np.testing.assert_array_equal(resumed.params, whole.params)
-
-
-def test_a_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch):
-    """Its state is in the file of the results, and is forgotten with the call it is part of."""
-    fit = lambda: tg.minimize(num_steps=60, **settings("fixed"))
-    whole, path = fit(), tmp_path / "work.npz"
-
     def attempt():
         with fitting.resumable(path, save_every=0.0):
             return fitting.computed("outer", lambda: {"trace": fit().loss_trace})["trace"]
 
-    interrupt_the_fourth_chunk(monkeypatch)
+    monkeypatch.setattr(loop, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         attempt()
     assert list(checkpoint.contents(path)[0]["entries"]) == ["outer-1.fit-1"]
@@ -105,17 +82,17 @@ def test_a_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
-    path = tmp_path / "fit.npz"
-    tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
-    other = settings("fixed") | {"start": jnp.zeros(3) + 0.1}
-    with pytest.raises(ValueError, match="belongs to another fit: start differ"):
-        tg.minimize(num_steps=5, checkpoint=path, **other)
-    other = settings("fixed") | {"optimizer": ADAM}
-    with pytest.raises(ValueError, match="does not fit: state/opt_state"):
-        tg.minimize(num_steps=5, checkpoint=path, **other)
+    path, fixed = tmp_path / "fit.npz", settings("fixed")
+    tg.minimize(num_steps=5, checkpoint=path, **fixed)
+    for change, message in (
+        ({"start": jnp.zeros(3) + 0.1}, "belongs to another fit: start differ"),
+        ({"optimizer": ADAM}, "does not fit: state/opt_state"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tg.minimize(num_steps=5, checkpoint=path, **fixed | change)
     path.write_bytes(b"no archive")
     with pytest.raises(ValueError, match="is no checkpoint"):
-        tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
+        tg.minimize(num_steps=5, checkpoint=path, **fixed)
 
 
 def scaled_valley(scale):
@@ -135,9 +112,18 @@ def test_a_checkpoint_knows_the_code_and_the_data_of_a_plain_function(tmp_path):
             fit(other)
 
 
+def stored(path):
+    """A state in a file, and what it belongs to."""
+    belongs = checkpoint.fingerprint(start="a")
+    state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
+    with fitting.resumable(path), checkpoint.Checkpoint(state, belongs):
+        pass
+    return state, belongs
+
+
 def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
-    path = tmp_path / "fit.npz"
-    tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
+    path = tmp_path / "state.npz"
+    stored(path)
     whole, rng = path.read_bytes(), np.random.default_rng(0)
     refused = 0
     for _ in range(60):
@@ -151,14 +137,22 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
             assert "is no checkpoint of a fit" in str(error) or "has format" in str(error)
             refused += 1
     assert refused > 50  # a few changes fall on padding, which no reader sees
+    path.write_bytes(whole)
+    with np.load(path) as file:
+        altered = {name: file[name] for name in file.files}
+    name = next(name for name in altered if altered[name].dtype == float)
+    np.savez(path, **(altered | {name: np.full(3, 5.0)}))  # a whole archive, of other numbers
+    with (
+        pytest.raises(ValueError, match=r"its digest does not agree .* or remove the file"),
+        fitting.resumable(path),
+    ):
+        pytest.fail("a damaged file was taken")
 
 
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
-    state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
-    with fitting.resumable(path), checkpoint.Checkpoint(state, mark):
-        pass
-    before = path.read_bytes()
+    path = tmp_path / "state.npz"
+    state, belongs = stored(path)
+    before, other = path.read_bytes(), {"x": jnp.zeros(3), "key": jax.random.key(2)}
 
     def failing(descriptor):
         raise OSError("disk full")
@@ -167,41 +161,15 @@ def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
     with (
         pytest.raises(OSError, match="disk full"),
         fitting.resumable(path),
-        checkpoint.Checkpoint(state, mark) as kept,
+        checkpoint.Checkpoint(state, belongs) as kept,
     ):
-        kept.update({"x": jnp.zeros(3), "key": jax.random.key(2)})
+        kept.update(other)
     monkeypatch.undo()
     gc.collect()  # of the error's frames, which ended Python 3.12 where they held a view of bytes
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-    other = {"x": jnp.zeros(3), "key": jax.random.key(2)}
-    with fitting.resumable(path), checkpoint.Checkpoint(other, mark) as kept:
-        found = kept.state
-    np.testing.assert_array_equal(found["x"], state["x"])
-    assert jax.random.normal(found["key"]) == jax.random.normal(state["key"])
-
-
-def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), fitting.interrupts():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_checkpoint_of_altered_numbers_is_refused(tmp_path):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start="a")
-    start = {"x": np.zeros(3)}
-    with fitting.resumable(path), checkpoint.Checkpoint(start, mark):
-        pass
-    with np.load(path) as file:
-        altered = {name: file[name] for name in file.files}
-    (name,) = altered.keys() - {"header"}
-    np.savez(path, **(altered | {name: np.full(3, 5.0)}))  # a whole archive, of other numbers
-    with (
-        pytest.raises(ValueError, match=r"its digest does not agree .* or remove the file"),
-        fitting.resumable(path),
-    ):
-        pytest.fail("a damaged file was taken")
+    with fitting.resumable(path), checkpoint.Checkpoint(other, belongs) as kept:
+        np.testing.assert_array_equal(kept.state["x"], state["x"])
+        assert jax.random.normal(kept.state["key"]) == jax.random.normal(state["key"])
 
 
 CALLS = []
@@ -231,15 +199,12 @@ def test_calls_within_resumable_are_made_once_and_give_the_same(tmp_path):
         fitting.resumable(path, settings="a"),
     ):
         fitting.computed("work", work, 5)
-
-
-def test_what_cannot_be_kept_is_said_at_once(tmp_path):
-    with fitting.resumable(tmp_path / "work.npz"):
+    with fitting.resumable(tmp_path / "odd.npz"):
         with pytest.raises(TypeError, match="odd-1: a kept result must be numbers.*got object"):
             fitting.computed("odd", object)
         with pytest.raises(TypeError, match="keys of a kept result must be texts, got 3"):
             fitting.computed("odd", lambda: {3: 4})
-    assert not (tmp_path / "work.npz").exists()
+    assert not (tmp_path / "odd.npz").exists()
 
 
 STEPS = []
@@ -272,54 +237,3 @@ def test_calls_within_calls_are_counted_by_themselves(tmp_path):
     assert STEPS == [0, 1, 2, 3, 10, 11, 12, 13, 13]
     header, arrays = checkpoint.contents(path)
     assert list(header["entries"]) == ["row-1", "row-2"] and not arrays
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_killed_process_leaves_a_checkpoint_that_goes_on_to_the_bit(number, tmp_path):
-    script = textwrap.dedent(
-        """
-        import sys, time
-        import jax, jax.numpy as jnp, numpy as np, optax
-        import truncgauss as tg
-        from truncgauss import fitting
-
-        jax.config.update("jax_enable_x64", True)
-        path = None if sys.argv[1] == "none" else sys.argv[1]
-
-        def slow(x):
-            jax.debug.callback(lambda: time.sleep(0.01))
-            return jnp.sum((x - 1.0) ** 4)
-
-        with fitting.interrupts():
-            print("begun", flush=True)
-            fit = tg.minimize(slow, jnp.zeros(3), optax.adam(0.01), 300, progress=False,
-                         checkpoint=path, save_every=0.2)
-        np.save(sys.argv[2], np.append(fit.loss_trace, fit.params))
-        """
-    )
-    path = tmp_path / "fit.npz"
-
-    def started(where, out):
-        return subprocess.Popen(
-            [sys.executable, "-c", script, str(where), str(tmp_path / out)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    process = started(path, "never.npy")
-    process.stdout.readline()
-    while not path.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(number)
-    process.wait(900)
-    process.stdout.close()
-    assert process.returncode != 0 and not (tmp_path / "never.npy").exists()
-    for where, out in [(path, "resumed.npy"), ("none", "whole.npy")]:
-        process = started(where, out)
-        process.communicate(timeout=900)
-        assert process.returncode == 0
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "resumed.npy"), np.load(tmp_path / "whole.npy")
-    )

@@ -60,7 +60,7 @@ def slow_fit(size, num_steps=200):
     return tg.minimize(jax.tree_util.Partial(loss), jnp.full(size, 0.5), num_steps=num_steps)
 
 
-def test_a_terminal_hears_of_compiling_and_then_of_steps(said):
+def test_a_terminal_hears_of_compiling_and_then_of_steps_and_a_file_in_few_lines(said):
     text = said(lambda: slow_fit(7), terminal=True)
     assert "\n" not in text and text.endswith("\r")
     lines = [line.strip() for line in text.split("\r") if line.strip()]
@@ -68,9 +68,6 @@ def test_a_terminal_hears_of_compiling_and_then_of_steps(said):
     first = next(i for i, line in enumerate(lines) if "compiling (program" in line)
     steps = [i for i, line in enumerate(lines) if "of 200, loss" in line]
     assert steps and first < steps[-1]
-
-
-def test_off_a_terminal_there_are_few_lines(said, monkeypatch):
     text = said(lambda: slow_fit(8), terminal=False)
     lines = text.splitlines()
     assert "\r" not in text and 2 <= len(lines) <= 5
@@ -91,42 +88,34 @@ def test_the_next_line_off_a_terminal_takes_twice_as_long(said, monkeypatch):
     assert 4 <= len(lines) <= 5  # and after 0.1, 0.2, 0.4, 0.8 s
 
 
-@pytest.mark.quick("False")
-@pytest.mark.parametrize("terminal", [True, False])
-def test_quick_work_and_work_without_progress_say_nothing(terminal, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))
-    tg.fit_observations(ROWS, progress=False)
-    monkeypatch.setattr(progress, "SECOND", 0.01)
-    tg.fit_observations(ROWS, progress=False)
-    monkeypatch.setattr(progress, "SECOND", 60.0)
-    tg.fit_observations(ROWS)
+def test_quick_work_and_work_without_progress_say_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream := Stream(True))
+    for second, shown in ((1.0, False), (0.01, False), (60.0, True)):
+        monkeypatch.setattr(progress, "SECOND", second)
+        tg.fit_observations(ROWS, progress=shown)
     assert not stream.getvalue().strip()
 
 
-def test_any_call_says_what_it_does_unless_the_environment_or_a_fit_is_silent(said, monkeypatch):
+def test_calls_and_loops_of_ones_own_say_what_they_do_unless_told_to_be_silent(said, monkeypatch):
     def call():
         time.sleep(0.1)
-        return tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Box([0.0, 0.0], [1.0, 1.0]))
-
-    slow = progress.reported(call)
-    assert "truncgauss: call, " in said(slow, terminal=True)
+        return tg.log_probability(np.zeros(2), np.eye(2), tg.Box([0.0, 0.0], [1.0, 1.0]))
 
     def silent():
         with progress.bar(None, "fit", False):
             slow()
 
-    assert not said(silent, terminal=True)
-    monkeypatch.setenv("TRUNCGAUSS_PROGRESS", "0")
-    assert not said(slow, terminal=True)
-
-
-def test_ones_own_loop_counts_what_is_done(said):
     def loop():
         for _ in tg.progress(np.arange(4), "rows"):
             time.sleep(0.03)
 
+    slow = progress.reported(call)
+    assert "truncgauss: call, " in said(slow, terminal=True)
+    assert not said(silent, terminal=True)
     lines = [line.strip() for line in said(loop, terminal=True).split("\r") if line.strip()]
     assert lines[0].startswith("truncgauss: rows 1 of 4, ") and "rows 4 of 4" in lines[-1]
+    monkeypatch.setenv("TRUNCGAUSS_PROGRESS", "0")
+    assert not said(slow, terminal=True)
 
 
 def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):
@@ -153,54 +142,45 @@ def test_compiling_is_what_lies_between_the_events_of_its_stages(monkeypatch):
         now[0] += seconds
         return seen.going_on, seen.count
 
-    assert after("") == (False, 0)
-    assert after("jaxpr_trace", 1.0) == (True, 0)
-    assert after("", 1e3) == (False, 0)  # traced, and not compiled
-    assert after("jaxpr_trace") == (True, 0)
-    assert after("jaxpr_to_mlir_module", 1e4) == (True, 0)  # however long that takes
+    assert [after("", 0.0), after("jaxpr_trace", 1.0), after("", 1e3)] == [
+        (False, 0), (True, 0), (False, 0),  # traced, and not compiled
+    ]  # fmt: skip
+    assert after("jaxpr_trace") == after("jaxpr_to_mlir_module", 1e4) == (True, 0)  # however long
     assert after("backend_compile") == (False, 1)
     seen("/jax/other", 1.0)
     assert not seen.going_on
 
 
-def test_work_that_fails_leaves_no_line(said):
-    def work():
+def test_failures_other_threads_and_a_reader_that_has_gone_leave_no_trace(said):
+    def failing():
         for _ in progress.bar(range(3), "starts", True):
             with progress.bar(None, "inside", True):
                 time.sleep(0.05)
                 next(iter(progress.bar([1], "left behind", True)))
                 raise RuntimeError("a failure")
 
-    with pytest.raises(RuntimeError, match="a failure"):
-        said(work, terminal=True)
-    assert not progress.LINE.bars
-
-
-def test_only_the_thread_that_began_is_shown(said):
-    def other():
-        with progress.bar(None, "other", True):
+    def work(name):
+        with progress.bar(None, name, True):
             time.sleep(0.05)
+            if name == "first":
+                thread = threading.Thread(target=work, args=("other",))
+                thread.start()
+                thread.join()
 
-    def work():
-        with progress.bar(None, "first", True):
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
-
-    text = said(work, terminal=True)
-    assert "first" in text and "other" not in text
-
-
-def test_a_reader_that_has_gone_does_not_end_the_work(said):
     class Closed(Stream):
         def write(self, text):
             raise BrokenPipeError
 
-    def work():
+    def unheard():
         sys.stderr = Closed(True)
-        assert slow_fit(9).converged
+        work("unheard")
 
-    said(work, terminal=True)
+    with pytest.raises(RuntimeError, match="a failure"):
+        said(failing, terminal=True)
+    assert not progress.LINE.bars
+    text = said(lambda: work("first"), terminal=True)
+    assert "first" in text and "other" not in text
+    said(unheard, terminal=True)
 
 
 def test_what_follows_from_a_fit_opens_the_line_too(monkeypatch):
