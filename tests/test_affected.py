@@ -5,31 +5,26 @@ import runpy
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "affected.py"
 affected = runpy.run_path(str(SCRIPT))["affected"]
 
 
-@pytest.mark.quick("truncgauss/special/safe.py-test_safe")
-@pytest.mark.parametrize(
-    ("file", "nearest"),
-    [
-        ("truncgauss/separation/kernel.py", "test_kernel"),
-        ("truncgauss/special/safe.py", "test_safe"),
-        ("truncgauss/quadrature/polygon.py", "test_exact_polygons"),
-        ("truncgauss/fitting/optimization/loop.py", "test_fitting"),
-        ("truncgauss/probability/separation.py", "test_separation"),
-    ],
-)
-def test_the_nearest_tests_come_first(file, nearest):
-    examples, first, *others = affected(ROOT / file)
-    assert examples == ROOT / file and first.stem == nearest
-    assert len(others) <= 3
+NEAREST = {
+    "separation/kernel.py": "test_kernel",
+    "special/safe.py": "test_safe",
+    "quadrature/polygon.py": "test_exact_polygons",
+    "fitting/optimization/loop.py": "test_fitting",
+    "probability/separation.py": "test_separation",
+}
 
 
-def test_tests_and_experiments_have_no_examples():
+def test_the_nearest_tests_come_first():
+    for file, nearest in NEAREST.items():
+        examples, first, *others = affected(ROOT / "truncgauss" / file)
+        assert examples == ROOT / "truncgauss" / file and first.stem == nearest
+        assert len(others) <= 3
+    # Tests and experiments have no examples.
     assert affected(ROOT / "tests" / "test_house.py") == [ROOT / "tests" / "test_house.py"]
     assert affected(ROOT / "experiments/tobin/run.py")[0].stem == "test_fit_experiments"
 

@@ -55,14 +55,12 @@ def for_cuda(d, n, gradient):
 
 # Loops: in two dimensions the strips of the quadrature; from four dimensions on the plan and the
 # points. None grows with the dimension or the batch, and nothing goes back to the host's Python.
-@pytest.mark.quick("1-0-False", "1-0-True")
-@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.quick("1-0")
 @pytest.mark.parametrize(("d", "loops"), [(1, 0), (2, 1), (3, 4), (5, 11)])
-def test_batches_for_cuda_have_few_loops_and_no_callback(d, loops, gradient):
-    counts = for_cuda(d, 4, gradient)
-    assert counts.pop("stablehlo.while", 0) <= loops
-    assert set(counts) <= {"custom_call @cusolver_potrf_ffi"}
-
-
-def test_programs_for_cuda_do_not_grow_with_dimension_or_batch():
-    assert for_cuda(16, 64, False) == for_cuda(5, 4, False)
+def test_batches_for_cuda_have_few_loops_and_no_callback(d, loops):
+    for gradient in (False, True):
+        counts = for_cuda(d, 4, gradient)
+        assert counts["stablehlo.while"] <= loops, gradient
+        assert set(counts) <= {"custom_call @cusolver_potrf_ffi", "stablehlo.while"}, gradient
+        if d == 5 and not gradient:
+            assert for_cuda(16, 64, False) == counts

@@ -83,12 +83,9 @@ def imported_modules(path: pathlib.Path) -> set[str]:
 IMPORTS = {name_of(path): imported_modules(path) for path in MODULES}
 
 
-def test_every_module_has_a_room():
-    outside = {name_of(path) for path in MODULES if name_of(path).split(".")[0] not in ROOMS}
-    assert outside == TYPED_BY_USERS
-
-
 def test_rooms_import_from_the_rooms_before_them():
+    outside = {name for name in IMPORTS if name.split(".")[0] not in ROOMS}
+    assert outside == TYPED_BY_USERS
     order = {room: number for number, room in enumerate(ROOMS)}
     wrong = [
         f"{name} imports {imported}"
@@ -173,14 +170,8 @@ def test_functions_stay_small():
     files = [*MODULES, *EXPERIMENTS, *TESTS]
     long = {in_root(path): functions for path in files if (functions := too_long(path))}
     assert not long, f"split along an idea: {long}"
-    assert not {path.stem for path in files} & {
-        "utils",
-        "util",
-        "helpers",
-        "misc",
-        "common",
-        "core",
-    }
+    vague = {"utils", "util", "helpers", "misc", "common", "core"}
+    assert not {path.stem for path in files} & vague
 
 
 EXPERIMENT_PARTS = [path for path in EXPERIMENTS if path.parent.parent == ROOT / "experiments"]
@@ -237,13 +228,6 @@ def test_earlier_names_work_with_a_warning_that_says_the_new_one():
         assert value is eval(new, {"tg": tg}), name
 
 
-def test_the_citation_has_the_version_of_the_package():
-    import truncgauss as tg
-
-    [version] = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    assert version == tg.__version__
-
-
 def test_configs_experiments_and_figures_share_their_stems():
     stems = {path.parent.name for path in (ROOT / "experiments").glob("*/settings.py")}
     assert stems, "there are no experiments"
@@ -252,15 +236,11 @@ def test_configs_experiments_and_figures_share_their_stems():
         assert {path.stem for path in (ROOT / "figures").glob(f"*.{suffix}")} == stems
 
 
-def test_checking_a_config_does_not_start_jax():
-    code = "import truncgauss, truncgauss.runs.config, sys; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-@pytest.mark.full
-def test_importing_leaves_float64_and_devices_alone():
+def test_importing_leaves_jax_float64_and_devices_alone():
     code = (
-        "import truncgauss as tg, jax\n"
+        "import truncgauss as tg, truncgauss.runs.config, sys\n"
+        "assert 'jax' not in sys.modules\n"
+        "import jax\n"
         "[getattr(tg, name) for name in tg.__all__]\n"
         "assert not jax.config.jax_enable_x64\n"
         "jax.config.update('jax_num_cpu_devices', 2)\n"

@@ -75,25 +75,21 @@ def test_the_environment_is_built_once_and_again_when_the_pins_change(ground):
     assert (ground / "calls").read_text().count("call") == 3
 
 
-@pytest.mark.parametrize(
-    ("body", "message"), [(FAILS, "No matching distribution"), (OFFLINE, "is the network up?")]
-)
-def test_a_failed_build_leaves_nothing_behind(ground, body, message):
-    script(ground / "python.pip", PIP.format(body=body))
-    code, lines = build(ground)
-    assert code == 1 and len(lines) == 2
-    assert lines[1].startswith("truncgauss: error: ") and message in lines[1]
-    assert not (ground / ".venv").exists()
-
-
-def test_a_failed_rebuild_puts_the_old_environment_back(ground):
+def test_a_failed_build_leaves_nothing_behind_or_the_old_environment(ground):
+    for body, message in ((FAILS, "No matching distribution"), (OFFLINE, "is the network up?")):
+        script(ground / "python.pip", PIP.format(body=body))
+        code, lines = build(ground)
+        assert code == 1 and len(lines) == 2
+        assert lines[1].startswith("truncgauss: error: ") and message in lines[1]
+        assert not (ground / ".venv").exists()
+    script(ground / "python.pip", PIP.format(body=""))
     assert build(ground)[0] == 0
     (ground / ".venv" / "old").touch()
     (ground / "pyproject.toml").write_text("")
     script(ground / "python.pip", PIP.format(body=OFFLINE))
-    assert build(ground)[0] == 1
-    assert (ground / ".venv" / "old").exists() and not (ground / ".venv.old").exists()
-    assert build(ground)[0] == 1  # it is still out of date
+    for _ in range(2):  # it is still out of date
+        assert build(ground)[0] == 1
+        assert (ground / ".venv" / "old").exists() and not (ground / ".venv.old").exists()
 
 
 def test_an_interrupted_build_leaves_nothing_behind(ground):
@@ -112,42 +108,47 @@ def test_an_interrupted_build_leaves_nothing_behind(ground):
 
 
 def test_a_python_that_does_not_run_is_told_in_one_line(ground):
-    code, lines = build(ground, PYTHON="/nowhere/python")
-    assert code == 1 and len(lines) == 1
-    assert "PYTHON=/nowhere/python does not run, or is older than Python 3.11" in lines[0]
-    code, lines = build(ground, NO_VENV="yes")
-    assert code == 1 and len(lines) == 1 and "apt install python3-venv" in lines[0]
-    code, lines = build(ground, BROKEN="yes")
-    assert code == 1 and "building" in lines[0] and "apt install python3-venv" in lines[1]
+    absent = "PYTHON=/nowhere/python does not run, or is older than Python 3.11"
+    for given, message in (
+        ({"PYTHON": "/nowhere/python"}, absent),
+        ({"NO_VENV": "yes"}, "apt install python3-venv"),
+        ({"BROKEN": "yes"}, "apt install python3-venv"),
+    ):
+        code, lines = build(ground, **given)
+        assert code == 1 and message in lines[-1]
+        assert len(lines) == 1 or "building" in lines[0] and given == {"BROKEN": "yes"}
+
+
+def tools_of(ground, *tools):
+    """A folder for PATH with some tools, and launchers of Python that fail."""
+    folder = ground / "tools"
+    folder.mkdir()
+    for tool in tools:
+        (folder / tool).symlink_to(shutil.which(tool))
+    for name in ("python3.13", "python3.12", "python3.11", "python3", "python"):
+        script(folder / name, "#!/bin/sh\nexit 127\n")
+    return folder
 
 
 def test_launchers_that_fail_are_passed_over(ground):
-    tools = ground / "tools"
-    tools.mkdir()
-    for tool in ("sh", "cat", "cksum", "dirname", "rm", "mv", "grep", "tail", "mkdir", "cp"):
-        (tools / tool).symlink_to(shutil.which(tool))
-    for name in ("python3.13", "python3.12", "python3.11", "python3", "python"):
-        script(tools / name, "#!/bin/sh\nexit 127\n")
-    code, lines = build(ground, PYTHON="", PATH=str(tools))
+    tools = "sh cat cksum dirname rm mv grep tail mkdir cp".split()
+    folder = tools_of(ground, *tools)
+    code, lines = build(ground, PYTHON="", PATH=str(folder))
     assert code == 1 and len(lines) == 1 and "no Python 3.11 or newer found" in lines[0]
-    shutil.copy(ground / "python", tools / "python3")
-    shutil.copy(ground / "python.pip", tools / "python3.pip")
-    assert build(ground, PYTHON="", PATH=str(tools))[0] == 0
+    shutil.copy(ground / "python", folder / "python3")
+    shutil.copy(ground / "python.pip", folder / "python3.pip")
+    assert build(ground, PYTHON="", PATH=str(folder))[0] == 0
 
 
 def test_every_python_that_runs_is_listed_once(ground):
     """Launchers that fail and those of another version are passed over."""
     shutil.copy(ROOT / ".ci/pythons", ground / ".ci/pythons")
-    tools = ground / "tools"
-    tools.mkdir()
-    for tool in ("sh", "sed", "dirname", "grep", "tail"):
-        (tools / tool).symlink_to(shutil.which(tool))
-    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = tools_of(ground, "sh", "sed", "dirname", "grep", "tail")
     for version in ("3.11", "3.12", "3.13"):
-        script(tools / f"python{version}", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    done = subprocess.run(
-        ["sh", ".ci/pythons"], cwd=ground, env={"PATH": str(tools)}, capture_output=True, text=True
-    )
+        script(folder / f"python{version}", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    command, environment = ["sh", ".ci/pythons"], {"PATH": str(folder)}
+    done = subprocess.run(command, cwd=ground, env=environment, capture_output=True, text=True)
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert done.stdout == f"{running} {sys.executable}\n" and not done.stderr
 
 
