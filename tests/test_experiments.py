@@ -100,17 +100,12 @@ def test_selected_sample_in_one_column():
 def test_selected_sample_tells_how_far_means_are_off_in_either_direction():
     from experiments.selected_sample.run import distances
 
-    def told(corrected):
-        results = {
-            "columns": ["x"],
-            "naive": {"loc": [1.0], "stderr": [0.1]},
-            "corrected": {"loc": [corrected], "stderr": [0.2]},
-            "full": {"loc": [2.0], "stderr": [0.1]},
-        }
-        return distances(results)[1].split()
-
-    assert told(1.6) == ["x", "-1.0000,", "10.00", "errors", "-0.4000,", "2.00", "errors"]
-    assert told(2.4)[4:] == ["+0.4000,", "2.00", "errors"]
+    results = {name: {"loc": [2.0], "stderr": [0.1]} for name in ("naive", "full")}
+    results["naive"]["loc"], results["columns"] = [1.0], ["x"]
+    for loc, off in ((1.6, "-0.4000,"), (2.4, "+0.4000,")):
+        results["corrected"] = {"loc": [loc], "stderr": [0.2]}
+        told = distances(results)[1].split()
+        assert told == ["x", "-1.0000,", "10.00", "errors", off, "2.00", "errors"]
 
 
 @pytest.mark.slow
@@ -163,14 +158,6 @@ def test_a_table_of_ones_own(tmp_path):
     check_picture(picture)
 
 
-def test_a_stray_row_is_no_sign_of_a_complete_table(tmp_path):
-    path = csv(tmp_path, "flux\n0.2\n0.9\n-0.3\n0.8\n0.4\n")
-    given = {"data": path, "columns": ("flux",), "where": {}, "unit": ""}
-    limits = {"low": (0.0,), "high": (np.inf,)}
-    with pytest.raises(ValueError, match="1 of 5 observations lie outside the bounds, first row 2"):
-        completed("selected_sample", limits=limits, complete=False, **given, **SMALL)
-
-
 def test_without_resamples_no_error_is_reported_of_them():
     limits = {"low": (-np.inf,), "high": (5.45,)}
     results, _ = completed(
@@ -183,62 +170,58 @@ def test_without_resamples_no_error_is_reported_of_them():
     assert values["estimates/sigma"] == pytest.approx(np.sqrt(variance), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("text", "where", "message"),
-    [
-        ("fluxx,b\n1,2\n", {}, "column 'flux' is not in the header; did you mean 'fluxx'"),
-        ("flux,flux\n1,2\n", {}, "column 'flux' is 2 times in the header; rename"),
-        ("flux,b\n1,2\nlow,3\n", {}, r"my.csv:3: column 'flux' must be a number, got 'low'"),
-        ("flux,b\n1,2\n,3\n", {}, r"my.csv:3: column 'flux' must be a number, got an empty cell"),
-        ("flux,b\nnan,2\n", {}, r"my.csv:2: column 'flux' must be a number, got 'nan'"),
-        ("flux,b\n1,2\n1\n", {}, r"my.csv:3: 1 cells, but the header has 2"),
-        ("flux,b\n1,2\n", {"b": "3"}, "no row to fit. b: known: 2"),
-        ("flux,b\n", {}, "no row to fit"),
-        ("", {}, "is empty"),
-    ],
-)
-def test_a_table_that_cannot_be_read(tmp_path, text, where, message):
-    with pytest.raises(ValueError, match=message):
-        tables.from_file(csv(tmp_path, text), ("flux",), where)
+UNREADABLE = [  # a table, the rows that are asked for, and what is said
+    ("fluxx,b\n1,2\n", {}, "column 'flux' is not in the header; did you mean 'fluxx'"),
+    ("flux,flux\n1,2\n", {}, "column 'flux' is 2 times in the header; rename"),
+    ("flux,b\n1,2\nlow,3\n", {}, r"my.csv:3: column 'flux' must be a number, got 'low'"),
+    ("flux,b\n1,2\n,3\n", {}, r"my.csv:3: column 'flux' must be a number, got an empty cell"),
+    ("flux,b\nnan,2\n", {}, r"my.csv:2: column 'flux' must be a number, got 'nan'"),
+    ("flux,b\n1,2\n1\n", {}, r"my.csv:3: 1 cells, but the header has 2"),
+    ("flux,b\n1,2\n", {"b": "3"}, "no row to fit. b: known: 2"),
+    ("flux,b\n", {}, "no row to fit"),
+    ("", {}, "is empty"),
+]
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (
-            "fluxx,kind",
-            "2:11: columns.0.: column 'flux' is not in the header; did you mean 'fluxx'?",
-        ),
-        ("flux;knd", "3:15: where.kind: column 'kind' is not in the header; did you mean 'knd'?"),
-        ("", "5:7: data: .*my.csv is empty."),
-    ],
-)
-def test_the_header_of_the_data_is_read_when_a_config_is_checked(tmp_path, header, message):
+def test_a_table_that_cannot_be_read_or_fitted(tmp_path):
+    for text, where, message in UNREADABLE:
+        with pytest.raises(ValueError, match=message):
+            tables.from_file(csv(tmp_path, text), ("flux",), where)
+    (tmp_path / "my.csv").write_bytes(b"flux\n1\n\xff\xfe\n")
+    with pytest.raises(ValueError, match="is not a CSV file in UTF-8"):
+        tables.from_file(tmp_path / "my.csv", ("flux",), {})
+    limits = {"low": (50.0,), "high": (60.0,)}
+    with pytest.raises(ValueError, match="None of the 50 observations lies inside the bounds"):
+        completed("selected_sample", columns=("sepal_width",), limits=limits)
+    path = csv(tmp_path, "flux\n0.2\n0.9\n-0.3\n0.8\n0.4\n")  # a stray row
+    given = {"data": path, "columns": ("flux",), "where": {}, "unit": "", "complete": False}
+    limits = {"low": (0.0,), "high": (np.inf,)}
+    with pytest.raises(ValueError, match="1 of 5 observations lie outside the bounds, first row 2"):
+        completed("selected_sample", limits=limits, **given, **SMALL)
+
+
+HEADERS = {
+    "fluxx,kind": "2:11: columns[0]: column 'flux' is not in the header; did you mean 'fluxx'?",
+    "flux;knd": "3:15: where.kind: column 'kind' is not in the header; did you mean 'knd'?",
+    "": "5:7: data: ",
+}
+
+
+def test_the_header_of_the_data_is_read_when_a_config_is_checked(tmp_path):
     shipped = (ROOT / "configs" / "selected_sample.yaml").read_text().splitlines()
-    changed = ("data:", "columns:", "where:", "limits:", "  low:", "  high:", "#")
-    kept = [line for line in shipped if not line.startswith((*changed, "experiment:"))]
+    changed = ("data:", "columns:", "where:", "limits:", "  low:", "  high:", "#", "experiment:")
     head = [
         "experiment: selected_sample", "columns: [flux]", "where: {kind: a}",
         "limits: {low: [0.0], high: [.inf]}", "data: my.csv",
     ]  # fmt: skip
-    (tmp_path / "my.yaml").write_text("\n".join(head + kept) + "\n")
-    csv(tmp_path, f"{header}\n1,a\n" if header else "")
-    with pytest.raises(config.ConfigError, match=f"^.*my.yaml:{message.replace('?', '.')}"):
-        config.load(tmp_path / "my.yaml")
-
-
-def test_a_table_that_is_no_text(tmp_path):
-    (tmp_path / "my.csv").write_bytes(b"flux\n1\n\xff\xfe\n")
-    with pytest.raises(ValueError, match="is not a CSV file in UTF-8"):
-        tables.from_file(tmp_path / "my.csv", ("flux",), {})
-
-
-def test_limits_that_let_no_row_through():
-    from experiments.selected_sample import run as selected_sample
-
-    limits = {"low": (50.0,), "high": (60.0,)}
-    with pytest.raises(ValueError, match="None of the 50 observations lies inside the bounds"):
-        selected_sample.run(settings("selected_sample", columns=("sepal_width",), limits=limits))
+    lines = head + [line for line in shipped if not line.startswith(changed)]
+    (tmp_path / "my.yaml").write_text("\n".join(lines) + "\n")
+    for header, message in HEADERS.items():
+        csv(tmp_path, f"{header}\n1,a\n" if header else "")
+        with pytest.raises(config.ConfigError) as caught:
+            config.load(tmp_path / "my.yaml")
+        assert f"my.yaml:{message}" in str(caught.value), header
+        assert header or "my.csv is empty." in str(caught.value)
 
 
 # ---------------------------------------------------------------- shift_curve
@@ -276,28 +259,19 @@ def test_shift_curve():
 
 
 @pytest.mark.slow
-def test_shift_curve_on_two_devices_is_the_same():
-    from experiments.shift_curve import run as shift_curve
-
+def test_two_devices_give_the_experiments_of_one():
     few = {"shift": {"start": -1.0, "stop": 1.0, "num": 3}, "num_samples": (400,), "num_repeats": 1}
-    one, two = (
-        shift_curve.run(settings("shift_curve", devices=n, **few))["curves"]["tanh 400"]
-        for n in (1, 2)
-    )
+    run = config.function("shift_curve", "run")
+    one, two = (run(settings("shift_curve", devices=n, **few))["curves"] for n in (1, 2))
     for key in ("value", "gradient", "value_stderr", "gradient_stderr"):
-        np.testing.assert_allclose(one[key], two[key], rtol=1e-12)
+        np.testing.assert_allclose(one["tanh 400"][key], two["tanh 400"][key], rtol=1e-12)
+    run = config.function("fit_limits", "run")
+    one, two = (run(settings("fit_limits", devices=n, num_repeats=0)) for n in (1, 2))
+    for name in ("shift", "limits"):
+        np.testing.assert_allclose(one[name]["params"], two[name]["params"], rtol=1e-9)
 
 
 # ---------------------------------------------------------------- fit_limits
-
-
-@pytest.mark.slow
-def test_fit_limits_on_two_devices_is_the_same():
-    from experiments.fit_limits import run as fit_limits
-
-    one, two = (fit_limits.run(settings("fit_limits", devices=n, num_repeats=0)) for n in (1, 2))
-    for name in ("shift", "limits"):
-        np.testing.assert_allclose(one[name]["params"], two[name]["params"], rtol=1e-9)
 
 
 @pytest.mark.full
