@@ -220,18 +220,7 @@ def factors(random, d):
     return loadings @ loadings.T + np.diag(10 ** random.uniform(-3, 0, d))
 
 
-FAMILY = (
-    lkj,
-    field,
-    walk,
-    autoregression,
-    conflict,
-    negative,
-    duplicates,
-    scales,
-    wishart,
-    factors,
-)
+FAMILY = lkj, field, walk, autoregression, conflict, negative, duplicates, scales, wishart, factors
 COVARIANCES = dict(zip(FAMILIES, FAMILY))
 
 

@@ -13,7 +13,6 @@ from collections import defaultdict
 
 import jax
 import jax.numpy as jnp
-import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
@@ -28,7 +27,7 @@ from tests.random_problems import (
     problem,
     sum_of_limits,
 )
-from tests.reference import both, rounding, standardised
+from tests.reference import both, rounding
 from truncgauss.gaussian.problem import as_problem, standardized
 
 KNOWN = {precision: known(precision) for precision in ("float64", "float32")}
@@ -39,11 +38,6 @@ LOSS = {"float64": (1e-8, 1e-10), "float32": (2e-5, 4e-6)}
 # A problem whose own last digits change P by more than a tenth need not have an error: in float32
 # and 20 dimensions this is so of six in 39, of one by a factor of exp(32).
 UNDETERMINED = 0.1
-METHODS = {
-    "separation": tg.Separation(),
-    "minimax": tg.Separation(twisted=False),
-    "sequential": tg.SequentialMonteCarlo(),
-}
 
 
 class Verdict:
@@ -127,41 +121,6 @@ def test_two_routes_give_what_the_table_has(seed):
     np.testing.assert_allclose(rounding(p), truth.rounding, rtol=0.1, atol=1e-16)
 
 
-SEEDS_OF_TWO = [4, 16, *(pytest.param(s, marks=pytest.mark.slow) for s in (10, 24, 26, 34, 35, 46))]
-
-
-@pytest.mark.parametrize("seed", SEEDS_OF_TWO)
-def test_two_dimensions_in_thirty_digits(seed):
-    """The table beside an integral by mpmath, in panels about the mode."""
-    box = standardised(problem(seed))
-    box = box.ordered(np.argsort(box.width, kind="stable"))
-    with mp.workdps(30):
-        rho = float(box.correlation[0, 1])
-        rho = mp.mpf(rho) + mp.mpf(float(box.correlation[0, 1] - rho))
-        root = mp.sqrt(1 - rho**2)
-        low, high = ([mp.mpf(float(x)) for x in side] for side in (box.low, box.high))
-        high = [a + mp.mpf(float(w)) if w < 1 else b for a, b, w in zip(low, high, box.width)]
-        tail = lambda t: mp.mpf(0 if t > 0 else 1) if mp.isinf(t) else mp.erfc(t / mp.sqrt(2)) / 2
-
-        def density(x):
-            a, b = ((side[1] - rho * x) / root for side in (low, high))
-            return mp.npdf(x) * (tail(a) - tail(b) if a > 0 else tail(-b) - tail(-a))
-
-        first, last = max(low[0], mp.mpf(-60)), min(high[0], mp.mpf(60))
-        # Ever smaller panels towards both ends, and around what the other's limits cut off.
-        shares = [mp.mpf(2) ** (-mp.mpf(k) / 2) for k in range(60)]
-        knots = [
-            x
-            for share in shares
-            for x in (first + (last - first) * share, last - (last - first) * share)
-        ]
-        for meeting in [x / rho for x in (low[1], high[1]) if not mp.isinf(x) and rho]:
-            around = [meeting + k * root / rho for k in range(-8, 9)]
-            knots += [x for x in around if first < x < last]
-        truth = float(mp.log(mp.quad(density, sorted({first, last, *knots}))))
-    assert abs(truth - KNOWN["float64"][seed].log_prob) < 1e-9 * (1 + abs(truth))
-
-
 # --- The package ----------------------------------------------------------------------------------
 
 
@@ -174,53 +133,46 @@ def test_a_few_in_four_dimensions():
     verdict.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("d", DIMENSIONS)
-def test_the_default_call(d):
-    """One problem at a time, where the numbers are seen, with as many points as 1e-3 takes.
-
-    In 20 dimensions two problems have several intervals of 1e-8 standard deviations in a far tail
-    (log P < -2500): their errors stay unknown.
-    """
-    verdict = Verdict()
-    for seed in seeds(d, 100):
+def one_by_one(method, chosen, hold=False):
+    """Estimates where the numbers are seen, by a plan held for each problem or without."""
+    for seed in chosen:
         p = problem(seed)
         box = tg.Box(p.low, p.high)
-        verdict.add(seed, *tg.log_probability(p.loc, p.covariance, box, tg.Automatic(rtol=1e-3)))
-    verdict.check(0.02 if d == 20 else 0.0)
+        own = method.hold(p.loc, p.covariance, box) if hold else method
+        yield seed, *tg.log_probability(p.loc, p.covariance, box, own)
+
+
+DEFAULT, SEPARATION = tg.Automatic(), tg.Separation()
+ROUTES = {  # precision, answers in d dimensions, the share of errors that may be unknown
+    # As many points as 1e-3 takes. In 20 dimensions two problems have several intervals of 1e-8
+    # standard deviations in a far tail (log P < -2500): their errors stay unknown.
+    "default": ("float64", lambda d: one_by_one(tg.Automatic(rtol=1e-3), seeds(d, 100)), 0.0),
+    "jit": ("float64", lambda d: batched(DEFAULT, seeds(d), jitted=True), 0.02),
+    "held": ("float64", lambda d: one_by_one(SEPARATION, seeds(d, 50), hold=True), 0.02),
+    # Methods that are asked for by name may say more often that they do not know.
+    "separation": ("float64", lambda d: batched(SEPARATION, seeds(d, 100)), 0.3),
+    "minimax": ("float64", lambda d: batched(tg.Separation(twisted=False), seeds(d, 100)), 0.3),
+    "sequential": ("float64", lambda d: batched(tg.SequentialMonteCarlo(), seeds(d, 100)), 0.3),
+    # The problems that are left when their numbers are rounded to float32.
+    "default in float32": ("float32", lambda d: in_float32(DEFAULT, d), 0.02),
+    "separation in float32": ("float32", lambda d: in_float32(SEPARATION, d), 0.02),
+}
+
+
+def in_float32(method, d):
+    chosen = seeds(d, 100, "float32")
+    return batched(method, chosen, jitted=True, precision="float32")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("d", DIMENSIONS)
-def test_the_default_call_under_jit(d):
-    """Every problem, where shapes alone are seen. In one of fifty the error may be unknown."""
-    verdict = Verdict()
-    for answer in batched(tg.Automatic(), seeds(d), jitted=True):
+@pytest.mark.parametrize("name", ROUTES)
+def test_each_route(name, d):
+    precision, answers, most_unknown = ROUTES[name]
+    verdict = Verdict(precision)
+    for answer in answers(d):
         verdict.add(*answer)
-    verdict.check(0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", DIMENSIONS)
-@pytest.mark.parametrize("name", METHODS)
-def test_each_method(name, d):
-    """Methods that are asked for by name may say more often that they do not know."""
-    verdict = Verdict()
-    for answer in batched(METHODS[name], seeds(d, 100)):
-        verdict.add(*answer)
-    verdict.check(0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", DIMENSIONS)
-def test_held_plans(d):
-    verdict = Verdict()
-    for seed in seeds(d, 50):
-        p = problem(seed)
-        box = tg.Box(p.low, p.high)
-        held = tg.Separation().hold(p.loc, p.covariance, box)
-        verdict.add(seed, *tg.log_probability(p.loc, p.covariance, box, held))
-    verdict.check(0.02)
+    verdict.check(0.02 if (name, d) == ("default", 20) else most_unknown)
 
 
 @pytest.mark.slow
@@ -256,18 +208,6 @@ def test_plans_held_and_moved(d):
             if off > TOO_FAR:
                 wrong.append(f"seed {new.seed}: {a} +- {error} for {one.log_prob} +- {one.error}")
     assert len(pairs) > 180 and not wrong, "\n".join(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", DIMENSIONS)
-@pytest.mark.parametrize("name", ["default", "separation"])
-def test_float32(name, d):
-    """The problems that are left when their numbers are rounded to float32."""
-    verdict = Verdict("float32")
-    method = {"default": tg.Automatic(), **METHODS}[name]
-    for answer in batched(method, seeds(d, 100, "float32"), jitted=True, precision="float32"):
-        verdict.add(*answer)
-    verdict.check(0.02)
 
 
 # --- Coverage -------------------------------------------------------------------------------------
