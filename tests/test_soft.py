@@ -47,20 +47,6 @@ def test_the_first_users_programme(dimension, high, dtype):
     np.testing.assert_allclose(value, truth, atol=5 * 0.016)
 
 
-def test_the_naive_sigmoid_fails_where_the_edge_does_not():
-    def naive(shift):
-        x = shift + jax.random.normal(jax.random.key(0), (1000,))
-        inside = 1 / (1 + jnp.exp(-100 * (x - 0.0))) * 1 / (1 + jnp.exp(-100 * (1000.0 - x)))
-        return inside.mean()
-
-    soft = tg.SoftMonteCarlo(num_samples=1000)
-    box = tg.Box([0.0], [1000.0])
-    ours = lambda shift: tg.fraction_not_truncated(shift[None], jnp.eye(1), box, soft)
-    assert jnp.isnan(jax.grad(naive)(-8.0))
-    assert jnp.isfinite(jax.grad(ours)(-8.0))
-    np.testing.assert_allclose(ours(jnp.array(0.3)), naive(0.3), rtol=1e-12)
-
-
 @pytest.mark.quick("lattice", "antithetic")
 @pytest.mark.parametrize("points", ["random", "antithetic", "lattice"])
 def test_probit_edges_estimate_a_box_with_inflated_covariance(points):

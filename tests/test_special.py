@@ -194,16 +194,6 @@ def test_hessian_of_the_step_agrees_with_differences_of_its_gradient():
     np.testing.assert_allclose(hessian, change, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_every_transform_agrees():
-    def function(z):
-        return step_and_mass(z) + special.log_ndtr(z[0]) + special.hazard_excess(z[0])
-
-    orders = (jax.jacfwd(jax.jacrev(function)), jax.jacrev(jax.jacfwd(function)))
-    forward, backward = jax.jit(jax.vmap(lambda z: [f(z) for f in orders]))(STEP_POINTS)
-    np.testing.assert_allclose(forward, backward, rtol=1e-12, atol=1e-12)
-
-
 def test_infinite_limits_stay_where_the_mean_in_standard_deviations_overflows():
     standardize = jax.jit(special.standardize)
     assert tuple(standardize(-INF, 1e300, 1e300, 1e-300)) == (-INF, 0.0, INF)
@@ -261,14 +251,16 @@ def test_no_distribution_without_an_interval():
     bad = [
         (math.nan, 1.0, -1.0, INF),
         (0.0, math.nan, -INF, INF),
+        (0.0, 0.0, 0.0, INF),
+        (0.0, -1.0, 0.0, INF),
         (0.0, 1.0, 2.0, 1.0),
         (0.0, 1.0, 2.0, 2.0),
         (0.0, 1.0, -1.0, 0.3),
     ]
     found = np.asarray(every(*np.array(bad).T))
-    assert np.isnan(found[:2]).all() and np.isnan(found[2, :5]).all()
-    assert np.isnan(found[3, :3]).all() and found[3, 3] == -INF and found[3, 4] == 2.0
-    assert np.isfinite(found[4, :5]).all() and found[4, 5] == -INF  # 0.5 lies outside
+    assert np.isnan(found[:4]).all() and np.isnan(found[4, :5]).all()
+    assert np.isnan(found[5, :3]).all() and found[5, 3] == -INF and found[5, 4] == 2.0
+    assert np.isfinite(found[6, :5]).all() and found[6, 5] == -INF  # 0.5 lies outside
 
 
 def quantile_problems(rng, count):
@@ -412,9 +404,6 @@ def test_quantiles_of_0_and_1_are_the_limits():
     np.testing.assert_allclose(slope, [1.0, 0.0], atol=1e-15)
 
 
-def test_a_scale_that_is_none_gives_nan_and_complex_numbers_an_error():
-    for scale in (-1.0, 0.0, math.nan):
-        for function in (special.truncated_log_mass, special.truncated_mean):
-            assert np.isnan(jax.jit(function)(0.0, scale, 0.0, INF))
+def test_complex_numbers_are_refused():
     with pytest.raises(ValueError, match="real numbers are expected, got dtype complex"):
         special.ndtr(1j)
