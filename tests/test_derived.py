@@ -103,28 +103,6 @@ def test_delta_method_by_finite_differences_behind_a_cut(information):
     assert value == same[0] and error == same[1]
 
 
-@pytest.mark.slow
-def test_profile_of_a_slope_behind_a_cut_against_another_optimiser():
-    """The likelihood maximised over all else by SciPy at a held slope."""
-    rows = cut(150)
-    fit = tg.fit_observations(rows)
-    quantity = fit.derived(lambda p: p.slopes[1, 0], "slope")
-    low, high = quantity.profile()
-
-    def highest(slope):
-        def loss(x):
-            var, rest = np.exp(x[2:])
-            matrix = [[var, slope * var], [slope * var, slope**2 * var + rest]]
-            terms = tg.log_likelihood(rows, jnp.asarray(x[:2]), jnp.asarray(matrix)).log_prob
-            return -float(jnp.sum(terms))
-
-        start = [*fit.loc, *np.log(np.diagonal(fit.covariance_matrix))]
-        return -optimize.minimize(loss, start, method="Nelder-Mead", tol=1e-8).fun
-
-    for end in (low, high):
-        np.testing.assert_allclose(fit.log_likelihood - highest(end), 1.9207, atol=2e-3)
-
-
 @pytest.mark.full
 def test_mixtures_regressions_truncated_fits_and_fractions():
     y = np.concatenate([np.random.default_rng(0).normal(m, 1, 60) for m in (0.0, 5.0)])

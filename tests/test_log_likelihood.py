@@ -1,11 +1,9 @@
 """The likelihood of rows against closed forms, quadrature, simulation and published fits."""
 
-import jax
-import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
 import truncgauss as tg
 from tests import published_rows
@@ -132,46 +130,6 @@ def test_limits_on_latent_values_agree_with_quadrature():
     expected = [np.log(np.sum(prior * part)) - np.log(prior.sum()) for part in measured]
     found = tg.log_likelihood(rows, loc, covariance).log_prob
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.quick("truncated")
-@pytest.mark.parametrize("kind", ["truncated", "latent"])
-def test_densities_of_truncated_rows_integrate_to_one(kind):
-    if kind == "truncated":
-        grid, region, limits_on = (np.linspace(-1.0, 2.0, 2001),) * 2, tg.Box([-1.0], [2.0]), None
-    else:
-        grid, region, limits_on = (np.linspace(-9.0, 12.0, 2001),) * 2, tg.Box([1.0], [2.0]), 1
-    x = grid[0]
-    settings = {"limits_on": "latent", "noise": [[0.7]]} if limits_on else {}
-    rows = tg.Observations.exact(x, region=region, **settings)
-    density = np.exp(tg.log_likelihood(rows, [0.4], [[1.5]]).log_prob)
-    np.testing.assert_allclose(integrate.simpson(density, x=x), 1.0, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_the_mean_score_of_simulated_rows_is_zero_at_the_truth():
-    rng = np.random.default_rng(4)
-    n, noise = 20_000, np.array([0.2, 0.5])
-    x = rng.multivariate_normal(LOC[:2], COVARIANCE[:2, :2], size=n)
-    y = x + rng.normal(size=(n, 2)) * np.sqrt(noise)
-    seen = (x[:, 0] > 0.0) & (x[:, 1] < 1.5)
-    y = y[seen]
-    # Below -0.5 the second entry is not detected; a third of the first ones are lost.
-    lower, upper = y.copy(), y.copy()
-    lower[y[:, 1] < -0.5, 1], upper[y[:, 1] < -0.5, 1] = -INF, -0.5
-    lost = rng.random(len(y)) < 0.3
-    lower[lost, 0], upper[lost, 0] = -INF, INF
-    rows = tg.Observations(
-        lower, upper, region=tg.Box([0.0, -INF], [INF, 1.5]), noise=np.diag(noise),
-        limits_on="latent",
-    )  # fmt: skip
-
-    def of_shift(shift):
-        return tg.log_likelihood(rows, LOC[:2] + shift, COVARIANCE[:2, :2]).log_prob
-
-    scores = np.asarray(jax.jacfwd(of_shift)(jnp.zeros(2)))
-    pulls = scores.mean(0) / (scores.std(0) / len(y) ** 0.5)
-    assert np.all(np.abs(pulls) < 4.0) and np.all(scores.std(0) > 0.1)
 
 
 # Published fits

@@ -169,29 +169,6 @@ def test_new_numbers_of_the_same_patterns_compile_nothing():
     assert len(traces) == 1
 
 
-def test_a_likelihood_is_a_factor_of_a_numpyro_model():
-    import numpyro
-    from numpyro import distributions
-    from numpyro.infer.util import log_density
-
-    rows = tg.Observations([0.0, -INF, 0.4], [0.5, 0.0, 0.4], region=tg.Box([-2.0], [3.0]))
-
-    def model(rows):
-        loc = numpyro.sample("loc", distributions.Normal(0.0, 1.0))
-        scale = numpyro.sample("scale", distributions.LogNormal(0.0, 1.0))
-        found = tg.log_likelihood(rows, loc[None], scale[None, None] ** 2)
-        numpyro.factor("rows", jnp.sum(found.log_prob))
-
-    def density(params):
-        return log_density(model, (rows,), {}, params)[0]
-
-    params = {"loc": jnp.asarray(0.2), "scale": jnp.asarray(1.3)}
-    value, slope = jax.jit(jax.value_and_grad(density))(params)
-    prior = stats.norm.logpdf(0.2) + stats.lognorm.logpdf(1.3, 1.0)
-    np.testing.assert_allclose(value, prior + total(rows, [0.2], [[1.69]]), rtol=1e-12)
-    assert all(np.isfinite(part) and part != 0 for part in slope.values())
-
-
 @pytest.mark.quick("second1")
 @pytest.mark.parametrize("second", [[1.0, 1.0], [-2.0, 0.0], [0.0, 0.0]])
 def test_polyhedra_of_two_faces_are_boxes_of_what_crosses_them(second):

@@ -100,18 +100,6 @@ def test_margins_of_a_tobit_model(tobit, affairs, kind):
     np.testing.assert_allclose(predicted.standard_error[:5], errors, rtol=1e-6)
 
 
-def test_margins_of_tobit_have_closed_forms(tobit, affairs):
-    """McDonald and Moffitt: the mean of what is recorded has the slope Phi(x b / sigma) b."""
-    b = tobit.coefficients
-    seen = tobit.predict(kind="observed").value
-    by_form = seen.mean() * b[1:6]
-    recorded = tobit.margins(kind="recorded", discrete=[])
-    np.testing.assert_allclose(recorded.value[:5], by_form, rtol=1e-10)
-    latent = tobit.margins()
-    np.testing.assert_allclose(latent.value, b[1:], rtol=1e-12)
-    np.testing.assert_allclose(latent.standard_error, tobit.errors[1:-1], rtol=1e-9)
-
-
 @pytest.mark.full
 def test_margins_of_a_probit_model(probit, affairs):
     x, theta = np.column_stack(list(affairs[1].values())), probit.estimates

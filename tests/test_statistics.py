@@ -81,13 +81,6 @@ def test_weights_stand_for_repeated_rows():
     np.testing.assert_allclose(weighted.scatter, repeated.scatter, rtol=1e-14)
 
 
-def test_statistics_are_a_pytree():
-    found = tg.Statistics.from_rows(shifted_rows(10))
-    leaves, structure = jax.tree.flatten(found)
-    again = jax.tree.unflatten(structure, leaves)
-    jax.tree.map(np.testing.assert_array_equal, again, found)
-
-
 def test_statistics_of_other_columns_are_not_added():
     one, two = tg.Statistics.from_rows([1.0, 2.0]), tg.Statistics.from_rows([[1.0, 2.0]])
     with pytest.raises(ValueError, match="1 and 2 columns"):
@@ -169,23 +162,6 @@ def test_limits_and_noise_of_each_row():
     np.testing.assert_allclose(-best, fit.log_likelihood, rtol=1e-10)
     for loc, scatter in [(1e-3, 0.0), (-1e-3, 0.0), (0.0, 1e-3), (0.0, -1e-3)]:
         assert loss(float(fit.loc[0]) + loc, variance + scatter) > best
-
-
-@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.full)])
-def test_limits_that_are_equal_in_all_rows_are_shared_limits(d):
-    rows = truncated(700, d)
-    shared = tg.fit_truncated_normal(rows, -0.5)
-    each = tg.fit_truncated_normal(rows, np.full_like(rows, -0.5))
-    assert shared.converged and each.converged
-    np.testing.assert_allclose(each.loc, shared.loc, rtol=1e-7)
-    np.testing.assert_allclose(each.covariance_matrix, shared.covariance_matrix, rtol=1e-7)
-    np.testing.assert_allclose(each.standard_errors.loc, shared.standard_errors.loc, rtol=1e-6)
-    np.testing.assert_allclose(each.parameter_covariance, shared.parameter_covariance, rtol=1e-5)
-    np.testing.assert_allclose(each.log_likelihood, shared.log_likelihood, rtol=1e-11)
-    wrong = np.full_like(rows, -0.5)
-    wrong[7, 0] = rows[7, 0] + 1.0
-    with pytest.raises(ValueError, match="1 of .* lie outside the bounds, first row 7"):
-        tg.fit_truncated_normal(rows, wrong)
 
 
 def test_other_things_are_not_added():
