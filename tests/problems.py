@@ -81,7 +81,8 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 def log_mass(low, high):
     """log P(low <= Z <= high) for a standard normal Z."""
-    flip = low + high > 0
+    with np.errstate(invalid="ignore"):  # without limits there is nothing to flip
+        flip = low + high > 0
     low, high = np.where(flip, -high, low), np.where(flip, -low, high)
     return log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
 

@@ -84,120 +84,97 @@ COVARIANCE = FACTOR @ FACTOR.T
 LOW, HIGH = np.array([-1.0, -INF, 0.2, -0.5]), np.array([1.5, 0.7, INF, 2.0])
 
 
-class Setting(NamedTuple):
-    """A problem of dimension d, a method for it, fresh and held, and the error its laws allow."""
-
-    d: int
-    fresh: object
-    tolerance: float
-    method: object
-
-
+# A dimension, a method for it, and the error its laws allow.
 SETTINGS = {
     "exact-2": (2, tg.Exact(), 1e-11),
     "separation-4": (4, tg.Separation(4096), 1e-4),
     "propagation-4": (4, tg.ExpectationPropagation(), 2e-3),
 }
+EVERY = (0, 1, 2, 3)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=[] if name == "separation-4" else [pytest.mark.full])
-        for name in SETTINGS
-    ],
-)
-def setting(request):
-    d, method, tolerance = SETTINGS[request.param]
-    box = tg.Box(LOW[:d], HIGH[:d])
-    return Setting(d, method, tolerance, method.hold(LOC[:d], COVARIANCE[:d, :d], box))
+def log_prob(loc, covariance, low, high, method):
+    return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
 
 
-def log_prob(setting, loc=LOC, covariance=COVARIANCE, low=LOW, high=HIGH, method=None):
-    d = setting.d
-    box = tg.Box(low[..., :d], high[..., :d])
-    method = setting.method if method is None else method
-    return tg.log_probability(loc[..., :d], covariance[..., :d, :d], box, method).log_prob
+def inputs(d):
+    return LOC[:d], COVARIANCE[:d, :d], LOW[:d], HIGH[:d]
 
 
-def test_reflection(setting):
-    mirrored = log_prob(setting, loc=-LOC, low=-HIGH, high=-LOW)
-    np.testing.assert_allclose(mirrored, log_prob(setting), atol=10 * setting.tolerance)
+def held(name):
+    d, method, _ = SETTINGS[name]
+    loc, covariance, low, high = inputs(d)
+    return method.hold(loc, covariance, tg.Box(low, high))
 
 
-def test_permutation(setting):
-    order = np.arange(setting.d)[::-1]
-    swapped = [x[: setting.d][order] for x in (LOC, LOW, HIGH)]
-    covariance = COVARIANCE[: setting.d, : setting.d][order][:, order]
-    # The held plan names coordinates, so it is solved again for the new order.
-    got = log_prob(setting, swapped[0], covariance, *swapped[1:], method=setting.fresh)
-    np.testing.assert_allclose(got, log_prob(setting), atol=10 * setting.tolerance)
+def float32(tree):
+    is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if is_float(x) else x, tree)
 
 
-def test_scale(setting):
-    """Units are the user's: a thousandfold change moves nothing."""
-    # A held plan has sites in the units of the limits, so it is solved again.
-    units = 1e3 * LOC, 1e6 * COVARIANCE, 1e3 * LOW, 1e3 * HIGH
-    got = log_prob(setting, *units, method=setting.fresh)
-    np.testing.assert_allclose(got, log_prob(setting, method=setting.fresh), atol=1e-9)
-
-
-def test_a_split_box_adds_up_and_a_larger_one_holds_more(setting):
-    middle = [np.where(np.arange(LOW.size) == 0, 0.4, x) for x in (LOW, HIGH)]
-    parts = [log_prob(setting, high=middle[1]), log_prob(setting, low=middle[0])]
-    whole = log_prob(setting)
-    np.testing.assert_allclose(np.logaddexp(*parts), whole, atol=10 * setting.tolerance)
-    assert max(parts) < whole < log_prob(setting, high=HIGH + 0.1)
-
-
-def test_an_infinite_limit_marginalises(setting):
-    free = lambda x, limit: np.where(np.arange(x.size) == 1, limit, x)
-    got = log_prob(setting, low=free(LOW, -INF), high=free(HIGH, INF))
-    keep = [i for i in range(setting.d) if i != 1]
-    rest = tg.Box(LOW[keep], HIGH[keep])
-    truth = tg.log_probability(LOC[keep], COVARIANCE[keep][:, keep], rest, tg.Exact()).log_prob
-    np.testing.assert_allclose(got, truth, atol=10 * setting.tolerance)
+@pytest.mark.quick("separation-4")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_laws_of_the_probability(name):
+    """Of a held plan, solved again where the units or the order of the coordinates change."""
+    d, fresh, tolerance = SETTINGS[name]
+    loc, covariance, low, high = inputs(d)
+    method, of = held(name), jax.jit(log_prob)
+    whole = of(loc, covariance, low, high, method)
+    first = np.arange(d) == 0
+    parts = [
+        of(loc, covariance, low, np.where(first, 0.4, high), method),
+        of(loc, covariance, np.where(first, 0.4, low), high, method),
+    ]
+    assert max(parts) < whole < of(loc, covariance, low, high + 0.1, method)
+    second = np.arange(d) == 1
+    free = np.where(second, -INF, low), np.where(second, INF, high)
+    x, matrix, below, above = (part[~second] for part in inputs(d))
+    backwards = [part[::-1] for part in (loc, covariance[:, ::-1], low, high)]
+    units = 1e3 * loc, 1e6 * covariance, 1e3 * low, 1e3 * high
+    locs = np.stack([loc, loc + 0.1, loc - 3.0])
+    rows = np.stack([of(row, covariance, low, high, method) for row in locs])
+    single = of(*float32((loc, covariance, low, high)), float32(method))
+    assert single.dtype == np.float32
+    marginal = log_prob(x, matrix[:, ~second], below, above, tg.Exact())
+    for law, found, expected, rtol, atol in (
+        ("reflection", of(-loc, covariance, -high, -low, method), whole, 1e-7, 10 * tolerance),
+        ("permutation", of(*backwards, fresh), whole, 1e-7, 10 * tolerance),
+        ("units", of(*units, fresh), of(loc, covariance, low, high, fresh), 1e-7, 1e-9),
+        ("a split box adds up", np.logaddexp(*parts), whole, 1e-7, 10 * tolerance),
+        ("no limit", of(loc, covariance, *free, method), marginal, 1e-7, 10 * tolerance),
+        ("float32", single, whole, 1e-7, 1e-4),
+        ("a batch is a loop", log_prob(locs, covariance, low, high, method), rows, 1e-12, 0.0),
+    ):
+        np.testing.assert_allclose(found, expected, rtol, atol, err_msg=law)
 
 
 @pytest.mark.full
-def test_the_slope_in_the_covariance_is_half_the_curvature_in_the_mean(setting):
-    """The heat equation of the normal law: dP/dSigma = 1/2 d2P / dmu dmu^T, symmetric."""
-    p = lambda loc, covariance: jnp.exp(log_prob(setting, loc, covariance))
-    slope = jax.grad(p, argnums=1)(LOC, COVARIANCE)[: setting.d, : setting.d]
-    curvature = jax.hessian(p)(LOC, COVARIANCE)[: setting.d, : setting.d]
-    np.testing.assert_allclose(slope, slope.T, atol=1e-12)
-    np.testing.assert_allclose(slope, 0.5 * curvature, atol=20 * setting.tolerance)
-
-
-@pytest.mark.full
-def test_slopes_are_those_of_the_value(setting):
-    arguments = (LOC, COVARIANCE, LOW, HIGH)
-    value = jax.jit(lambda *a: log_prob(setting, *a))
-    gradients = jax.jit(jax.grad(value, argnums=(0, 1, 2, 3)))(*arguments)
-    step = 1e-5
-    key = jax.random.key(4)
-    for position, (argument, gradient) in enumerate(zip(arguments, gradients)):
-        direction = jax.random.normal(jax.random.fold_in(key, position), argument.shape)
-        if argument.ndim == 2:
-            direction = direction + direction.T
-        infinite = jnp.isinf(argument)
-        np.testing.assert_array_equal(gradient[infinite], 0.0)
-        moved = lambda h: [
-            jnp.where(infinite, x, x + h * direction) if i == position else x  # noqa: B023
-            for i, x in enumerate(arguments)
-        ]
-        difference = (value(*moved(step)) - value(*moved(-step))) / (2 * step)
-        slope = jnp.sum(jnp.where(infinite, 0.0, gradient * direction))
-        np.testing.assert_allclose(slope, difference, rtol=1e-6, atol=1e-8)
-
-
-def test_float32_agrees(setting):
-    cast = lambda tree: jax.tree.map(
-        lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
-    )
-    got = log_prob(setting, *map(cast, (LOC, COVARIANCE, LOW, HIGH)), method=cast(setting.method))
-    assert got.dtype == np.float32
-    np.testing.assert_allclose(got, log_prob(setting), atol=1e-4)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_laws_of_derivatives(name):
+    """Slopes, and how they change, are differences; and dP/dSigma = 1/2 d2P / dmu dmu^T."""
+    d, _, tolerance = SETTINGS[name]
+    arguments, method, rng = inputs(d), held(name), np.random.default_rng(4)
+    both = jax.jit(jax.value_and_grad(lambda *x: log_prob(*x, method), EVERY))
+    value, gradients = both(*arguments)
+    step, slope = 1e-5, lambda tree, move: sum(np.vdot(x, y) for x, y in zip(tree, move))
+    for k, (argument, gradient) in enumerate(zip(arguments, gradients)):
+        infinite = np.isinf(argument)
+        np.testing.assert_array_equal(np.asarray(gradient)[infinite], 0.0)
+        move = [np.zeros(x.shape) for x in arguments]
+        change = rng.normal(size=argument.shape)
+        move[k] = np.where(infinite, 0.0, change + change.T if argument.ndim == 2 else change)
+        (up, more), (down, less) = (
+            both(*(x + sign * step * y for x, y in zip(arguments, move))) for sign in (1, -1)
+        )
+        difference = (up - down) / (2 * step)
+        np.testing.assert_allclose(slope(gradients, move), difference, rtol=1e-6, atol=1e-8)
+    along = jax.jit(lambda: jax.jvp(lambda *x: both(*x)[1], arguments, tuple(move))[1])()
+    for found, x, y in zip(along, more, less):
+        np.testing.assert_allclose(found, (x - y) / (2 * step), rtol=1e-6, atol=1e-7)
+    by_matrix, p = np.asarray(gradients[1]), np.exp(value)
+    curvature = jax.hessian(lambda loc: jnp.exp(log_prob(loc, *arguments[1:], method)))(LOC[:d])
+    np.testing.assert_allclose(by_matrix, by_matrix.T, atol=1e-12)
+    np.testing.assert_allclose(p * by_matrix, 0.5 * curvature, atol=20 * tolerance)
 
 
 @pytest.mark.full
@@ -219,13 +196,6 @@ def test_a_process_without_float64_has_gradients_and_no_warnings(d, method):
         assert value.dtype == gradient.dtype == jnp.float32
     np.testing.assert_allclose(value, -np.log({3: 24.0, 4: 120.0}[d]), atol=5e-3)
     np.testing.assert_allclose(gradient, gradient[::-1], atol=2e-2)
-
-
-def test_a_batch_is_a_loop(setting):
-    locs = np.stack([LOC, LOC + 0.1, LOC - 3.0])
-    got = log_prob(setting, loc=locs)
-    for i, loc in enumerate(locs):
-        np.testing.assert_allclose(got[i], log_prob(setting, loc=loc), rtol=1e-12)
 
 
 # --- Edges of what has a probability --------------------------------------------------------------
