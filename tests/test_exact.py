@@ -1,24 +1,23 @@
-"""Exact: two and three dimensions, one factor; values, derivatives, tails, edges of the domain."""
+"""Exact: two and three dimensions, one factor, chains; values, slopes, tails, singular limits."""
 
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import truncgauss as tg
-from tests.exact_rows import (
-    EXACT,
-    log_prob,
-    rows_of_log_prob,
-    rows_of_slopes,
-)
+from tests.exact_rows import EXACT, ROWS, log_prob, rows_of_log_prob, rows_of_slopes
 from truncgauss.quadrature.double_double import difference_of_products, line, two_sum
 
 INF = math.inf
 
+
+# --- Two dimensions -------------------------------------------------------------------------------
 
 # loc, (S11, S12, S22), low, high, log P. By Gauss-Legendre quadrature in 60 digits (mpmath) over
 # one coordinate, on panels about the mode and about every place where a limit on the other is met;
@@ -46,38 +45,20 @@ TWO = [
 ]
 # d log P with respect to loc, low, high and (S11, S12, S22) of the first five: closed forms (the
 # density at a face times the conditional mass there; at the corners) in the same digits.
-TWO_SLOPES = [
-    (
-        (1.0909506926448895, 1.0909506926448895),
-        (-1.0909506926448895, -1.0909506926448895),
-        (0.0, 0.0),
-        (0.16814484930745166, 0.7546609940299863, 0.16814484930745166),
-    ),
-    (
-        (400.0249976156625, 400.0249976156625),
-        (-400.0249976156625, -400.0249976156625),
-        (0.0, 0.0),
-        (80007.36793639607, 80007.63109342534, 80007.36793639607),
-    ),
-    (
-        (0.29707946060251117, -0.6249987483755985),
-        (-0.29707946060251117, 0.0),
-        (0.0, 0.6249987483755985),
-        (-0.19310164939163224, 0.0, -0.14062471838450968),
-    ),
-    (
-        (2.099367633810081, -0.7666657156301767),
-        (-2.099367633810081, -0.5969294048508111),
-        (0.0, 1.363595120480988),
-        (1.435641706511844, -0.43634271281824566, -0.12272742371112413),
-    ),
-    (
-        (1.758241758791044, -2.5274725276368133),
-        (-999999918.1387568, -999911107319.0062),
-        (999999916.380515, 999911107321.5337),
-        (0.9962564917277623, -2.057118706308933, 2.644608139528861),
-    ),
-]
+TWO_SLOPES = np.array([
+    [1.0909506926448895, 1.0909506926448895, -1.0909506926448895, -1.0909506926448895, 0.0, 0.0,
+     0.16814484930745166, 0.7546609940299863, 0.16814484930745166],
+    [400.0249976156625, 400.0249976156625, -400.0249976156625, -400.0249976156625, 0.0, 0.0,
+     80007.36793639607, 80007.63109342534, 80007.36793639607],
+    [0.29707946060251117, -0.6249987483755985, -0.29707946060251117, 0.0, 0.0, 0.6249987483755985,
+     -0.19310164939163224, 0.0, -0.14062471838450968],
+    [2.099367633810081, -0.7666657156301767, -2.099367633810081, -0.5969294048508111, 0.0,
+     1.363595120480988, 1.435641706511844, -0.43634271281824566, -0.12272742371112413],
+    [1.758241758791044, -2.5274725276368133, -999999918.1387568, -999911107319.0062,
+     999999916.380515, 999911107321.5337, 0.9962564917277623, -2.057118706308933,
+     2.644608139528861],
+])  # fmt: skip
+EPS = np.finfo(float).eps
 
 
 def two_by_two(entries):
@@ -91,24 +72,15 @@ def two_inputs(dtype=np.float64):
     return tuple(np.asarray(part, dtype) for part in (locs, covariances, lows, highs))
 
 
-@pytest.mark.full
-def test_two_dimensions_to_rounding():
+def test_two_dimensions_values_and_slopes():
+    inputs = two_inputs()
+    value, (loc, covariance, low, high) = rows_of_slopes(*inputs)
     truth = np.array([case[-1] for case in TWO])
-    error = np.abs(np.asarray(rows_of_log_prob(*two_inputs())) - truth)
-    np.testing.assert_array_less(error, 1e-12 + 8 * np.finfo(float).eps * np.abs(truth))
-
-
-def test_two_dimensions_slopes():
-    _, (loc, covariance, low, high) = rows_of_slopes(*two_inputs())
-    covariance = np.asarray(covariance)
+    np.testing.assert_array_less(np.abs(value - truth), 1e-12 + 8 * EPS * np.abs(truth))
     np.testing.assert_array_equal(covariance[:, 0, 1], covariance[:, 1, 0])
-    for i, truth in enumerate(TWO_SLOPES):
-        for ours, theirs in zip(
-            (loc[i], low[i], high[i], covariance[i][[0, 0, 1], [0, 1, 1]]), truth
-        ):
-            np.testing.assert_allclose(ours, theirs, rtol=2e-10, atol=1e-10)
-    finite = np.isfinite(np.asarray(two_inputs()[2])), np.isfinite(np.asarray(two_inputs()[3]))
-    assert np.all(np.asarray(low)[~finite[0]] == 0) and np.all(np.asarray(high)[~finite[1]] == 0)
+    ours = np.c_[loc, low, high, covariance[:, [0, 0, 1], [0, 1, 1]]]
+    np.testing.assert_allclose(ours[: len(TWO_SLOPES)], TWO_SLOPES, rtol=2e-10, atol=1e-10)
+    assert np.all(low[np.isinf(inputs[2])] == 0) and np.all(high[np.isinf(inputs[3])] == 0)
 
 
 def test_two_dimensions_in_float32():
@@ -123,19 +95,7 @@ def test_two_dimensions_in_float32():
     np.testing.assert_array_less(error, 1e-5 + 1e-6 * np.abs(truth[keep]))
 
 
-def test_two_dimensions_mirrored_and_permuted():
-    loc, covariance, low, high = two_inputs()
-    value = rows_of_log_prob(loc, covariance, low, high)
-    mirrored = rows_of_log_prob(-loc, covariance, -high, -low)
-    permuted = rows_of_log_prob(*(x[..., ::-1] for x in (loc, covariance[:, ::-1], low, high)))
-    sign = np.array([1.0, -1.0])
-    half = np.stack([low[:, 0], -high[:, 1]], -1), np.stack([high[:, 0], -low[:, 1]], -1)
-    flipped = rows_of_log_prob(loc * sign, covariance * np.outer(sign, sign), *half)
-    for other in (mirrored, permuted, flipped):
-        np.testing.assert_allclose(other, value, rtol=3e-14, atol=1e-12)
-
-
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_dimensions_from_a_factor():
     factor = jnp.array([[2.0, 0.0], [1.3, 0.4]])
     low, high = jnp.array([-1.0, -0.5]), jnp.array([2.0, INF])
@@ -151,7 +111,7 @@ def test_two_dimensions_from_a_factor():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nearly_one_variable_cut_twice():
     """X2 = X1 to 1.4e-5 and less, at gaps between the limits up to one: gradients and moments.
 
@@ -181,8 +141,6 @@ def test_nearly_one_variable_cut_twice():
 
 def far_corner(loc, entries, low, dps=40):
     """log P(X >= low) far out, in mpmath: both limits hold the most likely point there is."""
-    import mpmath as mp
-
     with mp.workdps(dps):
         (m1, m2), (s11, s12, s22), (l1, l2) = (
             [mp.mpf(float(x)) for x in part] for part in (loc, entries, low)
@@ -261,40 +219,26 @@ def test_ordinary_problems_are_exact():
 
 
 def test_singular_in_two_dimensions():
-    # X2 = X1, X2 = -X1, X2 constant: what remains is one normal variable.
-    ones, mirror, flat = ([[1.0, r], [r, abs(r)]] for r in (1.0, -1.0, 0.0))
-    normal = stats.norm.logcdf
+    """X2 = X1, X2 = -X1, X2 = -X1 without a common point: one normal variable is left, or none."""
+    same, mirror = np.ones((2, 2)), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    both = np.log(stats.norm.cdf(1.0) - stats.norm.cdf(-0.5))
     cases = [
-        ([1.72, 1.72], ones, [-INF, -INF], [1.96, 1.96], normal(1.96 - 1.72)),
-        (
-            [0.0, 0.0],
-            mirror,
-            [-INF, -INF],
-            [1.0, 0.5],
-            np.log(stats.norm.cdf(1.0) - stats.norm.cdf(-0.5)),
-        ),
+        ([1.72, 1.72], same, [-INF, -INF], [1.96, 1.96], stats.norm.logcdf(1.96 - 1.72)),
+        ([0.0, 0.0], mirror, [-INF, -INF], [1.0, 0.5], both),
         ([0.0, 0.0], mirror, [2.0, 2.0], [3.0, 3.0], -INF),
-        ([0.0, 0.0], flat, [1.0, -1.0], [INF, 1.0], normal(-1.0)),
-        ([0.0, 0.0], flat, [1.0, 1.0], [INF, 2.0], -INF),
+        ([0.0, 0.0], np.eye(2), [1.0, -INF], [INF, INF], stats.norm.logcdf(-1.0)),
     ]
-    regular = [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], [1.0, -INF], [INF, INF], normal(-1.0)
-    loc, covariance, low, high, truth = (np.asarray(part, float) for part in zip(*cases, regular))
+    *inputs, truth = (np.asarray(part, float) for part in zip(*cases))
     # Seen outside of a trace alone, in all rows or some.
-    value, stderr = tg.log_probability(loc, covariance, tg.Box(low, high), method=EXACT)
+    value, stderr = tg.log_probability(*inputs[:2], tg.Box(*inputs[2:]), method=EXACT)
     np.testing.assert_allclose(value, truth, rtol=1e-13)
     np.testing.assert_array_equal(stderr, 0.0)
-    traced = rows_of_log_prob(loc, covariance, low, high)
-    np.testing.assert_allclose(traced, np.append(np.full(3, np.nan), truth[3:]), rtol=1e-13)
-    box = tg.Box(low[0], high[0])
-    by_loc = jax.grad(lambda loc: tg.log_probability(loc, covariance[0], box).log_prob)(loc[0])
-    # One of the two equal limits takes the slope.
-    np.testing.assert_allclose(by_loc, [-tg.special.hazard(1.72 - 1.96), 0.0], rtol=1e-13)
+    traced = rows_of_log_prob(*inputs)
+    np.testing.assert_allclose(traced, [np.nan, np.nan, np.nan, truth[3]], rtol=1e-13)
 
 
 def test_products_and_sums_that_cancel():
     """Against Python's integers and fractions, which are exact."""
-    from fractions import Fraction
-
     generator = np.random.default_rng(0)
     a, c = generator.normal(size=(2, 200)) * 10.0 ** generator.integers(-8, 8, (2, 200))
     b = generator.normal(size=200)
@@ -317,15 +261,273 @@ def test_products_and_sums_that_cancel():
     assert (float(total), float(rest)) == (1.0, 1e-20)
 
 
-@pytest.mark.quick("-0.99999", "0.5")
-@pytest.mark.parametrize("correlation", [-0.999999, -0.99999, 0.5, 0.999999])
-def test_the_rounding_of_a_correlation_near_one_is_counted(correlation):
+def test_the_rounding_of_a_correlation_near_one_is_counted():
     """Sheppard's formula for an orthant; in float32 the correlation itself is rounded."""
-    truth = math.log(0.25 + math.asin(correlation) / (2.0 * math.pi))
-    matrix = np.array([[1.0, correlation], [correlation, 1.0]])
-    box = tg.Box(np.zeros(2, np.float32), np.full(2, np.inf, np.float32))
-    log_prob, stderr = tg.log_probability(np.zeros(2, np.float32), matrix.astype(np.float32), box)
-    assert abs(log_prob - truth) <= 3.0 * stderr + 1e-4  # below which stderr is 0 in float32
-    assert (stderr > 0) == (correlation < 0)
-    exact = tg.log_probability(np.zeros(2), matrix, tg.Box(np.zeros(2), np.full(2, np.inf)))
-    assert exact.stderr == 0 and abs(exact.log_prob - truth) < 2e-9
+    correlation = np.array([-0.999999, -0.99999, 0.5, 0.999999])
+    truth = np.log(0.25 + np.arcsin(correlation) / (2.0 * np.pi))
+    matrix = np.eye(2) + correlation[:, None, None] * (1 - np.eye(2))
+    for dtype, allowed in ((np.float32, 1e-4), (float, 2e-9)):  # below 1e-4 stderr is 0 in float32
+        box = tg.Box(np.zeros(2, dtype), np.full(2, np.inf, dtype))
+        log_prob, stderr = tg.log_probability(np.zeros(2, dtype), matrix.astype(dtype), box)
+        assert np.all(np.abs(log_prob - truth) <= 3.0 * stderr + allowed)
+        assert np.all((stderr > 0) == ((correlation < 0) & (dtype == np.float32)))
+
+
+# --- Three dimensions -----------------------------------------------------------------------------
+
+# Correlations r12, r13, r23 whose orthant is 1/8 + (sum of arcsines)/(4 pi).
+ORTHANTS = [
+    (0.3, 0.2, 0.5),
+    (-0.3, 0.2, 0.5),
+    (0.999999, 0.5, 0.5),
+    (-0.999, -0.5, 0.5),
+    (0.5, 0.5, -0.4999999),
+    (0.999999, 0.999999, 0.999999),
+]
+
+
+def three_by_three(r12, r13, r23):
+    return [[1.0, r12, r13], [r12, 1.0, r23], [r13, r23, 1.0]]
+
+
+def three_inputs():
+    """Orthants; named cases; independent coordinates in the tail; one factor."""
+    rows = []
+    for r in ORTHANTS:
+        # Arcsines near -1/2 and 1/2 cancel: the one hard orthant is left at 1e-9 by its formula.
+        p = 0.125 + math.fsum(math.asin(x) for x in r) / (4 * math.pi)
+        rows.append(((0.0,) * 3, three_by_three(*r), (0.0,) * 3, (INF,) * 3, math.log(p)))
+    zero, ends, named = (0.0,) * 3, (-INF,) * 3, three_by_three(3 / 5, 1 / 3, 11 / 15)
+    other = [[1, 0.6, 0.3], [0.6, 1, 0.2], [0.3, 0.2, 2]]
+    rows += [
+        (zero, named, ends, (1.0, 4.0, 2.0), -0.1887603645496573),
+        ((0.5,) * 3, other, ends, (1.0,) * 3, -0.9486675579046695),
+        (zero, np.eye(3), (10.0,) * 3, (INF,) * 3, 3 * -53.23128515051247),
+        (zero, 2 * np.eye(3) - 0.5, (0.5,) * 3, (1.0,) * 3, -6.8332772755698349),
+    ]
+    return tuple(np.asarray(part, float) for part in zip(*rows))
+
+
+def test_three_dimensions():
+    *inputs, truth = three_inputs()
+    value, (by_loc, by_covariance, by_low, by_high) = rows_of_slopes(*inputs)
+    np.testing.assert_allclose(value, truth, rtol=1e-12, atol=1e-12)
+    # An orthant's slope in r12 is 1/(4 pi sqrt(1 - r12^2)), half of it for each of two entries.
+    r = np.array(ORTHANTS)
+    slopes = 1 / (8 * math.pi * np.sqrt((1 - r) * (1 + r))) / np.exp(truth[: len(r), None])
+    ours = np.asarray(by_covariance)[: len(r)][:, [0, 0, 1], [1, 2, 2]]
+    np.testing.assert_allclose(ours, slopes, rtol=1e-8)
+    np.testing.assert_allclose(by_loc, -(by_low + by_high), rtol=1e-8, atol=1e-8)
+    assert np.all(np.asarray(by_high)[~np.isfinite(inputs[3])] == 0)
+
+
+@pytest.mark.full
+def test_three_dimensions_permuted():
+    """In every order, hence by other integrals; to log P = -4e3 and with correlations near one."""
+    generator = np.random.default_rng(3)
+    factor = generator.normal(size=(6, 3, 3)) * np.array([1.0, 1.0, 1e-3])
+    covariance = factor @ np.swapaxes(factor, -1, -2) + 1e-8 * np.eye(3)
+    scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    corner = np.einsum("kij,kj->ki", factor, generator.normal(size=(6, 3)) * 20)
+    low, high = corner, corner + scale * np.array([[0.1, 2.0, INF]] * 6)
+    inputs = [jnp.asarray(x) for x in (0.1 * scale, covariance, low, high)]
+    value = np.asarray(rows_of_log_prob(*inputs))
+    assert value.min() < -100 and np.isfinite(value).all()
+    for order in ([2, 0, 1], [1, 0, 2]):
+        loc, covariance, low, high = inputs
+        permuted = (loc[:, order], covariance[:, order][:, :, order], low[:, order], high[:, order])
+        np.testing.assert_allclose(rows_of_log_prob(*permuted), value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.full
+def test_singular_in_three_dimensions_under_a_trace():
+    """Where coordinates determine each other the value is right, or it is NaN: never a guess."""
+    generator = np.random.default_rng(5)
+    rows, truths = [], []
+    for k in range(ROWS):
+        pair = generator.normal(size=(2, 2))
+        pair = pair @ pair.T + 0.1 * np.eye(2)
+        # X3 = X1, or as near to it as rounding of a product leaves it.
+        weights = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        turn = np.linalg.qr(generator.normal(size=(2, 2)))[0] if k % 2 else np.eye(2)
+        root = weights @ np.linalg.cholesky(pair) @ turn
+        low = -generator.uniform(0.2, 1.5, 3)
+        high = np.where(generator.random(3) < 0.5, INF, generator.uniform(0.1, 2.0, 3))
+        rows.append((np.zeros(3), root @ root.T, low, high))
+        both = [max(low[0], low[2]), low[1]], [min(high[0], high[2]), high[1]]
+        truths.append((np.zeros(2), pair, *both))
+    answers = jax.jit(lambda loc, s, *limits: tg.log_probability(loc, s, tg.Box(*limits), EXACT))
+    value, stderr = answers(*(jnp.asarray(np.array(part)) for part in zip(*rows)))
+    truth = rows_of_log_prob(*(jnp.asarray(np.array(part)) for part in zip(*truths)))
+    unknown = np.isnan(value)
+    assert 0 < unknown.sum() < ROWS
+    np.testing.assert_array_equal(np.isnan(stderr), unknown)
+    # The residual of a singular matrix is the root of its rounding.
+    np.testing.assert_allclose(value[~unknown], truth[~unknown], atol=1e-6)
+
+
+@pytest.mark.full
+def test_rows_in_three_dimensions_take_little_memory():
+    rows = [jnp.broadcast_to(x[0], (250, *x.shape[1:])) for x in three_inputs()[:4]]
+    compiled = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1)))).lower(*rows).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 250 * 200_000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("d", [2, 3])
+def test_second_derivatives_in_every_mode_far_out(d):
+    """Loops of unknown length have no reverse derivative of their own; far out, where a lost rule
+    would show."""
+    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
+    low, high = jnp.array([9.0, -1.0, 6.0]), jnp.array([INF, 1e-3, INF])
+    keep = jnp.arange(3) if d == 3 else jnp.array([0, 2])
+    fun = lambda loc: log_prob(loc, covariance[keep][:, keep], low[keep], high[keep])
+    loc, moved = jnp.zeros(d), 1e-4 * jnp.eye(d)
+    forward = jax.jit(jax.jacfwd(jax.jacrev(fun)))(loc)
+    for inner, outer in [(jax.jacrev, jax.jacrev), (jax.jacfwd, jax.jacfwd)]:
+        np.testing.assert_allclose(jax.jit(outer(inner(fun)))(loc), forward, rtol=1e-12)
+    slopes = jax.jit(jax.vmap(jax.grad(fun)))(jnp.concatenate([moved, -moved]))
+    np.testing.assert_allclose(forward, (slopes[:d] - slopes[d:]) / 2e-4, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.full
+def test_second_derivatives_of_a_batch_of_rectangles_that_share_limits():
+    """Rules of derivatives within a batch, where parts of a gradient are the same for all."""
+    covariance, limits = jnp.array([[1.0, 0.4], [0.4, 2.0]]), (jnp.zeros(2), jnp.full(2, INF))
+    points = jnp.array([[0.3, -0.1], [0.5, 0.2], [-0.4, 1.0]])
+    total = lambda x: jax.vmap(lambda at: log_prob(at * x, covariance, *limits))(points).sum()
+    x, moved = jnp.array([0.7, -0.2]), 1e-5 * jnp.eye(2)
+    curvature = jax.jit(jax.jacfwd(jax.grad(total)))(x)
+    slopes = jax.jit(jax.vmap(jax.grad(total)))(x + jnp.concatenate([moved, -moved]))
+    np.testing.assert_allclose(curvature, (slopes[:2] - slopes[2:]) / 2e-5, rtol=1e-8)
+
+
+# --- One factor, and Markov chains ----------------------------------------------------------------
+
+
+def one_factor(d, correlation, sign=1.0):
+    loading = sign * jnp.full((d, 1), math.sqrt(correlation))
+    return tg.LowRank(loading, jnp.full(d, 1.0 - correlation))
+
+
+def test_one_factor():
+    of = jax.jit(log_prob)
+    for covariance, low, truth in (
+        (one_factor(1000, 0.5), 0.0, -math.log(1001)),
+        (one_factor(1000, 0.9, -1.0), -1.0, -0.7141099217502042577),
+        (one_factor(25, 0.5), 5.0, -38.0365506527319941210),
+    ):
+        d = covariance.dimension
+        value = of(np.zeros(d), covariance, np.full(d, low), np.full(d, INF))
+        np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.full
+def test_one_factor_beside_its_matrix():
+    covariance = tg.LowRank([[1.0], [-2.0], [3.0]], [1e-2, 1e-6, 1.0])
+    loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
+    of_factor = jax.jit(jax.value_and_grad(log_prob, (0, 1, 2, 3)))
+    value, (by_loc, by_factor, by_low, by_high) = of_factor(loc, covariance, low, high)
+    rows = (x[None] for x in (loc, covariance.covariance_matrix, low, high))
+    other, (loc, matrix, low, high) = (
+        jax.tree.map(lambda x: x[0], part) for part in rows_of_slopes(*rows)
+    )
+    np.testing.assert_allclose(value, other, rtol=1e-12)
+    loadings = 2 * matrix @ covariance.cov_factor
+    pairs = [(by_loc, loc), (by_low, low), (by_high, high), (by_factor.cov_factor, loadings)]
+    for one, two in [*pairs, (by_factor.cov_diag, jnp.diagonal(matrix))]:
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+def chain_of(d, coefficient):
+    """Stationary autoregression; a random walk for 1."""
+    noise = 1.0 if coefficient == 1.0 else math.sqrt(1 - coefficient**2)
+    return tg.Markov(jnp.full(d - 1, coefficient), noise, 1.0)
+
+
+def test_chains():
+    """Random walk, independent and autoregressive; the last two by another transfer operator."""
+    zero = np.zeros(100)
+    ask = jax.jit(lambda chain, *limits: tg.log_probability(zero, chain, tg.Box(*limits), EXACT))
+    for coefficient, low, high, truth in (
+        (1.0, 0.0, INF, math.log(math.comb(200, 100)) - 200 * math.log(2)),
+        (0.0, 10.0, INF, 100 * -53.23128515051247),
+        (0.7, -1.5, 1.0, -15.176594589097565),
+        (0.7, 4.0, INF, -234.70892930123804),
+    ):
+        value, stderr = ask(chain_of(100, coefficient), np.full(100, low), np.full(100, high))
+        np.testing.assert_allclose(value, truth, rtol=1e-13, atol=3e-12)
+        assert stderr <= 1e-10
+
+
+@pytest.mark.full
+def test_chain_beside_one_factor():
+    """Two coordinates that share a factor are a chain of one step; two more stand alone."""
+    factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])
+    # X1 and X4 share the factor; given X1, X4 is regressed on it; the others are independent.
+    slope = -3.0 / 5.0
+    chain = tg.Markov(
+        [slope, 0.0, 0.0], [math.sqrt(2.75 - slope**2 * 5.0), 0.4**0.5, 0.3**0.5], 5.0**0.5
+    )
+    loc, low, high = (
+        jnp.array(x) for x in ([0.1, 0.2, 0.3, 0.4], [-1.0, -0.5, -0.3, 1.0], [0.3, 2.5, INF, 9.0])
+    )
+    order = jnp.array([0, 3, 1, 2])
+    slopes = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
+    value, by_factor = slopes(loc, factor, low, high)
+    other, by_chain = slopes(loc[order], chain, low[order], high[order])
+    np.testing.assert_allclose(value, other, rtol=1e-13)
+    for one, two in zip(by_factor, by_chain):
+        np.testing.assert_allclose(one[order], two, rtol=1e-10, atol=1e-11)
+    for covariance in (factor, chain):
+        root = np.asarray(covariance.scale_tril)
+        np.testing.assert_allclose(root @ root.T, covariance.covariance_matrix, rtol=1e-14)
+
+
+def test_chain_that_no_grid_follows():
+    chain = tg.Markov([1.0, 1.0, 1.0], [1e-3, 1e-3, 5.0], 1.0)
+    box = tg.Box(np.zeros(4), np.full(4, INF))
+    assert tg.log_probability(np.zeros(4), chain, box, method=EXACT).stderr == INF
+
+
+def test_a_chain_keeps_the_digits_of_narrow_intervals():
+    """Where all are narrow, log P is the log density at the middle plus the logs of the widths."""
+    d, rng = 6, np.random.default_rng(4)
+    loc, low = rng.normal(size=d), rng.normal(size=d)
+    high = low + 10.0 ** rng.uniform(-9, -7, d)
+    scale = math.sqrt(1.3)
+    chain = tg.Markov(np.full(d - 1, 0.8), np.full(d - 1, 0.6 * scale), scale)
+    covariance = chain.covariance_matrix
+    middle, widths = 0.5 * (low + high), high - low
+    truth = stats.multivariate_normal(loc, covariance).logpdf(middle) + np.log(widths).sum()
+    found = tg.log_probability(loc, chain, tg.Box(low, high), tg.Exact())
+    np.testing.assert_allclose(found.log_prob, truth, rtol=1e-13)
+    assert found.stderr == 0
+    moments = tg.truncated_moments(loc, chain, tg.Box(low, high), tg.Exact())
+    uniform = np.diag(moments.covariance) / (widths**2 / 12)
+    np.testing.assert_allclose(uniform, 1.0, rtol=1e-7)
+
+
+def test_a_chain_in_a_far_tail():
+    """log P, from -3e7 to -1e10, is that at the most likely point, by least squares within limits.
+
+    The rest is logs of widths. Cavities by differences were NaN; centres that had not converged
+    left the grid beside the mode.
+    """
+    transition = np.array([[0.5, 0.999, 0.9, 0.999], [0.171, -0.209, 0.888, 0.878]])
+    noise = np.array([[1.09, 0.65, 0.77, 1.23], [1.936, 0.764, 1.486, 0.669]])
+    first = np.array([0.58, 1.298])
+    low = np.array(
+        [[10610.02, -24614.2391675, -INF, -INF, -83888.9], [-INF, 3294.06, -INF, -INF, -INF]]
+    )
+    high = np.array(
+        [[10610.03, -24614.239166, INF, INF, INF], [-4979.5, 3701.9, -5367.0, INF, INF]]
+    )
+    for row in zip(transition, noise, first, low, high):
+        a, scale, start, low, high = row
+        whiten = (np.eye(5) - np.diag(a, -1)) / np.append(start, scale)[:, None]
+        nearest = optimize.lsq_linear(whiten, np.zeros(5), (low, high), "bvls", tol=1e-14).x
+        height = -0.5 * np.sum((whiten @ nearest) ** 2)
+        covariance = tg.Markov(a, scale, start)
+        result = tg.log_probability(np.zeros(5), covariance, tg.Box(low, high), EXACT)
+        assert height < -2e7 and abs(result.log_prob - height) < 100.0
