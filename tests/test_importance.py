@@ -42,64 +42,24 @@ def ask():
     return jax.jit(log_prob)
 
 
-@pytest.mark.quick("2-1.0-20.0", "2-1.0-10.0")
+@pytest.mark.quick("2-1.0-20.0")
 @pytest.mark.parametrize("d, radius, distance", BALLS)
 def test_balls_near_and_far(ask, d, radius, distance):
     """Down to log P = -186; 4.5 standard errors of 16 replicates, decided once by a fixed key."""
-    center = jnp.zeros(d).at[0].set(distance)
+    center = np.zeros(d)
+    center[0] = distance
     log_prob, stderr = ask(np.zeros(d), np.eye(d), center, radius)
     assert abs(log_prob - log_noncentral(radius, distance, d)) < 4.5 * stderr < 0.15
 
 
-def test_an_ellipsoid_of_any_gaussian_is_a_ball_of_another(ask):
+@pytest.mark.full
+def test_an_ellipsoid_of_any_gaussian_is_a_ball_of_another():
     factor = np.linalg.cholesky(COVARIANCE)
     center = MEAN + factor @ np.array([1.0, 0.5])
     ellipsoid = tg.Ellipsoid(center, 0.7**2 * COVARIANCE)
     log_prob, stderr = tg.log_probability(MEAN, COVARIANCE, ellipsoid, METHOD)
     truth = log_noncentral(0.7, np.hypot(1.0, 0.5), 2)
     assert abs(log_prob - truth) < 4 * stderr < 0.02
-
-
-def integral_over_disc(loc, covariance, radius):
-    """log P of a disc about (1, 0.5) by quadrature in polar coordinates."""
-    angle, (x, weight) = np.linspace(0, 2 * np.pi, 401)[:-1], np.polynomial.legendre.leggauss(60)
-    r = radius * (x + 1) / 2
-    points = np.stack([1 + r[:, None] * np.cos(angle), 0.5 + r[:, None] * np.sin(angle)], -1)
-    density = stats.multivariate_normal(loc, covariance).pdf(points)
-    return np.log(np.sum(density * (weight * radius / 2 * r)[:, None]) * 2 * np.pi / 400)
-
-
-@pytest.mark.full
-def test_derivatives_of_a_hard_edge():
-    """In mean, covariance and radius without bias."""
-    loc, covariance, radius, step = np.array(MEAN), np.array(COVARIANCE), 1.2, 1e-4
-
-    def log_prob(loc, covariance, radius, key):
-        disc = tg.Ball(jnp.array([1.0, 0.5]), radius)
-        return tg.log_probability(loc, covariance, disc, METHOD, key).log_prob
-
-    of_keys = jax.vmap(jax.value_and_grad(log_prob, (0, 1, 2)), (None, None, None, 0))
-    found = jax.jit(of_keys)(loc, covariance, radius, jax.random.split(jax.random.key(1), 20))
-    value, (by_loc, by_covariance, by_radius) = jax.tree.map(lambda x: x.mean(0), found)
-    error = jax.tree.map(lambda x: x.std(0, ddof=1) / 20**0.5, found)
-    assert abs(value - integral_over_disc(loc, covariance, radius)) < 4 * error[0]
-
-    def difference(change_loc, change_covariance, change_radius):
-        sides = [
-            integral_over_disc(
-                loc + s * change_loc, covariance + s * change_covariance, radius + s * change_radius
-            )
-            for s in (step, -step)
-        ]
-        return (sides[0] - sides[1]) / (2 * step)
-
-    for i in range(2):
-        truth = difference(np.eye(2)[i], 0, 0)
-        assert abs(by_loc[i] - truth) < 4.5 * error[1][0][i] < 0.01
-    both = np.array([[0.0, 1.0], [1.0, 0.0]])
-    truth = difference(0, both, 0)
-    assert abs(2 * by_covariance[0, 1] - truth) < 9 * error[1][1][0, 1] < 0.02
-    assert abs(by_radius - difference(0, 0, 1.0)) < 4.5 * error[1][2] < 0.02
 
 
 @pytest.mark.full
@@ -124,17 +84,17 @@ def test_derivatives_in_the_numbers_of_a_ball(unit):
 
 @pytest.mark.full
 def test_derivatives_in_the_numbers_of_an_ellipsoid():
-    """The ellipsoid of a Gaussian itself, however thin, holds a chi-square."""
-    shape = jnp.array([[1.0, 0.0], [0.0, 1e-6]])
+    """The ellipsoid of a Gaussian itself, however thin, holds a chi-square, of either's size."""
+    shape = np.array([[1.0, 5e-4], [5e-4, 1e-6]])
 
-    def log_prob(size, center):
+    def log_prob(size, spread, center):
         region = tg.Ellipsoid(center, size * shape)
-        return tg.log_probability(jnp.zeros(2), shape, region, METHOD).log_prob
+        return tg.log_probability(jnp.zeros(2), spread * shape, region, METHOD).log_prob
 
-    by_size, by_center = jax.jit(jax.grad(log_prob, (0, 1)))(1.3, jnp.zeros(2))
+    by_size, by_spread, by_center = jax.jit(jax.grad(log_prob, (0, 1, 2)))(1.3, 1.0, jnp.zeros(2))
     truth = stats.chi2(2).pdf(1.3) / stats.chi2(2).cdf(1.3)
-    np.testing.assert_allclose(by_size, truth, rtol=0.01)
-    np.testing.assert_allclose(by_center * jnp.sqrt(jnp.diagonal(shape)), 0.0, atol=0.01)
+    np.testing.assert_allclose([by_size, by_spread], [truth, -1.3 * truth], rtol=0.01)
+    np.testing.assert_allclose(by_center * np.sqrt(np.diagonal(shape)), 0.0, atol=0.01)
 
 
 @pytest.mark.full
@@ -177,18 +137,14 @@ PIECES = (
 @pytest.mark.full
 def test_pieces_that_may_hide_are_part_of_the_error():
     assert tg.log_probability([0.0], [[1.0]], tg.Selection(two_pieces, 1), METHOD).stderr == jnp.inf
+    ends = [-9.0, -5.0, -4.0, -3.7, 1.9, 2.3, 4.0, 5.0, 9.0]
     for function in PIECES:
-        kept = lambda x, s=function: float(s(jnp.array([x]))) * stats.norm.pdf(x, 0.3)
+        kept = lambda x, s=function: float(s(np.array([x]))) * stats.norm.pdf(x, 0.3)
+        parts = [integrate.quad(kept, *x, epsabs=1e-12)[0] for x in itertools.pairwise(ends)]
         for number in (1, 2):
-            log_prob, stderr = tg.log_probability(
-                [0.3], [[1.0]], tg.Selection(function, 1), METHOD, jax.random.key(number)
-            )
-            ends = [-9.0, -5.0, -4.0, -3.7, 1.9, 2.3, 4.0, 5.0, 9.0]
-            truth = sum(
-                integrate.quad(kept, a, b, epsabs=1e-12, limit=30)[0]
-                for a, b in itertools.pairwise(ends)
-            )
-            assert abs(log_prob - np.log(truth)) < 4 * stderr
+            key, selection = jax.random.key(number), tg.Selection(function, 1)
+            log_prob, stderr = tg.log_probability([0.3], [[1.0]], selection, METHOD, key)
+            assert abs(log_prob - np.log(sum(parts))) < 4 * stderr
 
 
 def test_a_tail_of_one_piece_is_reached():
@@ -202,19 +158,18 @@ def test_a_tail_of_one_piece_is_reached():
 
 @pytest.mark.full
 def test_a_held_method_is_one_smooth_function():
-    """The gradient is that of the function; value and slope elsewhere are right too."""
-    disc = tg.Ball([1.0, 0.5], 1.2)
-    held = METHOD.hold(MEAN, COVARIANCE, disc)
-    function = jax.jit(lambda x: tg.log_probability(MEAN + x, COVARIANCE, disc, held).log_prob)
-    slope = jax.grad(function)(jnp.array([0.3, 0.1]))
-    for i, direction in enumerate(np.eye(2)):
-        sides = (function(jnp.array([0.3, 0.1]) + s * direction) for s in (1e-5, -1e-5))
-        high, low = sides
-        np.testing.assert_allclose(slope[i], (high - low) / 2e-5, rtol=1e-6)
-    away = np.array(MEAN) + [0.3, 0.1]
-    truth = integral_over_disc(away, np.array(COVARIANCE), 1.2)
-    np.testing.assert_allclose(function(jnp.array([0.3, 0.1])), truth, atol=0.01)
-    assert np.isfinite(jax.hessian(function)(jnp.zeros(2))).all()
+    """The gradient is that of the function; the value elsewhere is right too."""
+    held = METHOD.hold(np.zeros(2), np.eye(2), tg.Ball([1.0, 0.5], 1.2))
+
+    def of(loc):
+        return tg.log_probability(loc, jnp.eye(2), tg.Ball([1.0, 0.5], 1.2), held).log_prob
+
+    function, at = jax.jit(jax.value_and_grad(of)), np.array([0.3, 0.1])
+    value, slope = function(at)
+    differences = [(function(at + x)[0] - function(at - x)[0]) / 2e-5 for x in 1e-5 * np.eye(2)]
+    np.testing.assert_allclose(slope, differences, rtol=1e-6)
+    np.testing.assert_allclose(value, log_noncentral(1.2, np.hypot(0.7, 0.4), 2), atol=0.01)
+    assert np.isfinite(jax.hessian(of)(at)).all()
 
 
 @pytest.mark.full
@@ -254,11 +209,10 @@ def test_regions_that_nothing_reaches_are_not_known():
 
 @pytest.mark.full
 def test_float32_and_batches():
-    centers, radius = jnp.array([[0.0, 0.0], [1.0, 1.0]], jnp.float32), jnp.float32(1.0)
-    many = tg.log_probability(
-        jnp.zeros(2, jnp.float32), jnp.eye(2, dtype=jnp.float32), tg.Ball(centers, radius), METHOD
-    )
-    assert many.log_prob.dtype == jnp.float32
+    centers = np.array([[0.0, 0.0], [1.0, 1.0]], np.float32)
+    balls = tg.Ball(centers, np.float32(1.0))
+    many = tg.log_probability(np.zeros(2, np.float32), np.eye(2, dtype=np.float32), balls, METHOD)
+    assert many.log_prob.dtype == np.float32
     for log_prob, stderr, distance in zip(*many, (0.0, 2**0.5)):
         assert abs(log_prob - log_noncentral(1.0, distance, 2)) < 4 * stderr < 0.03
 
@@ -268,6 +222,5 @@ def test_float32_and_batches():
 def test_a_half_space_in_a_tail_that_only_says_yes_or_no(distance):
     """Its log probability is log Phi(-distance); no point says how close to the set it is."""
     half = tg.Selection(lambda x: x[0] - x[1] > distance * jnp.sqrt(2.0), 2, log_concave=True)
-    method = tg.ImportanceSampling(1024)
-    log_prob, stderr = tg.log_probability(jnp.zeros(2), jnp.eye(2), half, method)
+    log_prob, stderr = tg.log_probability(jnp.zeros(2), jnp.eye(2), half, METHOD)
     assert abs(log_prob - stats.norm.logsf(distance)) < 5 * stderr and stderr < 0.02
