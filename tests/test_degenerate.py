@@ -7,6 +7,9 @@ each comes from the smaller problem that is left, in closed form or by SciPy; no
 within these tests, so none has a false alarm by chance.
 """
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +17,10 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
+from experiments.large_dense.dense_blocks import DenseBlocks
 
 INF = np.inf
 FULL = pytest.mark.full
-PRECISIONS = pytest.mark.parametrize(
-    "dtype",
-    [pytest.param(np.float32, marks=FULL, id="float32"), pytest.param(np.float64, id="float64")],
-)
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-9}
 LOC, VARIANCE = 0.25, 2.0
 LOW, HIGH = -0.5, 1.0  # of the coordinate that varies
@@ -72,75 +72,106 @@ def transformed(function):
     return {"plain": function, "jit": jax.jit(function), "vmap": jax.vmap(function)}
 
 
-TRANSFORMS = pytest.mark.parametrize(
-    "transform", [pytest.param("plain", marks=FULL), "jit", pytest.param("vmap", marks=FULL)]
-)
-
-
-def dimensions(*every):
-    """All of them, but two alone in the quick tests."""
+def cases(*dimensions):
+    """Each dimension under jit; two dimensions, and the most, in every way and precision."""
+    every = [(d, "jit", np.float64) for d in dimensions]
+    for d in {2, dimensions[-1]}:
+        every += [(d, "plain", np.float64), (d, "vmap", np.float64), (d, "plain", np.float32)]
+        every += [(d, "jit", np.float32)]
+    quick = 2, "jit", np.float64
     return pytest.mark.parametrize(
-        "d", [pytest.param(d, marks=() if d == 2 else FULL) for d in every]
+        "d, transform, dtype",
+        [
+            pytest.param(*x, id=f"{x[0]}-{x[1]}-{x[2].__name__}", marks=[] if x == quick else FULL)
+            for x in every
+        ],
     )
 
 
-@PRECISIONS
-@TRANSFORMS
-@dimensions(1, 2, 4, 6)
+def check_of_one(one, value, slope, dtype):
+    """Beside the coordinate that varies, fixed ones change nothing; the last row is outside."""
+    wanted = np.where(one.any(1), log_mass(LOC), 0.0)
+    np.testing.assert_allclose(value[:-1], wanted[:-1], atol=TOLERANCE[dtype])
+    assert value.dtype == dtype and value[-1] == -INF
+    wanted = np.where(one, SLOPE, 0.0)
+    np.testing.assert_allclose(slope[:-1], wanted[:-1], atol=100 * TOLERANCE[dtype])
+
+
+@cases(1, 2, 4, 6)
 def test_variances_of_zero(d, transform, dtype):
     """The probability is that of the coordinate that varies; a fixed one may move inside."""
     arguments, one = fixed_but_one(d, dtype)
     value, slope = transformed(with_slopes(log_prob))[transform](*arguments)
-    assert value.dtype == dtype
-    wanted = np.where(one.any(1), log_mass(LOC), 0.0)
-    np.testing.assert_allclose(value[:-1], wanted[:-1], atol=TOLERANCE[dtype])
-    assert value[-1] == -INF
-    wanted = np.where(one, SLOPE, 0.0)
-    np.testing.assert_allclose(slope[:-1], wanted[:-1], atol=100 * TOLERANCE[dtype])
+    check_of_one(one, value, slope, dtype)
 
 
 @FULL
-@PRECISIONS
-@dimensions(2, 6)
+@pytest.mark.parametrize("d, dtype", [(2, np.float64), (6, np.float32)])
 def test_a_factor_with_rows_of_zeros(d, dtype):
     (loc, covariance, low, high), one = fixed_but_one(d, dtype)
-
-    def of_factor(loc, factor):
-        return tg.log_probability(loc, tg.ScaleTril(factor), tg.Box(low, high)).log_prob
-
-    value, slope = with_slopes(of_factor)(loc, np.sqrt(covariance))
-    wanted = np.where(one.any(1), log_mass(LOC), 0.0)
-    np.testing.assert_allclose(value[:-1], wanted[:-1], atol=TOLERANCE[dtype])
-    wanted = np.where(one, SLOPE, 0.0)
-    np.testing.assert_allclose(slope[:-1], wanted[:-1], atol=100 * TOLERANCE[dtype])
+    for method in (tg.Automatic(), tg.Separation(64, 4), *([tg.Exact()] if d == 2 else [])):
+        of = lambda loc, root, method=method: log_prob(loc, tg.ScaleTril(root), low, high, method)
+        root = np.sqrt(covariance)
+        check_of_one(one, *with_slopes(of)(loc, root), dtype)
+        check_of_one(one, *jax.jit(with_slopes(of))(loc, root), dtype)
+        of = lambda loc, method=method: log_prob(loc, covariance, low, high, method)
+        check_of_one(one, *with_slopes(of)(loc), dtype)
 
 
-@PRECISIONS
-@dimensions(2, 3, 6)
-def test_moments_beside_variances_of_zero(d, dtype):
+@pytest.mark.parametrize(
+    "d, dtype", [(2, np.float64), *(pytest.param(*x, marks=FULL) for x in [(3, float), (6, "f")])]
+)
+def test_moments_and_draws_beside_variances_of_zero(d, dtype):
+    """And NaN where a coordinate that does not vary is outside of its limits."""
     arguments, one = fixed_but_one(d, dtype)
-    (loc, covariance, low, high), one = [x[:-2] for x in arguments], one[:-2]
+    inside = [x[[0, -3]] for x in arguments]
+    (loc, covariance, low, high), one = inside, one[[0, -3]]
     moments = tg.truncated_moments(loc, covariance, tg.Box(low, high))
-    allowed = 1e-2 if d > 3 else 100 * TOLERANCE[dtype]  # drawn in many dimensions
+    # Drawn in many dimensions.
+    allowed = 1e-2 if d > 3 else 100 * TOLERANCE[loc.dtype.type]
     np.testing.assert_allclose(moments.mean, np.where(one, TRUNCATED.mean(), loc), atol=allowed)
     wanted = np.where(one, TRUNCATED.var(), 0.0)[..., None] * np.eye(d)
     np.testing.assert_allclose(moments.covariance, wanted, atol=allowed)
-
-
-@FULL
-@PRECISIONS
-@pytest.mark.parametrize("d", [1, 2, 6])
-def test_draws_beside_variances_of_zero(d, dtype):
-    arguments, _ = fixed_but_one(d, dtype)
-    position = d // 2
-    loc, covariance, low, high = (x[min(1, d - 1)] for x in arguments)
+    loc, covariance, low, high = (x[-1] for x in arguments)
+    assert np.isnan(tg.truncated_moments(loc, covariance, tg.Box(low, high)).mean).all()
+    loc, covariance, low, high = (x[1] for x in inside)
     region = tg.Box(low, high)
     draws = tg.truncated_samples(jax.random.key(1), loc, covariance, region, 400)
     assert region.contains(draws).all()
-    fixed = np.arange(d) != position
-    np.testing.assert_allclose(draws[:, fixed], np.tile(loc[fixed], (400, 1)), atol=1e-6)
+    np.testing.assert_allclose(draws[:, ~one[1]], np.tile(loc[~one[1]], (400, 1)), atol=1e-6)
     # One key, hence one number, decided once: within five standard errors.
-    assert abs(draws[:, position].mean() - TRUNCATED.mean()) < 5 * TRUNCATED.std() / 20
+    assert abs(draws[:, one[1]].mean() - TRUNCATED.mean()) < 5 * TRUNCATED.std() / 20
+
+
+@FULL
+@pytest.mark.parametrize(
+    "method",
+    [
+        tg.Separation(64, 2),
+        DenseBlocks(64, 2),
+        tg.SequentialMonteCarlo(64, 2),
+        tg.ExpectationPropagation(),
+        tg.Automatic(),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_an_empty_row_adds_nothing_to_the_gradient_of_a_masked_batch(method):
+    """Under `jit`; its NaN went into the gradient in the covariance that all rows share."""
+    d = 5
+    low, high = np.zeros((2, d)), np.ones((2, d))
+    high[0, 1] = 0.0
+
+    def total(inputs):
+        values = log_prob(*inputs, method)
+        return jnp.sum(jnp.where(jnp.array([False, True]), values, 0.0)), values
+
+    inputs = np.zeros(d), 0.5 * np.eye(d) + 0.5, low, high
+    slopes, values = jax.jit(jax.grad(total, has_aux=True))(inputs)
+    assert values[0] == -INF and np.isfinite(values[1])
+    assert not np.any(slopes[2][0]) and not np.any(slopes[3][0])
+    assert all(np.isfinite(slope).all() for slope in slopes)
+    # By symmetry every limit of the other row has one slope, less than that of independence.
+    assert np.all(slopes[2][1] < 0) and np.all(slopes[3][1] > 0)
 
 
 COPIES = {
@@ -169,9 +200,7 @@ def rectangle(low, high):
     return np.log(integrate.quad(density, low[0], high[0], epsabs=1e-13)[0])
 
 
-@PRECISIONS
-@TRANSFORMS
-@dimensions(2, 3, 4)
+@cases(2, 3, 4)
 def test_copies_share_the_intersection_of_their_limits(d, transform, dtype):
     """Traced numbers hide that a matrix is singular: then stderr is wide, inf or nan."""
     arguments, below, above = intersected(d, dtype)
@@ -186,9 +215,9 @@ def test_copies_share_the_intersection_of_their_limits(d, transform, dtype):
 
 
 @FULL
-@PRECISIONS
-@TRANSFORMS
-@pytest.mark.parametrize("d", [1, 5])
+@pytest.mark.parametrize(
+    "d, transform, dtype", [(1, "jit", "f"), (5, "plain", "d"), (5, "vmap", "f")]
+)
 def test_constraints_without_effect(d, transform, dtype):
     """No limits at all, and limits forty standard deviations away."""
     covariance = np.tile(0.5 * np.eye(d, dtype=dtype) + 0.5, (2, 1, 1))
@@ -200,8 +229,9 @@ def test_constraints_without_effect(d, transform, dtype):
         np.testing.assert_allclose(found, 0, atol=1e-6)
 
 
-@PRECISIONS
-@TRANSFORMS
+@pytest.mark.quick("jit-float64")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("transform", ["plain", "jit", "vmap"])
 def test_a_polyhedron_without_rows_or_with_rows_of_zeros(transform, dtype):
     """Nothing is asked; or 0 is asked to lie within limits, which it does, or does not."""
     loc, covariance = np.zeros(2, dtype), np.eye(2, dtype=dtype)
@@ -219,3 +249,77 @@ def test_a_polyhedron_without_rows_or_with_rows_of_zeros(transform, dtype):
     np.testing.assert_allclose(ask(rows, *half), -np.log(2), atol=TOLERANCE[dtype])
     half[0][0] = 0.5
     assert ask(rows, *half) == -INF
+
+
+# --- Without rows, dimensions or digits -----------------------------------------------------------
+
+METHODS = {
+    "exact": tg.Exact(),
+    "separation": tg.Separation(64, 4),
+    "propagation": tg.ExpectationPropagation(),
+    "sequential": tg.SequentialMonteCarlo(64, 2),
+    "soft": tg.SoftMonteCarlo(64),
+    "automatic": tg.Automatic(),
+}
+ORTHANT = tg.Box([0.0, 0.0], INF)
+
+
+@pytest.mark.quick("soft")
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_batch_without_rows_has_answers_without_rows(method):
+    point, matrix, none = np.zeros(2), np.eye(2), np.zeros((3, 0, 2))
+    for loc, covariance, region in (
+        (none, matrix, ORTHANT),
+        (point, np.zeros((3, 0, 2, 2)), ORTHANT),
+        (point, matrix, tg.Box(none, INF)),
+    ):
+        estimate = tg.log_probability(loc, covariance, region, method)
+        assert estimate.log_prob.shape == estimate.stderr.shape == (3, 0)
+        total = lambda loc, *rest: tg.log_probability(loc, *rest, method).log_prob.sum()
+        np.testing.assert_array_equal(jax.grad(total)(loc, covariance, region), np.zeros_like(loc))
+    moments = tg.truncated_moments(none, matrix, ORTHANT, method)
+    assert moments.mean.shape == (3, 0, 2) and moments.covariance.shape == (3, 0, 2, 2)
+
+
+def test_draws_plans_and_programs_of_no_rows():
+    rows = np.zeros((0, 2))
+    of = lambda loc: tg.log_probability(loc, np.eye(2), ORTHANT).log_prob
+    assert jax.jit(of)(rows).shape == jax.vmap(of)(rows).shape == (0,)
+    draws = tg.truncated_draws(jax.random.key(0), rows, np.eye(2), ORTHANT, 5)
+    assert draws.samples.shape == (5, 0, 2) and draws.acceptance_rate.shape == (0,)
+    held = tg.Separation(64, 4).hold(rows, np.eye(2), ORTHANT)
+    assert tg.log_probability(rows, np.eye(2), ORTHANT, held).log_prob.shape == (0,)
+
+
+@pytest.mark.quick("float16")
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_for_one_interval_only(dtype):
+    """With a covariance it ended in an error of the linear algebra underneath."""
+    with pytest.raises(ValueError, match=f"{dtype.__name__} has too few digits for a covariance"):
+        low = jnp.zeros(2, dtype)
+        tg.log_probability(low, jnp.eye(2, dtype=dtype), tg.Box(low, low + 1))
+    law = [jnp.asarray(x, dtype) for x in (0.0, 1.0, 4.0, INF)]
+    log_mass = tg.special.truncated_log_mass(*law)
+    assert log_mass.dtype == dtype
+    np.testing.assert_allclose(float(log_mass), -10.360101, rtol=4 * float(jnp.finfo(dtype).eps))
+
+
+def test_no_dimensions_and_complex_numbers_are_refused():
+    with pytest.raises(ValueError, match="the dimension is 0: without coordinates there is"):
+        tg.log_probability(np.zeros(0), np.zeros((0, 0)), tg.Box([], []))
+    for loc, low in ((np.array([1j, 0.0]), 0.0), (np.zeros(2), 1j)):
+        with pytest.raises(ValueError, match="real numbers are expected"):
+            tg.log_probability(loc, np.eye(2), tg.Box([low, low], [INF, INF]))
+
+
+def test_modules_are_reachable_at_once():
+    """`tg.safe` was there only once another import had brought it."""
+    code = """
+import sys
+for name in ("safe", "edges", "special", "parallel"):
+    for module in [x for x in sys.modules if x.startswith("truncgauss")]:
+        del sys.modules[module]
+    import truncgauss
+    getattr(truncgauss, name)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
