@@ -78,14 +78,10 @@ WORKLOADS = {
     "ball": lambda: value(*gaussian(2), BALL, SOFT),
     "ball exactly": lambda: value(*gaussian(2), BALL, tg.Exact()),
     "ball by importance": lambda: value(*gaussian(2), BALL, tg.ImportanceSampling(64, 2)),
-    "ellipsoid": lambda: value(*gaussian(2), ELLIPSOID, SOFT),
     "gradient with its error": lambda: tg.log_probability_and_gradient(*gaussian(4), box(4), SMALL),
-    "one factor": lambda: tg.log_probability(jnp.zeros(5), LOW_RANK, box(5)),
-    "two factors": lambda: tg.log_probability(jnp.zeros(5), RANK_TWO, box(5)),
     "factor lattice": lambda: tg.log_probability(
         jnp.zeros(5), LOW_RANK, box(5), tg.probability.FactorLattice(64, 4)
     ),
-    "chain": lambda: tg.log_probability(jnp.zeros(5), CHAIN, box(5)),
     "moments in two": lambda: tg.truncated_moments(*gaussian(2), box(2)),
     "moments in three": lambda: tg.truncated_moments(*gaussian(3), box(3)),
     "moments by separation": lambda: tg.truncated_moments(*gaussian(4), box(4), SMALL),
@@ -100,9 +96,6 @@ WORKLOADS = {
     ),
     "weighted draws": lambda: tg.weighted_samples(jax.random.key(0), *gaussian(3), box(3), 50),
     "distribution": lambda: tg.TruncatedNormal(0.5, 1.0, low=-1.0).log_prob(jnp.array([0.0, 2.0])),
-    "distribution of vectors": lambda: tg.TruncatedMultivariateNormal(
-        *gaussian(2), low=jnp.zeros(2)
-    ).log_prob(jnp.ones((3, 2))),
     "distribution of rows": vectors,
     "distribution function": lambda: tg.TruncatedNormal(jnp.zeros((3, 1)), low=-1.0).cdf(
         jnp.array([0.5, 2.0])
