@@ -3,7 +3,6 @@
 Real processes on this host, which meet on the loopback interface. Each has a hard time limit.
 """
 
-import json
 import os
 import signal
 import socket
@@ -12,11 +11,8 @@ import sys
 import time
 
 import device_work
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_device_counts import CHEAP, started
-from test_device_counts import assert_same as assert_equal_work
 
 import truncgauss as tg
 from truncgauss.execution import distributed
@@ -30,7 +26,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+import optax
 
 import truncgauss as tg
 from truncgauss import config
@@ -45,7 +41,6 @@ class Settings(config.Experiment):
 def run(settings):
     box, soft = tg.Box([-1.0, -1.0], [1.0, 1.5]), tg.SoftMonteCarlo(num_samples=64)
     means = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2)
-    rows = np.clip(np.random.default_rng(0).normal(size=(24, 1)), -0.9, 0.9)
     log_prob = lambda loc: tg.log_probability(loc, jnp.eye(2), box, soft).log_prob
     found = {"processes": jax.process_count(), "devices": jax.device_count()}
     if settings.mode == "differ":
@@ -53,22 +48,11 @@ def run(settings):
     if settings.mode == "fail" and jax.process_index() == 1:
         raise KeyError("a bug on one process")
     found["rows"] = log_prob(means)
-    if settings.mode == "all":  # a minute of compilation in each process
-        found["slope"] = jax.grad(lambda means: log_prob(means).sum())(means)
-        found["default"] = tg.log_probability(jnp.zeros((5, 1)), jnp.eye(1),
-            tg.Box(jnp.full(1, -1.0), 1.5 + jnp.arange(5.0)[:, None])).log_prob
-        normal = tg.fit_truncated_normal(rows, low=-1.0, high=1.0)
-        limits = tg.Box(rows - 1.0 - rows**2, jnp.inf)
-        partly = tg.fit_observations(tg.Observations.exact(rows, region=limits))
-        own = tg.Observations.exact(rows, region=limits)
-        both = tg.fit_observations(own, method=tg.Separation(8, 2))
-        found |= {"normal": normal.loc, "partly": partly.estimates, "both": both.estimates}
     if settings.mode == "rows":
         return found | {"summary": ["done"]}
     loss = jax.tree_util.Partial(lambda means, loc: -log_prob(means + loc).sum(), means)
     fit = tg.minimize(loss, jnp.full(2, 0.3), num_steps=settings.steps, progress=False,
-                 tolerance=0.0 if settings.mode == "long" else None,
-                 optimizer=__import__("optax").sgd(1e-6) if settings.mode == "long" else None)
+                      tolerance=0.0, optimizer=optax.sgd(1e-6))
     return found | {"params": fit.params, "trace": fit.loss_trace, "summary": ["done"]}
 
 
@@ -85,21 +69,25 @@ def port():
         return free.getsockname()[1]
 
 
-def launch(folder, count, *words, devices=1, environment=None):
-    """Processes of one run, which write to `folder`."""
+def start(*words, **environment):
+    """A process of Python."""
+    return subprocess.Popen(
+        list(map(str, [sys.executable, *words])),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "1", **environment},
+    )
+
+
+def launch(folder, count, *words, configs=None):
+    """Processes of one run, which write to `folder`; with the configs of each, or with words."""
     meeting = f"127.0.0.1:{port()}"
-    command = [sys.executable, "-m", "truncgauss.cli", "run", *words, "--runs", folder / "runs"]
     shared = ["--distributed", "--coordinator", meeting, "--num_processes", count]
-    return [
-        subprocess.Popen(
-            list(map(str, [*command, *shared, "--process_index", index])),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), **(environment or {})},
-        )
-        for index in range(count)
-    ]
+    shared += ["--runs", folder / "runs", "--process_index"]
+    each = configs or [words] * count
+    command = ["-m", "truncgauss.cli", "run"]
+    return [start(*command, *words, *shared, index) for index, words in enumerate(each)]
 
 
 def ends(processes, limit=LIMIT):
@@ -151,38 +139,25 @@ def alone(path, folder, name="shared"):
     return result(folder / "runs", name)[0]
 
 
-def assert_same(one, many, count):
-    assert one.keys() == many.keys()
-    assert many["processes"] == many["devices"] == count
-    for name in one.keys() - {"processes", "devices"}:
-        np.testing.assert_allclose(many[name], one[name], rtol=1e-9, atol=1e-12, err_msg=name)
-
-
 # ---------------------------------------------------------------- where to meet
 
 
-def test_explicit_numbers_win_over_the_cluster():
+def test_explicit_numbers_win_over_the_cluster_and_half_of_them_are_refused():
     slurm = {name: "3" for name in distributed.ENVIRONMENTS["slurm"]} | {"SLURM_NTASKS": "8"}
     found = distributed.address(environment=slurm)
     assert (found.num_processes, found.process_index, found.cluster) == (8, 3, "slurm")
     assert str(found) == "found: Slurm, process 3 of 8"
     given = distributed.address("here:99", 2, 1, slurm)
     assert given == distributed.Address("here:99", 2, 1)
-
-
-@pytest.mark.parametrize(
-    ("given", "environment", "message"),
-    [
+    for given, environment, message in (
         ((), {}, "no cluster"),
         ((), {"SLURM_JOB_ID": "5"}, "SLURM_JOB_ID, but not SLURM_NTASKS, SLURM_PROCID"),
         (("here:99",), {}, "belong together"),
         (("here", 2, 1), {}, "HOST:PORT, got 'here'"),
         (("here:99", 2, 2), {}, "from 0 to 1, got 2"),
-    ],
-)
-def test_an_unclear_meeting_point_is_refused(given, environment, message):
-    with pytest.raises(ValueError, match=message):
-        distributed.address(*given, environment=environment)
+    ):
+        with pytest.raises(ValueError, match=message):
+            distributed.address(*given, environment=environment)
 
 
 def test_one_process_exchanges_with_itself():
@@ -190,16 +165,6 @@ def test_one_process_exchanges_with_itself():
     np.testing.assert_array_equal(distributed.gathered([1.0, 2.0]), [1.0, 2.0])
     assert distributed.share(7) == slice(0, 7) and distributed.first()
     tg.parallel.agreed("anything", (1.0, lambda: None))
-
-
-def test_a_meeting_point_alone_is_refused(capsys):
-    from truncgauss import cli
-
-    assert cli.main(["run", "nan_gallery", "--num_processes", "2"]) == cli.USAGE
-    assert "--distributed" in capsys.readouterr().err
-    words = ["--distributed", "--coordinator", "here:99", "--num_processes", "2"]
-    assert cli.main(["run", "nan_gallery", *words, "--process_index", "0"]) == cli.USAGE
-    assert "does not spread its work" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- shared runs
@@ -213,56 +178,27 @@ def test_two_processes_give_the_numbers_of_one_and_write_one_folder(config, tmp_
     assert "process 1 of 2" in found[1][2] and "run folder" in found[0][1]
     assert "run folder" not in found[1][1]
     many = result(tmp_path / "two" / "runs")[0]
-    means, box = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2), tg.Box([-1.0] * 2, [1.0, 1.5])
-    one = tg.log_probability(means, jnp.eye(2), box, tg.SoftMonteCarlo(num_samples=64))
+    means, box = np.linspace(-1.0, 1.0, 8)[:, None] + np.zeros(2), tg.Box([-1.0] * 2, [1.0, 1.5])
+    one = tg.log_probability(means, np.eye(2), box, tg.SoftMonteCarlo(num_samples=64))
     np.testing.assert_allclose(many["rows"], one.log_prob, rtol=1e-12)
     assert many["processes"] == many["devices"] == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "mode"), [(2, "all"), (4, "fit")])
-def test_processes_share_all_work(count, mode, config, tmp_path):
-    path = config(mode)
-    found = ends(launch(tmp_path / "many", count, path))
-    assert [code for code, _, _ in found] == [0] * count, found
-    many, run = result(tmp_path / "many" / "runs")
-    assert_same(alone(path, tmp_path / "one"), many, count)
-    assert len(json.loads((run / "provenance.json").read_text())["command"]) > 3
-
-
-@pytest.mark.slow
-def test_processes_that_differ_all_stop(config, tmp_path):
-    for code, _, err in ends(launch(tmp_path, 2, config("differ"))):
-        assert code == 2 and "the arguments of process(es) 1 differ" in err
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("modes", "code", "message"),
+    [
+        (("differ", "differ"), 2, "the arguments of process(es) 1 differ"),
+        (("rows", "fit"), 2, "the settings of process(es) 1 differ"),
+        (("fail", "fail"), 1, "a bug on one process"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_what_differs_or_fails_on_one_process_ends_all(modes, code, message, config, tmp_path):
+    found = ends(launch(tmp_path, 2, configs=[[config(mode)] for mode in modes]))
+    assert message in found[1][2] and found[1][0] == code
+    assert found[0][0] not in (0, None) and (code == 1 or message in found[0][2])
     assert not list((tmp_path / "runs").glob("shared-*Z"))
-
-
-@pytest.mark.slow
-def test_settings_that_differ_are_refused_on_every_process(config, tmp_path):
-    meeting, found = f"127.0.0.1:{port()}", []
-    for index, mode in enumerate(("rows", "all")):
-        words = [
-            "run", config(mode), "--runs", tmp_path / "runs", "--distributed", "--coordinator",
-            meeting, "--num_processes", 2, "--process_index", index,
-        ]  # fmt: skip
-        found.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "truncgauss.cli", *map(str, words)],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
-    for code, _, err in ends(found):
-        assert code == 2 and "the settings of process(es) 1 differ" in err
-    assert not list((tmp_path / "runs").glob("*"))
-
-
-@pytest.mark.slow
-def test_a_failure_on_one_process_ends_all(config, tmp_path):
-    began = time.monotonic()
-    found = ends(launch(tmp_path, 2, config("fail")))
-    assert time.monotonic() - began < LIMIT
-    assert all(code != 0 for code, _, _ in found)
-    assert "a bug on one process" in found[1][2]
 
 
 @pytest.mark.slow
@@ -287,65 +223,14 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_with_any_number(
     assert len(many["trace"]) == 401
 
 
-EXCHANGE = """
-import sys, numpy as np, jax, truncgauss as tg
-jax.config.update("jax_enable_x64", False)
-index, count = int(sys.argv[1]), int(sys.argv[2])
-where = tg.distributed.join(sys.argv[3], count, index)
-rows = np.random.default_rng(0).normal(1e8, 1.0, size=(1001, 2))
-own = rows[tg.distributed.share(len(rows))]
-whole = sum(tg.distributed.exchanged(tg.Statistics.from_rows(own)))
-every = tg.distributed.gathered(own)
-truth = tg.Statistics.from_rows(rows)
-assert np.array_equal(every, rows) and whole.num_rows == 1001
-assert np.allclose(whole.scatter, truth.scatter, rtol=1e-15, atol=0), whole.scatter - truth.scatter
-assert np.array_equal(whole.lowest, truth.lowest)
-print(repr(whole.mean.tolist()), len(own))
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_statistics_of_processes_add_up_exactly(count):
-    words = [sys.executable, "-c", EXCHANGE]
-    meeting = f"127.0.0.1:{port()}"
-    processes = [
-        subprocess.Popen(
-            [*words, str(index), str(count), meeting],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for index in range(count)
-    ]  # fmt: skip
-    found = ends(processes)
+def test_processes_do_the_work_of_one():
+    """Their own sums and rows, and the work of the tests of several devices."""
+    names = "draws", "moments", "default", "fit", "fit_shift", "fit_observations", "fit_mixture"
+    words, meeting = (device_work.__file__, *names, "dense blocks"), f"127.0.0.1:{port()}"
+    joining = (f"{meeting} 2 {index}" for index in range(2))
+    found = ends([start(*words, JOIN=where, JAX_ENABLE_X64="1") for where in joining])
     assert all(code == 0 for code, _, _ in found), found
-    assert len({out.splitlines()[-1].rsplit(" ", 1)[0] for _, out, _ in found}) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "names",
-    [("draws", "moments", "fit_shift", "dense blocks"), ("fit_observations", "fit_mixture")],
-    ids="+".join,
-)
-def test_two_processes_do_the_work_of_one(names, tmp_path):
-    """Prime numbers of rows and replicates; the work of the tests of 1, 2, 4 and 8 devices."""
-    meeting, files = f"127.0.0.1:{port()}", [tmp_path / f"{i}.npz" for i in range(2)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, device_work.__file__, str(file), *names], text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ | {
-                "JOIN": f"{meeting} 2 {index}", "JAX_NUM_CPU_DEVICES": "1", "JAX_ENABLE_X64": "1",
-                "XLA_FLAGS": CHEAP,
-            },
-        )
-        for index, file in enumerate(files)
-    ]  # fmt: skip
-    found = ends(processes)
-    assert all(code == 0 for code, _, _ in found), found
-    one = started(1, "float64", names, tmp_path / "one.npz")
-    for file in files:
-        assert_equal_work(one, dict(np.load(file)), 1e-12)
 
 
 def joined(*address, environment=None):

@@ -4,6 +4,7 @@ JAX keeps book of what varies over a mesh while it traces, so that the quick tes
 """
 
 import contextlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,6 @@ METHODS = {
 CASES = [(name, d) for d in (1, 2, 3, 5) for name in METHODS if (name, d) != ("exact", 5)]
 # Numbers of each method once; of the default and of what is exact in several dimensions.
 NUMBERS = [case for case in CASES if case[0] in ("exact", "automatic") or case[1] == 2]
-# The comparison of numbers takes two dimensions through the same `shard_map`.
-TRACED = [case for case in CASES if case[1] != 2]
 
 
 def mesh_of(kind):
@@ -36,7 +35,7 @@ def mesh_of(kind):
 
 
 def rows(d):
-    return jnp.linspace(-1.0, 1.0, 4)[:, None] + jnp.zeros(d)
+    return jnp.asarray(np.linspace(-1.0, 1.0, 4)[:, None] + np.zeros(d))
 
 
 def on_explicit_mesh(d):
@@ -44,14 +43,14 @@ def on_explicit_mesh(d):
 
 
 def law(d):
-    return 0.5 * jnp.eye(d) + 0.5, tg.Box(jnp.full(d, -1.0), jnp.full(d, 1.5))
+    return 0.5 * np.eye(d) + 0.5, tg.Box(np.full(d, -1.0), np.full(d, 1.5))
 
 
 def log_prob_of(name, d):
     """A function of means (rows, d)."""
     method, (covariance, box) = METHODS[name], law(d)
     if name == "held":
-        method = method.hold(jnp.zeros(d), covariance, box)
+        method = method.hold(np.zeros(d), covariance, box)
     return lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
 
 
@@ -60,41 +59,21 @@ def total(function):
 
 
 def other_work(d):
-    """Functions of means (rows, d) that are not probabilities of a box."""
+    """Functions of means (rows, d) that are not probabilities of a box by a method."""
     covariance, box = law(d)
-    wedge = tg.Polyhedron(jnp.eye(d) + jnp.eye(d, k=1), box.low, box.high)
+    wedge = tg.Polyhedron(np.eye(d) + np.eye(d, k=1), box.low, box.high)
+    ones, polyhedral, key = np.ones(d), tg.Separation(64, 4), jax.random.key(0)
     forms = {
-        "one factor": tg.LowRank(jnp.ones((d, 1)), jnp.ones(d)),
-        "two factors": tg.LowRank(jnp.ones((d, 2)), jnp.ones(d)),
-        "chain": tg.Markov(jnp.ones(d - 1), 1.0, 1.0),
-    }
-    work = {
-        name: lambda loc, form=form: tg.log_probability(loc, form, box).log_prob
-        for name, form in forms.items()
-    }
-    work |= {
-        f"moments, {name}": lambda loc, method=method: tg.truncated_moments(
-            loc, covariance, box, method
-        ).mean.sum(-1)
-        for name, method in METHODS.items()
-        if not (name == "exact" and d > 3)
-    }
-    polyhedral = tg.Separation(64, 4)
-    return work | {
-        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
-        "covariances": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
-        ),
-        "limits": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
-        ),
-        **distributions_and_draws(d),
+        "one factor": tg.LowRank(ones[:, None], ones),
+        "two factors": tg.LowRank(np.ones((d, 2)), ones),
+        "chain": tg.Markov(ones[1:], 1.0, 1.0),
     }
 
+    def of(loc, matrix=covariance, region=box, *method):
+        return tg.log_probability(loc, matrix, region, *method).log_prob
 
-def distributions_and_draws(d):
-    """Functions of means that draw, or ask a distribution."""
-    covariance, box = law(d)
+    def mean(loc, method):
+        return tg.truncated_moments(loc, covariance, box, method).mean.sum(-1)
 
     def normal(loc):
         law = tg.TruncatedNormal(loc, 1.0, low=-1.0, high=1.5)
@@ -103,20 +82,25 @@ def distributions_and_draws(d):
 
     def vector(loc):
         law = tg.TruncatedMultivariateNormal(loc, covariance, low=-1.0, high=1.5)
-        return law.log_prob(jnp.zeros(d)) + law.entropy()
+        return law.log_prob(np.zeros(d)) + law.entropy()
 
     def draws(loc):
-        loc = jax.lax.stop_gradient(loc)
-        return tg.truncated_samples(jax.random.key(0), loc, covariance, box, 10).sum((0, 2))
+        fixed = jax.lax.stop_gradient(loc)
+        return tg.truncated_samples(key, fixed, covariance, box, 10).sum((0, 2))
 
-    def weighted(loc):
-        return tg.weighted_samples(jax.random.key(0), loc, covariance, box, 10).samples.sum((0, 2))
-
+    methods = {name: method for name, method in METHODS.items() if name != "exact" or d <= 3}
     return {
+        **{name: partial(of, matrix=form) for name, form in forms.items()},
+        **{f"moments, {name}": partial(mean, method=method) for name, method in methods.items()},
+        "polyhedron": lambda loc: of(loc, covariance, wedge, polyhedral),
+        "covariances": lambda loc: of(0.0 * ones, covariance * (2.0 + loc[:, :1, None])),
+        "limits": lambda loc: of(0.0 * ones, covariance, tg.Box(loc - 1.0, loc + 1.0)),
         "normal": normal,
         "vector": vector,
         "draws": draws,
-        "weighted": weighted,
+        "weighted": lambda loc: tg.weighted_samples(key, loc, covariance, box, 10).samples.sum(
+            (0, 2)
+        ),
         "safe": lambda loc: tg.safe.safe_norm(loc) + tg.safe.bump(loc, 1.0).sum(-1),
     }
 
@@ -127,25 +111,28 @@ def over_devices(function, check_vma=True, kind=AxisType.Auto):
     )
 
 
-# --- shard_map ------------------------------------------------------------------------------------
-
-
-@pytest.mark.quick("separation-1")
-@pytest.mark.parametrize(("name", "d"), TRACED)
-def test_shard_map_takes_every_method(name, d):
-    """Loops that started from constants were refused in any d >= 2."""
-    spread = over_devices(log_prob_of(name, d))
+@pytest.mark.quick("exact-2", "separation-1")
+@pytest.mark.parametrize(("name", "d"), CASES)
+def test_every_method_takes_rows_on_a_mesh(name, d):
+    """Loops that started from constants were refused by `jax.shard_map` in any d >= 2. An explicit
+    mesh is the default of `jax.make_mesh`, with and without `jax.set_mesh` around the call."""
+    function = log_prob_of(name, d)
+    spread, both = over_devices(function), jax.jit(jax.value_and_grad(total(function)))
     assert jax.eval_shape(spread, rows(d)).shape == (4,)
     assert jax.eval_shape(jax.grad(total(spread)), rows(d)).shape == (4, d)
+    both.lower(on_explicit_mesh(d))
+    with jax.set_mesh(mesh_of(AxisType.Explicit)):
+        both.lower(on_explicit_mesh(d))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("d", [2, 5])
-def test_shard_map_takes_all_other_work(d):
+def test_all_other_work_takes_rows_on_a_mesh(d):
     for name, function in other_work(d).items():
         spread = over_devices(function)
         assert jax.eval_shape(spread, rows(d)).shape == (4,), name
         assert jax.eval_shape(jax.grad(total(spread)), rows(d)).shape == (4, d), name
+        jax.jit(function).lower(on_explicit_mesh(d))
 
 
 def value_and_slope(function):
@@ -160,48 +147,19 @@ def value_and_slope(function):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "d"), NUMBERS)
-def test_shard_map_gives_the_number_of_one_device_and_its_gradient(name, d):
-    explicit, check_vma = d == 3, d != 1
-    spread_rows = on_explicit_mesh(d) if explicit else rows(d)
-    plain, kind = log_prob_of(name, d), AxisType.Explicit if explicit else AxisType.Auto
-    value, slope = value_and_slope(over_devices(plain, check_vma, kind))(spread_rows)
+def test_a_mesh_gives_the_number_of_one_device_and_its_gradient(name, d):
+    plain = log_prob_of(name, d)
     # Under `jit` too: outside of it `Automatic` looks for structure in the covariance.
     truth = value_and_slope(plain)(rows(d))
-    np.testing.assert_allclose(value, truth[0], rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(slope, truth[1], rtol=1e-10, atol=1e-12)
-
-
-# --- Explicit meshes ------------------------------------------------------------------------------
-
-
-@pytest.mark.quick("exact-2")
-@pytest.mark.parametrize(("name", "d"), CASES)
-def test_rows_on_an_explicit_mesh_are_taken(name, d):
-    """The default of `jax.make_mesh`; with and without `jax.set_mesh` around the call."""
-    function = jax.jit(jax.value_and_grad(total(log_prob_of(name, d))))
-    function.lower(on_explicit_mesh(d))
-    with jax.set_mesh(mesh_of(AxisType.Explicit)):
-        function.lower(on_explicit_mesh(d))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("d", [2, 5])
-def test_all_other_work_takes_rows_on_an_explicit_mesh(d):
-    for function in other_work(d).values():
-        jax.jit(function).lower(on_explicit_mesh(d))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("name", "d"), NUMBERS)
-def test_an_explicit_mesh_gives_the_number_of_one_device_and_its_gradient(name, d):
-    plain = log_prob_of(name, d)
-    truth = value_and_slope(plain)(rows(d))
+    kind = AxisType.Explicit if d == 3 else AxisType.Auto
+    shared = value_and_slope(over_devices(plain, d != 1, kind))
+    found = {"shard_map": shared(on_explicit_mesh(d) if d == 3 else rows(d))}
     within = d == 2  # with and without `jax.set_mesh` around the call
     context = jax.set_mesh(mesh_of(AxisType.Explicit)) if within else contextlib.nullcontext()
     with context:
-        value, slope = value_and_slope(plain)(on_explicit_mesh(d))
-        eager = plain(on_explicit_mesh(d))
-    np.testing.assert_allclose(value, truth[0], rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(slope, truth[1], rtol=1e-10, atol=1e-12)
-    if name != "automatic":  # which spends more where it sees numbers
-        np.testing.assert_allclose(eager, truth[0], rtol=1e-12, atol=1e-13)
+        found["explicit"] = value_and_slope(plain)(on_explicit_mesh(d))
+        if name != "automatic":  # which spends more where it sees numbers
+            found["eager"] = plain(on_explicit_mesh(d)), found["explicit"][1]
+    for way, (value, slope) in found.items():
+        np.testing.assert_allclose(value, truth[0], rtol=1e-12, atol=1e-13, err_msg=way)
+        np.testing.assert_allclose(slope, truth[1], rtol=1e-10, atol=1e-12, err_msg=way)
