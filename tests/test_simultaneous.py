@@ -290,6 +290,54 @@ def test_adjusted_p_values_of_many_random_families():
     assert families_within_their_errors(range(100, 136), 200_000) < 1e-3
 
 
+def blocks_of_one_factor(seed):
+    """A root of two independent blocks, each with a common factor: loadings, root and limits."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 16, 2)
+    loadings = [rng.choice([-1, 1], k) * rng.uniform(0.2, 0.97, k) for k in sizes]
+    d = sizes.sum()
+    root = np.zeros((d, d + 2))
+    for factor, (start, values) in enumerate(zip((0, sizes[0]), loadings)):
+        root[start : start + len(values), factor] = values
+    root[np.arange(d), 2 + np.arange(d)] = np.sqrt(1 - np.sum(root[:, :2] ** 2, axis=1))
+    limits = np.zeros(d)
+    limits[: rng.integers(1, 6)] = np.exp(rng.uniform(math.log(1.5), math.log(20.0)))
+    return loadings, root, limits
+
+
+def log_outside_blocks(loadings, limit, df):
+    """log P(some |X_j| > limit), by Gauss-Legendre in each factor and in the log of the scale."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    scales, shares = np.ones(1), np.ones(1)
+    if not math.isinf(df):
+        log_scale = 3.5 * nodes - 2.5
+        scales = np.exp(log_scale)
+        shares = 3.5 * weights * scales * math.sqrt(df) * stats.chi.pdf(scales * df**0.5, df)
+    factors = 24.0 * nodes
+    density = 24.0 * weights * stats.norm.pdf(factors)
+    inside = 0.0  # log P of all blocks within the limit
+    for values in loadings:
+        noise, bound = np.sqrt(1 - values**2), limit * scales[:, None, None]
+        mean = values * factors[:, None]
+        missed = special.ndtr((mean - bound) / noise) + special.ndtr((-mean - bound) / noise)
+        outside = -np.expm1(np.log1p(-np.minimum(missed, 1 - 1e-16)).sum(axis=-1))
+        inside = inside + np.log1p(-np.minimum(outside @ density, 1 - 1e-16))
+    return math.log(-np.expm1(inside) @ shares)
+
+
+@pytest.mark.full
+def test_adjusted_p_values_against_quadrature():
+    differences = []
+    for seed in range(12):
+        loadings, root, limits = blocks_of_one_factor(seed)
+        df = (math.inf, 30.0, 5.0)[seed % 3]
+        log_p, errors = LargestCoordinate.of(root, True, df, jax.random.key(seed)).tails(limits)
+        difference = abs(log_p[0, 0] - log_outside_blocks(loadings, limits[0], df))
+        assert difference < 5 * errors[0, 0] + 1e-11, seed
+        differences.append(difference)
+    assert np.median(differences) < 1e-3
+
+
 @pytest.mark.full
 def test_p_values_of_tails_equal_means_and_duplicates():
     """All pairs of 25 means, one far away; two equal means; contrasts twice and reversed."""
