@@ -359,6 +359,13 @@ def test_samplers_have_the_log_likelihood_and_its_gradient():
             },
             r"its rows 2, 3 is -1\. Correct",
         ),
+        (
+            {
+                "cluster": [0] * 6,
+                "terms": [tg.Kinship(np.eye(6) + 2.0 * np.eye(6)[::-1]), tg.Residual()],
+            },
+            r"its rows 0, 1, 2 and 3 others is -1\. Correct",
+        ),
     ],
 )
 def test_errors_speak(settings, words):

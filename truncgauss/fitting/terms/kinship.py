@@ -8,7 +8,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
-from truncgauss.tables.alignment import shown
+from truncgauss.tables.alignment import SHOWN, shown
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
 
@@ -73,9 +73,11 @@ class Kinship(CovarianceTerm):
             if values[wrong, 0] < LEAST * values[wrong, -1]:
                 block, once = np.unique(at[wrong], return_index=True)
                 least = np.linalg.eigvalsh(whole[wrong][np.ix_(once, once)])[0]
+                listed = ", ".join(map(str, block[:SHOWN]))
+                listed += f" and {len(block) - SHOWN} others" if len(block) > SHOWN else ""
                 raise ValueError(
                     "Kinship: matrix is not positive semi-definite, and so no covariance: the "
-                    f"smallest eigenvalue of its rows {', '.join(map(str, block))} is {least:.3g}. "
+                    f"smallest eigenvalue of its rows {listed} is {least:.3g}. "
                     "Correct its entries."
                 )
             return whole.reshape(*at.shape, at.shape[-1])
