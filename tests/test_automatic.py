@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from tests import random_problems
 from tests.problems import equal_correlations, tridiagonal
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.probability import refinement
@@ -56,11 +55,11 @@ def test_a_trace_shows_shapes_alone():
 @pytest.mark.full
 def test_a_trace_around_a_singular_covariance_has_its_gradient():
     """Three equal coordinates: log P = log Phi(-max low), and the largest limit takes the slope."""
-    box = tg.Box(jnp.array([0.0, 0.0, 0.5]), jnp.full(3, INF))
-    log_prob = lambda loc: tg.log_probability(loc, jnp.ones((3, 3)), box).log_prob
-    value, gradient = jax.value_and_grad(log_prob)(jnp.zeros(3))
+    box = tg.Box([0.0, 0.0, 0.5], INF)
+    log_prob = lambda loc: tg.log_probability(loc, np.ones((3, 3)), box).log_prob
+    value, gradient = jax.value_and_grad(log_prob)(np.zeros(3))
     assert abs(value - tg.special.log_ndtr(-0.5)) < 1e-12
-    assert jnp.allclose(gradient, jnp.array([0.0, 0.0, tg.special.hazard(0.5)]), atol=1e-10)
+    np.testing.assert_allclose(gradient, [0.0, 0.0, tg.special.hazard(0.5)], atol=1e-10)
 
 
 @pytest.mark.full
@@ -134,14 +133,13 @@ def test_only_rows_that_need_it_get_more_points():
     assert found == [(16, [1, 3]), (1024, [3])]
 
 
-@pytest.mark.parametrize("max_draws", [2**17, 2**20, 2**24, 2**28])
-def test_the_budget_counts_every_row(max_draws):
-    shop = Shop(np.linspace(0.1, 1.0, 23), [0.5] * 23)
-    got = shop.found(1e-6, max_draws)
+def test_the_budget_counts_every_row():
     first = 23 * 16 * 4096  # which every row may have
-    assert shop.draws <= max(first, max_draws)
-    assert shop.draws > max_draws / 32
-    assert got.attempts[0].ending == SPENT
+    for max_draws in (2**17, 2**20, 2**24, 2**28):
+        shop = Shop(np.linspace(0.1, 1.0, 23), [0.5] * 23)
+        got = shop.found(1e-6, max_draws)
+        assert max_draws / 32 < shop.draws <= max(first, max_draws)
+        assert got.attempts[0].ending == SPENT
 
 
 def test_rows_that_more_points_do_not_help_are_left_alone():
@@ -150,9 +148,6 @@ def test_rows_that_more_points_do_not_help_are_left_alone():
     assert got.result.stderr[1] <= 1e-3 and got.result.stderr[2] == INF
     assert sorted(shop.bought[1][1]) == [0, 1, 2, 3]  # the infinite one is given one step
     assert all(rows == [1] for _, rows in shop.bought[2:]) and got.attempts[0].ending == STUCK
-
-
-def test_an_error_that_stays_infinite_ends_after_one_step():
     shop = Shop([INF], [0.5])
     assert shop.found(1e-3, 2**40).attempts[0].ending == STUCK and len(shop.bought) == 2
 
@@ -286,31 +281,6 @@ def test_rtol_buys_points_of_a_call_with_numbers(differentiates):
     assert bought[1] == (1024, [3, 4, 3, 3, 3, 3])
     assert [(n, set(rows)) for n, rows in bought[2:]] == [(16384, {4})]
     np.testing.assert_allclose(got.result.stderr, [1e-3, 8e-3, 1e-3, 7.5e-3, 3.125e-3, 1e-3])
-
-
-def test_stated_errors_meet_the_rtol_that_was_asked_for():
-    """Fifty random problems of five dimensions, of every family, in one program."""
-    seeds = range(200, 250)
-    problems = [random_problems.problem(seed) for seed in seeds]
-    names = ("loc", "covariance", "low", "high")
-    arrays = (jnp.asarray([getattr(p, name) for p in problems]) for name in names)
-    loc, covariance, low, high = arrays
-
-    @jax.jit
-    @jax.vmap
-    def ask(loc, covariance, low, high):
-        return tg.log_probability(loc, covariance, tg.Box(low, high), tg.Automatic(rtol=1e-2))
-
-    got = ask(loc, covariance, low, high)
-    assert np.mean(got.stderr <= 1e-2) >= 0.98
-    known = random_problems.known()
-    compared = [k for k, seed in enumerate(seeds) if seed in known]
-    assert len(compared) > 20
-    for k in compared:
-        truth = known[seeds[k]]
-        error = math.hypot(float(got.stderr[k]), truth.error, truth.rounding)
-        # a t law with 15 degrees of freedom: |t| > 7 has probability 4e-6
-        assert abs(got.log_prob[k] - truth.log_prob) < 7 * error + 1e-12 * abs(truth.log_prob)
 
 
 def test_a_key_that_is_none_is_an_error_that_speaks():
