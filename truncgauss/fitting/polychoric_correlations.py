@@ -358,6 +358,21 @@ class PolychoricModel(Model):
             return None
         return AT_EDGE.format(self.edge, "rising" if self.edge > 0 else "falling")
 
+    def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+        return compare(exists=self.exists), ()
+
+    def exists(self, x: np.ndarray) -> float:
+        """The share of samples without an empty cell of four, which has no estimate, by the masses
+        p at x: the product of 1 - (1 - p)^n. Of more cells seldom one edge is reached: 1."""
+        if self.table.size > 4:
+            return 1.0
+        rho, (low, high) = np.tanh(x[0]), x[1:]
+        normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]], allow_singular=True)
+        both, first, second = normal.cdf([low, high]), stats.norm.cdf(low), stats.norm.cdf(high)
+        masses = np.array([both, first - both, second - both, 1 - first - second + both])
+        shares = 1.0 - (1.0 - np.clip(masses, 1e-300, 1.0)) ** self.table.sum()
+        return float(max(np.prod(shares), 1e-300))
+
     def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         return () if self.edge else super().other_maxima(fields, path)
 

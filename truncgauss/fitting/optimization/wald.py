@@ -40,6 +40,7 @@ def wald_coverages(
     covariance: np.ndarray,
     estimates: Callable[[np.ndarray], np.ndarray],
     jacobian: np.ndarray,
+    exists: Callable[[np.ndarray], float] = lambda x: 1.0,
 ) -> np.ndarray:
     """The share of samples in which Wald's 95 % interval of each estimate holds the truth, (p,), a
     mean over what may be the truth; .95 if the log-likelihood is quadratic, or the estimate fixed.
@@ -54,7 +55,9 @@ def wald_coverages(
 
     The fit is an estimate of x0 that errs in one direction where it matters: samples whose interval
     misses the truth lie where the log-likelihood is straighter than at the truth. So the mean is
-    taken over the truths that the likelihood leaves: the signed root of its ratio is normal.
+    taken over the truths that the likelihood leaves: the signed root of its ratio is normal. Of
+    pairs of a truth and its sample those count that have an estimate, so that each truth weighs by
+    the share of its samples that have one.
 
     The line is interpolated between points 2 and 4, or 3, standard errors on both sides, by two
     derivatives of the loss and of the estimate. Samples beyond them, and those where something is
@@ -69,6 +72,7 @@ def wald_coverages(
         covariance: of x there, (q, q).
         estimates: x -> (p,).
         jacobian: of the estimates, (p, q).
+        exists: x -> the share of samples that have an estimate if x is the truth.
     """
     lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
     covered = np.zeros(len(jacobian))
@@ -100,7 +104,11 @@ def wald_coverages(
                     )
                 rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
                 points[number] = fall, (values[1], rate, turn)
-            covered[k] = coverage_beside(points) if number == 3 else coverage_along(at, points)
+            covered[k] = (
+                coverage_beside(points)
+                if number == 3
+                else coverage_along(at, points, lambda t, step=step: exists(best + t * step))
+            )
             if covered[k] >= CLOSE:
                 break
     return covered
@@ -117,8 +125,9 @@ def coverage_beside(points: np.ndarray) -> float:
     return float(covered)
 
 
-def coverage_along(at: np.ndarray, points: np.ndarray) -> float:
-    """The mean coverage, see `wald_coverages`, from what is known of five points of a line."""
+def coverage_along(at: np.ndarray, points: np.ndarray, exists: Callable[[float], float]) -> float:
+    """The mean coverage, see `wald_coverages`, from what is known of five points of a line, and the
+    share of samples with an estimate at any."""
     finite = np.all(np.isfinite(points), axis=(1, 2))
     first, last = (2 + side * sum(np.cumprod(finite[2 + side :: side])) for side in (-1, 1))
     if first == last:
@@ -133,7 +142,7 @@ def coverage_along(at: np.ndarray, points: np.ndarray) -> float:
     t, bend, rate = t[inside], bend[inside], rate[inside]
     fall, tilt, moved = loss(t), loss.derivative()(t), value(t)
     root = np.sign(t) * np.sqrt(2.0 * np.maximum(fall, 0.0))
-    covered = 0.0
+    covered = weights = 0.0
     for share, k in zip(SHARES, np.rint(np.interp(TRUTHS, root, np.arange(len(t)))).astype(int)):
         way = t - t[k]
         squared = 2.0 * np.maximum(fall[k] - fall + tilt * way, 0.0)
@@ -141,8 +150,9 @@ def coverage_along(at: np.ndarray, points: np.ndarray) -> float:
         statistic = np.abs((moved - moved[k]) * np.sqrt(bend) / rate)
         low, high = np.sort([statistic[1:], statistic[:-1]], axis=0)
         held = np.clip((QUANTILE - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-        covered += share * float(held @ chances)
-    return covered
+        weight = share * exists(t[k])
+        covered, weights = covered + weight * float(held @ chances), weights + weight
+    return covered / weights
 
 
 def by_differences(
@@ -170,6 +180,7 @@ def coverages_of(
     jacobian: np.ndarray,
     some: Any = slice(None),
     value: Callable[[np.ndarray], float] | None = None,
+    exists: Callable[[np.ndarray], float] = lambda x: 1.0,
 ) -> np.ndarray:
     """`wald_coverages` of some of the estimates, all of which have that Jacobian; `value` is the
     loss, if there is a program for that alone. The estimates may be a function of x too."""
@@ -188,7 +199,7 @@ def coverages_of(
         return np.asarray(values)[some]
 
     covariance = np.linalg.inv(size * end.hessian)
-    return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some])
+    return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some], exists)
 
 
 def untrusted(coverages: np.ndarray) -> np.ndarray:
