@@ -104,11 +104,10 @@ def wald_coverages(
                     )
                 rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
                 points[number] = fall, (values[1], rate, turn)
-            covered[k] = (
-                coverage_beside(points)
-                if number == 3
-                else coverage_along(at, points, lambda t, step=step: exists(best + t * step))
-            )
+            if number == 3:
+                covered[k] = coverage_beside(points)
+            else:
+                covered[k] = coverage_along(at, points, exists, best, step)
             if covered[k] >= CLOSE:
                 break
     return covered
@@ -125,9 +124,15 @@ def coverage_beside(points: np.ndarray) -> float:
     return float(covered)
 
 
-def coverage_along(at: np.ndarray, points: np.ndarray, exists: Callable[[float], float]) -> float:
-    """The mean coverage, see `wald_coverages`, from what is known of five points of a line, and the
-    share of samples with an estimate at any."""
+def coverage_along(
+    at: np.ndarray,
+    points: np.ndarray,
+    exists: Callable[[np.ndarray], float],
+    best: np.ndarray,
+    step: np.ndarray,
+) -> float:
+    """The mean coverage, see `wald_coverages`, from what is known of five points of the line of
+    best + t step."""
     finite = np.all(np.isfinite(points), axis=(1, 2))
     first, last = (2 + side * sum(np.cumprod(finite[2 + side :: side])) for side in (-1, 1))
     if first == last:
@@ -150,7 +155,7 @@ def coverage_along(at: np.ndarray, points: np.ndarray, exists: Callable[[float],
         statistic = np.abs((moved - moved[k]) * np.sqrt(bend) / rate)
         low, high = np.sort([statistic[1:], statistic[:-1]], axis=0)
         held = np.clip((QUANTILE - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-        weight = share * exists(t[k])
+        weight = share * exists(best + t[k] * step)
         covered, weights = covered + weight * float(held @ chances), weights + weight
     return covered / weights
 
