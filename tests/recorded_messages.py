@@ -61,6 +61,28 @@ def clusters(**changes: Any) -> Any:
     return tg.fit_clusters(**settings)
 
 
+def two_levels() -> tg.Ordinal:
+    return tg.Ordinal([0, 1, 1] * 3)
+
+
+def pair_of_levels(**settings: Any) -> Any:
+    rows = tg.Observations.of([tg.Ordinal([0, 1, 0, 1]), tg.Ordinal([0, 1, 1, 0])])
+    return tg.fit_observations(rows, **settings)
+
+
+SEEN = NINE % 3 > 0
+
+
+def selection(**changes: Any) -> Any:
+    """Outcomes of which two thirds are seen."""
+    covariates = np.stack([np.ones(9), np.sin(NINE)], axis=1)
+    settings = {
+        "outcome": np.where(SEEN, np.cos(NINE), np.nan), "design": covariates, "selected": SEEN,
+        "selection_design": np.column_stack([covariates, np.cos(2.0 * NINE)]),
+    }  # fmt: skip
+    return tg.fit_selection(**(settings | changes))
+
+
 def held_for_a_ball() -> tg.Method:
     return tg.ImportanceSampling(64).hold(np.zeros(2), EYE, tg.Ball(np.zeros(2), 1.0))
 
@@ -196,6 +218,12 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "a region of another dimension": lambda: rows(region=box(1)),
     "regions of other rows": lambda: rows(region=tg.Box(np.zeros((3, 2)), 1.0)),
     "a region with NaN": lambda: rows(region=tg.Box([0.0, np.nan], [1.0, 1.0])),
+    "a region by name": lambda: rows(region="all"),
+    "a selection of two": lambda: exact(region=tg.Selection(lambda x: 0.5, 2)),
+    "a selection above 1": lambda: exact(region=tg.Selection(lambda x: 2.0 * x[0], 1)),
+    "limits that are equal where the others lie": lambda: tg.fit_observations(
+        rows(np.append(1e9 + NINE, 1e-9), np.append(1e9 + NINE, 2e-9))
+    ),
     "noise of another shape": lambda: rows(noise=[1.0, 2.0, 3.0]),
     "noise that is indefinite": lambda: rows(noise=[[1.0, 2.0], [2.0, 1.0]]),
     "noise that is not symmetric": lambda: rows(noise=[[1.0, 0.5], [0.0, 1.0]]),
@@ -324,6 +352,15 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_regression, a start of two scales": lambda: regression(start=([0.0], [0.0, 1.0])),
     "fit_regression, a start with NaN": lambda: regression(start=([np.nan], [0.0])),
     "fit_regression, negative weights": lambda: regression(weights=-np.ones(9)),
+    "fit_regression, observations": lambda: regression(outcome=exact()),
+    "fit_regression, a ball": lambda: regression(region=tg.Ball([0.0], 2.0)),
+    "fit_truncated_normal, limits twice": lambda: tg.fit_truncated_normal(
+        NINE, 0.0, region=tg.Box([0.0], [INF])
+    ),
+    "fit_shift, a method that sees no region": lambda: tg.fit_shift(
+        [500], [0.0], [[1.0]], tg.Box([30.0], [31.0]), 1000,
+        method=tg.SoftMonteCarlo(num_samples=64, num_replicates=1, edge=tg.Hard()),
+    ),
     "fit_regression, negative noise": lambda: regression(noise=-1.0),
     "fit_regression, guessed information": lambda: regression(information="guessed"),
     "fit_regression, scale of a design": lambda: regression(
@@ -332,6 +369,74 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_clusters, a design with NaN": lambda: clusters(design=ONES * np.nan),
     "fit_clusters, negative noise": lambda: clusters(noise=-np.ones(9)),
     "fit_clusters, negative weights": lambda: clusters(weights=-np.ones(9)),
+    "fit_clusters, weights that differ in a cluster": lambda: clusters(weights=NINE),
+    "fit_clusters, five labels": lambda: clusters(cluster=[1.0] * 5),
+    "fit_clusters, no labels": lambda: clusters(cluster=None),
+    "fit_clusters, a term by name": lambda: clusters(terms="residual"),
+    "fit_clusters, numbers that are not binary": lambda: clusters(binary=True),
+    "fit_clusters, one name twice": lambda: clusters(
+        terms=(tg.RandomEffects(), tg.RandomEffects(), tg.Residual())
+    ),
+    "fit_clusters, times between": lambda: clusters(terms=tg.AutoRegressive(np.full(9, 0.5))),
+    "fit_clusters, kin of two": lambda: clusters(terms=(tg.Kinship(np.eye(2)), tg.Residual())),
+    "fit_clusters, limits that cross": lambda: clusters(censored_low=9.0, censored_high=1.0),
+    "fit_clusters, all censored": lambda: clusters(censored_low=9.0),
+    "fit_clusters, all missing": lambda: clusters(outcome=NINE * np.nan),
+    "fit_clusters, no exact outcome": lambda: clusters(
+        outcome=np.array([[-INF, 0.0], [0.0, INF], [0.0, INF]] * 3)
+    ),
+    "fit_clusters, one cluster": lambda: clusters(cluster=[0] * 9),
+    "fit_clusters, a sandwich of one": lambda: clusters(
+        cluster=[0] * 9, terms=tg.Residual(), information="sandwich"
+    ),
+    "fit_clusters, kin that cannot be": lambda: clusters(
+        terms=[tg.Kinship(np.eye(9) + 2.0 * np.eye(9)[::-1]), tg.Residual()],
+        cluster=[1, 2, 0, 0, 3, 0, 0, 2, 1], weights=[1, 1, 0, 0, 1, 0, 0, 1, 1],
+    ),
+    "fit_clusters, kin of many rows that cannot be": lambda: clusters(
+        terms=[tg.Kinship(np.eye(9) + 2.0 * np.eye(9)[::-1]), tg.Residual()], cluster=[0] * 9
+    ),
+    "fit_clusters, observations": lambda: clusters(outcome=exact()),
+    "fit_clusters, categories without a scale": lambda: clusters(
+        outcome=two_levels(), terms=tg.RandomEffects()
+    ),
+    "fit_clusters, censored categories": lambda: clusters(outcome=two_levels(), censored_low=0.0),
+    "fit_clusters, categories of other rows": lambda: clusters(outcome=tg.Ordinal([0, 1])),
+    "fit_clusters, a start of one": lambda: clusters(outcome=two_levels(), start=[1.0]),
+    "ordered, banded": lambda: pair_of_levels(covariance="banded"),
+    "ordered, variances of 2": lambda: pair_of_levels(covariance=2.0 * EYE),
+    "ordered, a start": lambda: pair_of_levels(start=([], [])),
+    "ordered, expected information": lambda: pair_of_levels(information="expected"),
+    "ordered, censored": lambda: tg.fit_regression(two_levels(), ONES, censored_low=0.0),
+    "ordered, constant": lambda: tg.Observations.of([tg.Ordinal([1, 1])]),
+    "ordered, in a ball": lambda: tg.fit_observations(
+        tg.Observations.of([two_levels()], region=tg.Ball([0.0], 9.0))
+    ),
+    "Ordinal, an unknown level": lambda: tg.Ordinal(["lo"], ["low", "high"]),
+    "Ordinal, a level twice": lambda: tg.Ordinal([1, 2], [1, 1, 2]),
+    "Ordinal, no category": lambda: tg.Ordinal([np.nan], [1, 2]),
+    "Ordinal, no whole numbers": lambda: tg.Ordinal([0.5, 1.0]),
+    "polychoric, constant": lambda: tg.polychoric([1, 1, 1], [1, 2, 3]),
+    "polychoric, other rows": lambda: tg.polychoric([1, 2], [1, 2, 3]),
+    "polychoric, exact": lambda: tg.polychoric([1, 2], [0.5, 1.5]),
+    "polychoric, texts": lambda: tg.polychoric(["a", "b"], [1, 2]),
+    "polychoric, negative counts": lambda: tg.polychoric([[1, -2], [3, 4]]),
+    "polychoric, weights of a table": lambda: tg.polychoric([[1, 2], [3, 4]], weights=[1, 2]),
+    "polychoric, a negative correction": lambda: tg.polychoric([[1, 2], [3, 4]], correction=-1.0),
+    "polychoric, columns of answers": lambda: tg.polychoric(np.arange(600).reshape(300, 2) % 5),
+    "polychoric_matrix, one column": lambda: tg.polychoric_matrix(np.ones(3)),
+    "fit_selection, all selected": lambda: selection(selected=np.ones(9)),
+    "fit_selection, all that count": lambda: selection(weights=SEEN * 1.0),
+    "fit_selection, selected twice": lambda: selection(selected=2.0 * SEEN),
+    "fit_selection, a gap": lambda: selection(outcome=np.where(NINE == 4, np.nan, NINE)),
+    "fit_selection, eight outcomes": lambda: selection(outcome=NINE[1:]),
+    "fit_selection, other rows": lambda: selection(selection_design=np.ones((5, 2))),
+    "fit_selection, collinear where seen": lambda: selection(
+        design=np.column_stack([np.ones(9), SEEN])
+    ),
+    "fit_selection, numbers that are not binary": lambda: selection(binary=True),
+    "fit_selection, nine parameters": lambda: selection(design=np.vander(NINE / 9.0, 4)),
+    "fit_selection, clusters without a sandwich": lambda: selection(cluster=NINE),
     "fit_mixture, arrays": lambda: tg.fit_mixture(np.zeros((10, 2)), 2),
     "fit_mixture, few rows": lambda: tg.fit_mixture(exact([0.0, 1.0, 3.0]), 2),
     "fit_mixture, no component": lambda: tg.fit_mixture(exact(), 0),

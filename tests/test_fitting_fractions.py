@@ -73,12 +73,6 @@ def test_the_profile_of_fractions_has_the_weight_of_their_residuals():
         met.profile("shift[0]")
 
 
-def test_a_method_that_sees_no_region_is_refused():
-    blind = tg.SoftMonteCarlo(num_samples=64, num_replicates=1, edge=tg.Hard())
-    with pytest.raises(ValueError, match="cannot see the regions from there. Use tg.Automatic"):
-        tg.fit_shift([500], [0.0], [[1.0]], tg.Box([30.0], [31.0]), 1000, method=blind)
-
-
 def test_the_mirror_solution_of_an_interval_is_reported():
     result = tg.fit_shift([300], [1.0], [[4.0]], tg.Box([-1.0], [3.5]), 1000)
     (other,) = result.alternatives

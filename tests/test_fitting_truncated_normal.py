@@ -268,9 +268,6 @@ def test_profiles_of_a_truncated_fit_are_those_of_its_rows():
     np.testing.assert_allclose([fit.aic, fit.bic], [by_rows.aic, by_rows.bic], rtol=1e-9)
     root = fit.delta(lambda estimates: jnp.sqrt(estimates[2]))
     np.testing.assert_allclose(root.standard_error, fit.errors[2] / (2 * root.value), rtol=1e-9)
-    for wrong, words in ((1.0, "between 0 and 1"), (0.0, "between 0 and 1")):
-        with pytest.raises(ValueError, match=words):
-            fit.profile("loc[mass]", wrong)
 
 
 @pytest.mark.full
@@ -330,7 +327,3 @@ def test_limits_of_truncation_are_those_of_a_box_in_every_fit():
     np.testing.assert_array_equal(
         tg.fit_regression(x, ones, region=each).estimates, by_box[1].estimates
     )
-    with pytest.raises(ValueError, match="give either region or low and high, not both"):
-        tg.fit_truncated_normal(x, 0.0, region=box)
-    with pytest.raises(ValueError, match="fit_regression: region must be a tg.Box, got Ball"):
-        tg.fit_regression(x, ones, region=tg.Ball([0.0], 2.0))

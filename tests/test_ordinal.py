@@ -182,22 +182,6 @@ def test_mixed_rows_are_their_density():
     assert gaps.errors[-1] > fit.errors[-1]
 
 
-def test_what_ordered_rows_do_not_take_is_refused():
-    rows = tg.Observations.of([tg.Ordinal([0, 1, 0, 1]), tg.Ordinal([0, 1, 1, 0])])
-    for settings, words in (
-        ({"covariance": "banded"}, 'must be "full", "diagonal" or a matrix'),
-        ({"covariance": 2.0 * np.eye(2)}, "must have 1 or NaN there"),
-        ({"start": ([], [])}, "take no start"),
-        ({"information": "expected"}, 'must be "observed" or "sandwich"'),
-    ):
-        with pytest.raises(ValueError, match=words):
-            tg.fit_observations(rows, **settings)
-    with pytest.raises(ValueError, match="takes no other bounds"):
-        tg.fit_regression(tg.Ordinal([0, 1]), [[1.0], [2.0]], censored_low=0.0)
-    with pytest.raises(ValueError, match="is constant"):
-        tg.Observations.of([tg.Ordinal([1, 1])])
-
-
 @pytest.mark.full
 def test_margins_are_differences_of_predictions(probit):
     x, y = sample()
@@ -262,9 +246,6 @@ def test_selection_and_noise_beside_ordered_entries():
     test = tg.likelihood_ratio(alone, fit)
     np.testing.assert_allclose(alone.log_likelihood, terms([*alone.estimates, 0.0]).sum())
     assert test.degrees == 1 and test.p_value < 1e-6
-    ball = tg.Observations.of([tg.Ordinal([0, 1, 1, 0])], region=tg.Ball([0.0], 9.0))
-    with pytest.raises(ValueError, match="needs covariates with a constant"):
-        tg.fit_observations(ball)
 
 
 @pytest.mark.full

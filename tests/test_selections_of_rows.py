@@ -87,19 +87,6 @@ def test_a_selection_that_keeps_boxes_or_balls_is_the_box_or_ball():
     assert np.all(np.abs(gaps) < 5 * np.hypot(found.stderr[:2], stderr))
 
 
-@pytest.mark.parametrize(
-    "region, error, sentence",
-    [
-        (tg.Selection(lambda x: 2.0 * x[0], 1), ValueError, "no probability, first row 1 with 1.5"),
-        ("all", TypeError, "Ball, Ellipsoid or Selection, got 'all'"),
-        (BAND, ValueError, "observations of 1 entries, but the region has dimension 2"),
-    ],
-)
-def test_what_is_no_selection_of_the_rows_is_refused(region, error, sentence):
-    with pytest.raises(error, match=sentence):
-        tg.Observations.exact([0.25, 0.75], region=region)
-
-
 @pytest.mark.slow
 def test_a_gaussian_far_from_zero_is_fitted_behind_a_soft_edge():
     rng, far = np.random.default_rng(3), 1e6
