@@ -191,6 +191,7 @@ def test_new_categories_of_a_formula_are_refused():
         ("wage ~ age + (1 | k)", "random effects stand outside of it"),
         ("wage ~ age | k", "must have one part right of ~"),
         ("wage + age ~ k", "must have one outcome, got 2"),
+        ("wage ~ C(k, contr.treatment(77))", "not among the provided levels. Write that part"),
         ("__import__('os').getcwd() + age", "cannot be read"),
     ],
 )

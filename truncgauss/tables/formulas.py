@@ -287,9 +287,8 @@ def matrix_of(part: Any, frame: Any, action: str = "raise") -> Any:
             made = part.get_model_matrix(frame, na_action=action, context={})
     except wrong as error:
         words = str(error).partition("They are being")[0].strip()
-        raise ValueError(
-            f"formula '{getattr(part, 'formula', part)}': {words} {DROPPED}"
-        ) from error
+        advice = DROPPED if "null values" in words else "Write that part of the formula otherwise."
+        raise ValueError(f"formula '{getattr(part, 'formula', part)}': {words} {advice}") from error
     if len(made) != len(frame):
         raise ValueError(f"formula '{part}' drops {len(frame) - len(made)} rows. {DROPPED}")
     return made
