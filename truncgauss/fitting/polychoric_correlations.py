@@ -366,10 +366,7 @@ class PolychoricModel(Model):
         p at x: the product of 1 - (1 - p)^n. Of more cells seldom one edge is reached: 1."""
         if self.table.size > 4:
             return 1.0
-        rho, (low, high) = np.tanh(x[0]), x[1:]
-        normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]], allow_singular=True)
-        both, first, second = normal.cdf([low, high]), stats.norm.cdf(low), stats.norm.cdf(high)
-        masses = np.array([both, first - both, second - both, 1 - first - second + both])
+        masses = np.asarray(masses_of(self, jnp.asarray(x)))
         shares = 1.0 - (1.0 - np.clip(masses, 1e-300, 1.0)) ** self.table.sum()
         return float(max(np.prod(shares), 1e-300))
 
