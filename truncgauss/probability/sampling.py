@@ -521,7 +521,11 @@ def _linear_sampler(
 
 
 def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) -> Rounds:
-    """The state after rounds of proposals, until enough or nearly none are accepted."""
+    """The state after rounds of proposals, until enough or nearly none are accepted.
+
+    Rounding may leave the bound too low. A weight above it raises it by twice the excess, and the
+    draws begin again (Caffo, Booth and Davis, 2002, Empirical supremum rejection sampling).
+    """
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))
     lanes = max(MIN_LANES, lanes // 64 * 64)
@@ -532,30 +536,35 @@ def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) 
         hopeful = (tried < MIN_PROPOSALS) | (
             count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
         )
-        return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
+        return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(rounds.bound)
 
     def one_round(rounds: Rounds) -> Rounds:
         uniforms = fresh_uniforms(key, rounds.num_rounds, (sampler.num_uniforms + 1, lanes), dtype)
         proposals = sampler.proposals(uniforms[1:])
         inside = sampler.inside(proposals.points)
         log_weights = jnp.where(inside, proposals.log_weights, -jnp.inf)
-        gap = log_weights + (proposals.level - sampler.bound)
-        accept = jnp.log(uniforms[0]) < gap
+        gap = log_weights + (proposals.level - rounds.bound)
+        excess = jnp.max(jnp.where(gap > 0, gap, 0.0))
+        count, tried = (
+            jnp.where(excess > 0, 0, x) for x in (rounds.num_accepted, rounds.num_tried)
+        )
+        accept = jnp.log(uniforms[0]) < gap - 2.0 * excess
         chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
         points = proposals.points[:, chosen].T
-        buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.num_accepted, axis=0)
         met = jnp.any(log_weights[:some] > -jnp.inf)
         return Rounds(
-            buffer,
-            rounds.num_accepted + jnp.sum(accept, dtype=jnp.int32),
-            rounds.num_tried + lanes,
+            lax.dynamic_update_slice_in_dim(rounds.buffer, points, count, axis=0),
+            count + jnp.sum(accept, dtype=jnp.int32),
+            tried + lanes,
             rounds.num_rounds + 1,
+            rounds.bound + 2.0 * excess,
             jnp.where(met, proposals.draws[:, :some], rounds.paths),
             jnp.where(met, log_weights[:some], rounds.log_weights),
         )
 
     zero = jnp.zeros((), jnp.int32)
     buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
-    start = Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
+    nothing = jnp.full(some, -jnp.inf, dtype)
+    start = Rounds(buffer, zero, zero, zero, sampler.bound, kept, nothing)
     start = varying_like(start, jax.tree.leaves(sampler))
     return lax.while_loop(unfinished, one_round, start)

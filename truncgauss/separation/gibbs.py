@@ -26,6 +26,7 @@ class Rounds(NamedTuple):
     Attributes:
         buffer: whose first `num_accepted` rows are draws.
         num_accepted, num_tried, num_rounds: accepted proposals, all proposals, and rounds.
+        bound: of the log weights; raised, and the draws begun again, where a weight exceeds it.
         paths, log_weights: some proposals of the last round that had one inside the region, as
             starting points of chains.
     """
@@ -34,6 +35,7 @@ class Rounds(NamedTuple):
     num_accepted: Array
     num_tried: Array
     num_rounds: Array
+    bound: Array
     paths: Array
     log_weights: Array
 

@@ -50,7 +50,12 @@ _compiled_plans = Compiled(_plans, _cost)
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
     """The plan of every row of a problem; see `Separation` for the settings."""
     rank = full_rank(problem) if rank is None else rank
-    return _compiled_plans(Settings((tilted, twisted, rank)), problem)
+    settings = Settings((tilted, twisted, rank))
+    if twisted or not is_concrete(problem):
+        return _compiled_plans(settings, problem)
+    with jax.enable_x64(True):  # for the minimax tilt; inside of a trace `vmap` would undo it
+        plan = _compiled_plans(settings, problem)
+    return jax.tree.map(lambda x: x.astype(jnp.int32) if x.dtype == jnp.int64 else x, plan)
 
 
 # --- Ranks ----------------------------------------------------------------------------------------
