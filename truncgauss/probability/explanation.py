@@ -1,7 +1,8 @@
 """Reports on the method chosen for a problem, the reason, and the quality of the estimate."""
 
+import math
+
 import jax
-import jax.numpy as jnp
 
 from truncgauss.execution.progress import reported
 from truncgauss.gaussian.problem import (
@@ -109,6 +110,6 @@ def named(method: Method) -> str:
 def verdict(stderr: float) -> str:
     if stderr == 0:
         return "exact to rounding"
-    if jnp.isnan(stderr):
+    if math.isnan(stderr):
         return "error unknown"
-    return "too few effective samples" if jnp.isinf(stderr) else f"standard error {stderr:.1e}"
+    return "too few effective samples" if math.isinf(stderr) else f"standard error {stderr:.1e}"

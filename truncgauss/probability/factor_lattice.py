@@ -23,7 +23,13 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
-from truncgauss.probability.method import Growth, Method, check_counts, check_held
+from truncgauss.probability.method import (
+    Growth,
+    Method,
+    check_counts,
+    check_held,
+    effective_share,
+)
 from truncgauss.quadrature.factor_integrand import (
     FactorPlan,
     Integrand,
@@ -166,13 +172,16 @@ class FactorLattice(Method):
     def numbers_held(self, dimension: int) -> int:
         return 8 * self.num_points * self.num_replicates * dimension
 
-    def account(self, problem: Problem, key: Array) -> list[str]:
+    def effective_share(self, problem: Problem, key: Array) -> Array:
         integrand, plan = self._integrand(standardized(*problem).problem)
         uniforms = lattice(key[None], self.num_points, plan)
-        share = effective_sample_size(log_weights(integrand, plan, uniforms)[0]) / self.num_points
+        return effective_sample_size(log_weights(integrand, plan, uniforms)[0]) / self.num_points
+
+    def account(self, problem: Problem, key: Array) -> list[str]:
+        rank = as_low_rank(problem.covariance).rank
         return [
-            f"factors  {len(plan.anchor)} integrated, coordinates in closed form",
-            f"points   {float(share):.0%} effective",
+            f"factors  {rank} integrated, coordinates in closed form",
+            f"points   {float(effective_share(self, problem, key)):.0%} effective",
         ]
 
     def _integrand(self, row: Problem) -> tuple[Integrand, FactorPlan]:

@@ -35,6 +35,7 @@ from truncgauss.probability.method import (
     Method,
     check_counts,
     check_held,
+    effective_share,
     spread,
     with_fields,
 )
@@ -223,10 +224,13 @@ class ImportanceSampling(Method):
     def numbers_held(self, dimension: int) -> int:
         return 8 * self.num_points * dimension
 
-    def account(self, problem: Problem, key: Array) -> list[str]:
+    def effective_share(self, problem: Problem, key: Array) -> Array:
         x, log_ratio = self._with_proposal(problem)._points(problem, key)
         log_weights = log_ratio + jnp.log(probabilities(problem.region, x))
-        return [f"points   {float(effective_sample_size(log_weights) / len(x)):.0%} effective"]
+        return effective_sample_size(log_weights) / len(x)
+
+    def account(self, problem: Problem, key: Array) -> list[str]:
+        return [f"points   {float(effective_share(self, problem, key)):.0%} effective"]
 
     def _with_proposal(self, row: Problem) -> "ImportanceSampling":
         if self.proposal is not None:

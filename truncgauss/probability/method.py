@@ -367,6 +367,12 @@ def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     return over_rows(function, problem, method)
 
 
+@functools.partial(Compiled, cost=cost_of)
+def effective_share(method: Any, problem: Problem, key: Array) -> Array:
+    """The effective sample size of one replicate of a method over its number of points."""
+    return method.effective_share(problem, key)
+
+
 def _average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
     """As `average`, of which `jax.vmap` computes as many rows at a time as the method says."""
     width = method.rows_in_turn(row.covariance.dimension)

@@ -39,6 +39,7 @@ from truncgauss.probability.method import (
     check_counts,
     check_held,
     check_linear,
+    effective_share,
     spread_and_common,
 )
 from truncgauss.separation.lattice import (
@@ -371,10 +372,10 @@ class Separation(Method):
         _, tilted = Separation(twisted=False, rank=self.rank)._planned(problem)
         found = bool(tilted.converged)
         bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
-        sites = plan.twist is not None and bool(jnp.any(plan.twist.precision > 0))
-        steered = "none, but a tilt" if bool(jnp.any(plan.tilt != 0)) else "none"
+        sites = plan.twist is not None and np.any(np.asarray(plan.twist.precision) > 0)
+        steered = "none, but a tilt" if np.any(np.asarray(plan.tilt)) else "none"
         ahead = "expectation propagation" if sites else steered
-        share = f"{float(held.effective_share(problem, key)):.0%} effective"
+        share = f"{float(effective_share(held, problem, key)):.0%} effective"
         lines = [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
         return lines + [f"large    {LARGE}"] * is_large(problem)
 
