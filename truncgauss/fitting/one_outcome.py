@@ -209,10 +209,7 @@ class RegressionLoss:
 
     def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The mean (m, 1) and the variance (m, 1, 1) of rows, or (1,) and (1, 1) of all."""
-        loc, scale = gaussian_of(*self.predictors(x), self.link)
-        if len(self.design) == 1:
-            return loc, scale.reshape(1, 1) ** 2
-        return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
+        return gaussian_at(self, x)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
@@ -295,6 +292,14 @@ def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arr
             unseen -= jnp.sum(term.weight * (1.0 - masses))
             seen -= jnp.sum(term.weight * masses)
     return unseen / loss.size, seen / loss.size
+
+
+@Compiled
+def gaussian_at(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    loc, scale = gaussian_of(*loss.predictors(x), loss.link)
+    if len(loss.design) == 1:
+        return loc, scale.reshape(1, 1) ** 2
+    return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
 
 
 def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import likelihood
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import (
     as_float_array,
@@ -418,6 +419,10 @@ class LatentCoordinates:
 # ---------------------------------------------------------------- the likelihood
 
 
+values_at = Compiled(LatentCoordinates.values, closed_form)
+parts_at = Compiled(LatentCoordinates.of_estimates, closed_form)
+
+
 @frozen_pytree
 class LatentLoss(ObservationsLoss):
     """Minus the mean log-likelihood of a row, some of whose limits are parameters.
@@ -664,7 +669,7 @@ class OrdinalModel(Model):
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
-        covariance = np.asarray(self.inner.values(jnp.asarray(path.end.x))[1])
+        covariance = np.asarray(values_at(self.inner, path.end.x)[1])
         root = np.sqrt(np.diagonal(covariance))
         correlation = covariance / np.outer(root, root)
         least = float(np.linalg.eigvalsh(correlation)[0])
@@ -684,7 +689,7 @@ class OrdinalModel(Model):
         return (*common, PROBIT_SCALE, *first, *words, *self.remarks)
 
     def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
-        parts = self.inner.of_estimates(jnp.asarray(fields["estimates"]))
+        parts = parts_at(self.inner, fields["estimates"])
         coefficients, cuts, covariance = jax.tree.map(np.asarray, parts)
         return OrdinalFit(
             **fields,
