@@ -15,6 +15,12 @@ from truncgauss.execution import checkpoint
 from truncgauss.fitting.optimization import loop
 
 
+def kept(path, *args, **settings):
+    """A fit whose state is kept in a file."""
+    with fitting.resumable(path):
+        return tg.minimize(*args, progress=False, **settings)
+
+
 def valley(x):
     return jnp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
 
@@ -33,22 +39,21 @@ def settings(kind):
         "start": jnp.array([-1.0, 2.0, 0.5]),
         "optimizer": ADAM if kind == "random" else None,
         "key": key,
-        "progress": False,
     }
 
 
 @pytest.mark.parametrize("kind", ["fixed", "random"])
 def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
-    whole = tg.minimize(num_steps=60, **settings(kind))
+    whole = tg.minimize(num_steps=60, progress=False, **settings(kind))
     path = tmp_path / "folder" / "fit.npz"
-    part = tg.minimize(num_steps=17, checkpoint=path, **settings(kind))
+    part = kept(path, num_steps=17, **settings(kind))
     assert part.num_steps == 17 and path.exists()
-    resumed = tg.minimize(num_steps=60, checkpoint=path, **settings(kind))
+    resumed = kept(path, num_steps=60, **settings(kind))
     np.testing.assert_array_equal(resumed.params, whole.params)
     np.testing.assert_array_equal(resumed.loss_trace[18:], whole.loss_trace[18:])
     assert resumed.num_steps == whole.num_steps and resumed.reason == whole.reason
     # A finished fit is read, not run again.
-    again = tg.minimize(num_steps=60, checkpoint=path, **settings(kind))
+    again = kept(path, num_steps=60, **settings(kind))
     np.testing.assert_array_equal(again.loss_trace, resumed.loss_trace)
     # Nothing half-written is left.
     assert {file.name for file in path.parent.iterdir()} == {"fit.npz"}
@@ -56,7 +61,7 @@ def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
 
 def test_an_interrupted_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch):
     """Its state is in the file of the results, and is forgotten with the call it is part of."""
-    fit = lambda: tg.minimize(num_steps=60, **settings("fixed"))
+    fit = lambda: tg.minimize(num_steps=60, progress=False, **settings("fixed"))
     whole, path = fit(), tmp_path / "work.npz"
     chunks, advance = [], loop.advance
 
@@ -83,16 +88,16 @@ def test_an_interrupted_loop_within_resumable_goes_on_from_the_one_file(tmp_path
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     path, fixed = tmp_path / "fit.npz", settings("fixed")
-    tg.minimize(num_steps=5, checkpoint=path, **fixed)
+    kept(path, num_steps=5, **fixed)
     for change, message in (
         ({"start": jnp.zeros(3) + 0.1}, "belongs to another fit: start differ"),
         ({"optimizer": ADAM}, "does not fit: state/opt_state"),
     ):
         with pytest.raises(ValueError, match=message):
-            tg.minimize(num_steps=5, checkpoint=path, **fixed | change)
+            kept(path, num_steps=5, **fixed | change)
     path.write_bytes(b"no archive")
     with pytest.raises(ValueError, match="is no checkpoint"):
-        tg.minimize(num_steps=5, checkpoint=path, **fixed)
+        kept(path, num_steps=5, **fixed)
 
 
 def scaled_valley(scale):
@@ -101,9 +106,7 @@ def scaled_valley(scale):
 
 def test_a_checkpoint_knows_the_code_and_the_data_of_a_plain_function(tmp_path):
     path, start = tmp_path / "fit.npz", jnp.array([-1.0, 2.0, 0.5])
-    fit = lambda objective: tg.minimize(
-        objective, start, num_steps=5, checkpoint=path, progress=False
-    )
+    fit = lambda objective: kept(path, objective, start, num_steps=5)
     first = fit(scaled_valley(2.0))
     again = fit(scaled_valley(2.0))  # the same function, made anew
     np.testing.assert_array_equal(first.loss_trace, again.loss_trace)

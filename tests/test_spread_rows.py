@@ -29,17 +29,16 @@ def test_a_fit_of_a_files_rows_goes_on_with_any_number_of_devices(tmp_path):
     def loss(rows, loc):
         return jnp.sum(rows.weights[:, None] * jnp.cosh(rows.values - loc))
 
-    def fit(count, num_steps, checkpoint=None):
-        objective = jax.tree_util.Partial(loss, spread[count])
-        return tg.minimize(
-            objective, jnp.ones(2), optax.sgd(1e-2), num_steps, progress=False,
-            checkpoint=checkpoint, tolerance=0.0,
-        )  # fmt: skip
+    def fit(count, num_steps):
+        objective, start = jax.tree_util.Partial(loss, spread[count]), jnp.ones(2)
+        with tg.fitting.resumable(state):
+            return tg.minimize(objective, start, optax.sgd(1e-2), num_steps, tolerance=0.0)
 
     whole = fit(1, 9)
+    state.unlink()
     for count in (1, 4):
-        assert fit(2, 4, state).num_steps == 4
-        found = fit(count, 9, state)
+        assert fit(2, 4).num_steps == 4
+        found = fit(count, 9)
         assert found.num_steps == 9 and len(found.loss_trace) == len(whole.loss_trace)
         np.testing.assert_allclose(found.params, whole.params, rtol=1e-12)
         state.unlink()

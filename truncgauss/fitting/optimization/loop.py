@@ -1,10 +1,8 @@
 """The loop of an optimiser: jitted chunks of steps, a bar, and an honest end."""
 
-import contextlib
 import dataclasses
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -60,8 +58,6 @@ def minimize(
     *,
     constraints: Any = None,
     tolerance: float | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    save_every: float = checkpoints.SAVE_EVERY,
 ) -> FitResult:
     """The parameters that minimise an objective, by any optax optimiser.
 
@@ -73,6 +69,9 @@ def minimize(
     gradient is below sqrt(tolerance). An objective of a key is random, so neither can be seen; it
     has converged when the mean loss of the last quarter of the steps is that of the quarter before
     within two standard errors.
+
+    Within `fitting.resumable(file)` its state is kept in a file, from which the same call goes on,
+    bitwise, after an interruption, or to more steps.
 
     Args:
         objective: params -> loss, a real number; or (params, key) -> loss if a key is given. A
@@ -89,9 +88,6 @@ def minimize(
         constraints: {path: constraint}, or one for everything; see `fitting.coordinates`.
         tolerance: of the relative gradient; by default eps ** 0.6, which is 4e-10 in float64 and
             7e-5 in float32.
-        checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
-            on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
-        save_every: seconds between two writings of that file.
 
     Returns:
         FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
@@ -99,7 +95,7 @@ def minimize(
 
     Raises:
         ValueError: for a start or constraint that makes no sense, an objective that is no number,
-            or a checkpoint of another fit.
+            or the file of another fit.
 
     Example:
         >>> centre = jnp.array([1.0, -2.0])
@@ -146,7 +142,7 @@ def minimize(
         tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
         patience=jnp.asarray(patience, jnp.int32),
     )
-    run = Minimization(objective, free_coordinates, optimizer, rules, key, checkpoint, save_every)
+    run = Minimization(objective, free_coordinates, optimizer, rules, key)
     nothing = np.zeros(0, dtype)
     done = run.through(Progress(state, Traces(nothing, nothing)), progress)
     return run.result(done, tolerance)
@@ -175,14 +171,10 @@ class Minimization:
     optimizer: Optimizer
     rules: Rules
     key: Any
-    checkpoint: str | os.PathLike[str] | None
-    save_every: float
 
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
-        num_steps, kept = int(self.rules.num_steps), contextlib.ExitStack()
-        if self.checkpoint is not None:
-            kept.enter_context(checkpoints.resumable(self.checkpoint, self.save_every))
+        num_steps = int(self.rules.num_steps)
         fingerprint = checkpoints.fingerprint(  # which tell this fit from others
             start=self.coordinates.start,
             constraints=self.coordinates.constraints,
@@ -190,7 +182,7 @@ class Minimization:
             code=checkpoints.source_digest(self.objective),
             key=self.key,
         )
-        with kept, checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
+        with checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
             state, traces = stored.state
             if int(state.status) == EXHAUSTED and int(state.step) < num_steps:
                 # More steps are allowed now: its last evaluation is made again, with an update.
