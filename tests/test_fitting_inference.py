@@ -410,7 +410,7 @@ def test_rows_of_weight_zero_are_not_counted():
     alone = tg.fit_observations(tg.Observations.exact(y[:30]))
     assert fit.num_rows == 30
     np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
-    with pytest.raises(ValueError, match="needs fits that keep their observations.*TruncatedFit"):
+    with pytest.raises(ValueError, match="needs fits that keep their observations.*cannot be told"):
         tg.likelihood_ratio(alone, tg.fit_truncated_normal(y[:30, None]))
 
 

@@ -188,7 +188,7 @@ _EXTRAS = ("sklearn", "torch")  # modules that need a package which may be absen
 _MOVED = {"fit": "tg.minimize"} | {
     name: f"tg.{module}.{name}"
     for module, names in {
-        "fitting": ("FitResult", "ObservationsFit", "RegressionFit", "TruncatedFit"),
+        "fitting": ("FitResult", "ObservationsFit", "RegressionFit"),
         "mixtures": ("MixtureFit", "mixture_log_likelihood"),
         "probability": (
             "Draws",

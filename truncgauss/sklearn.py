@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.fitting import TruncatedFit, fit_truncated_normal
+from truncgauss.fitting import ObservationsFit, fit_truncated_normal
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
@@ -43,7 +43,7 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         fraction_not_truncated_: probability that a row can be seen.
         converged_: whether the fit ended at the maximum.
         n_iter_: Newton steps made.
-        fit_: the `tg.fitting.TruncatedFit` itself, with its certificate.
+        fit_: the `tg.fitting.ObservationsFit` itself, with its certificate.
         n_features_in_: the number of columns; `feature_names_in_` has their names, if any.
 
     Example:
@@ -83,7 +83,7 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         low, high = (self._limit(end, limits) for end in (self.low, self.high))
-        fit: TruncatedFit = fit_truncated_normal(
+        fit: ObservationsFit = fit_truncated_normal(
             rows, low, high, weights=sample_weight, method=self._method(), num_steps=self.max_iter
         )
         self.fit_ = fit

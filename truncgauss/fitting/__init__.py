@@ -45,11 +45,7 @@ from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
 from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.truncated_normal import (
-    GaussianErrors,
-    TruncatedFit,
-    fit_truncated_normal,
-)
+from truncgauss.fitting.truncated_normal import fit_truncated_normal
 
 __all__ = [
     "Bijection",
@@ -64,7 +60,6 @@ __all__ = [
     "FitResult",
     "FractionsFit",
     "Frozen",
-    "GaussianErrors",
     "LikelihoodFit",
     "LikelihoodRatio",
     "Limits",
@@ -83,7 +78,6 @@ __all__ = [
     "SelectionFit",
     "SimultaneousInference",
     "Statistics",
-    "TruncatedFit",
     "TwoStep",
     "certificate",
     "computed",

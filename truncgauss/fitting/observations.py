@@ -90,6 +90,11 @@ class ObservationsErrors(NamedTuple):
     coefficients: tuple[np.ndarray, ...]
     covariance_matrix: np.ndarray
 
+    @property
+    def loc(self) -> np.ndarray:
+        """Those of the mean (d,) of a fit without a design."""
+        return loc_of(self.coefficients)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservationsFit(LikelihoodFit):
@@ -98,20 +103,37 @@ class ObservationsFit(LikelihoodFit):
     Attributes, besides those of `fitting.LikelihoodFit`:
         coefficients: of each outcome's covariates, d arrays; without a design one mean each.
         covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
-        standard_errors: `.coefficients` and `.covariance_matrix` likewise; inf where the data do
-            not identify it.
+        standard_errors: `.coefficients`, `.covariance_matrix` and, without a design, `.loc`
+            likewise; inf where the data do not identify it, or there is no maximum.
     """
 
     coefficients: tuple[np.ndarray, ...]
     covariance_matrix: np.ndarray
     standard_errors: ObservationsErrors
 
+    @classmethod
+    def of(cls, inner: GaussianCoordinates, matrix: np.ndarray, fields: dict[str, Any]) -> Self:
+        """The fit with that covariance matrix, from the fields that every fit has."""
+        errors, of_matrix, ends = fields["errors"], np.zeros(matrix.shape), np.cumsum(inner.sizes)
+        of_entries = errors[ends[-1] :]
+        if inner.has_sigma:  # whose error times 2 sigma is that of the variance
+            of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries
+        for (i, j), error in zip(inner.entries, of_entries):
+            of_matrix[i, j] = of_matrix[j, i] = error
+        coefficients, of_coefficients = (
+            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (fields["estimates"], errors)
+        )
+        return cls(
+            **fields,
+            coefficients=coefficients,
+            covariance_matrix=matrix,
+            standard_errors=ObservationsErrors(of_coefficients, of_matrix),
+        )
+
     @property
     def loc(self) -> np.ndarray:
         """The mean (d,) of a fit without a design."""
-        if any(len(part) != 1 for part in self.coefficients):
-            raise AttributeError("loc: the mean depends on covariates; see coefficients.")
-        return np.concatenate(self.coefficients)
+        return loc_of(self.coefficients)
 
     @property
     def array_constants(self) -> Any:
@@ -122,6 +144,13 @@ class ObservationsFit(LikelihoodFit):
         constant = all(len(part) == 1 for part in coefficients)
         loc = jnp.concatenate(coefficients) if constant else None
         return {"coefficients": coefficients, **gaussian_arrays(loc, covariance)}
+
+
+def loc_of(coefficients: tuple[np.ndarray, ...]) -> np.ndarray:
+    """The mean (d,), or its errors, by coefficients of constants."""
+    if any(len(part) != 1 for part in coefficients):
+        raise AttributeError("loc: the mean depends on covariates; see coefficients.")
+    return np.concatenate(coefficients)
 
 
 @overload
@@ -202,8 +231,9 @@ def fit_observations(
         >>> fit.converged, fit.loc.round(3), fit.covariance_matrix.round(3)
         (True, array([0.515]), array([[1.549]]))
     """
+    what = "fit_observations"
     observations, design, cluster = tables.in_one_order(
-        "fit_observations", observations=observations, design=design, cluster=cluster
+        what, observations=observations, design=design, cluster=cluster
     )
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
@@ -213,39 +243,22 @@ def fit_observations(
         if settings.pop("start") is not None:
             raise ValueError("fit_observations: ordered entries take no start.")
         return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
-    return fit_of_any_rows(
-        GaussianRows, observations, design, covariance, method, as_key(key), settings
-    )
-
-
-def fit_of_any_rows(
-    kind: type["GaussianRows"],
-    observations: Observations,
-    design: Any,
-    covariance: Any,
-    method: Method,
-    key: jax.Array,
-    settings: dict[str, Any],
-) -> Any:
-    """The fit of rows; settings are those of `maximum_likelihood`."""
-    as_observations(observations, "fit_observations")
-    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
-    what = "fit_observations"
+    as_observations(observations, what)
+    check_settings(information, num_profiles, cluster)
     parallel.refuse_spread(what, (observations, design))
-    with (
-        jax.enable_x64(True),
-        bar(None, what, settings["progress"]),
-    ):
+    with jax.enable_x64(True), bar(None, what, progress):
         rows = floats_as_float64(observations)
         weights = None if rows.weights is None else np.asarray(rows.weights)
         designs = as_designs(design, rows.num_rows, rows.dimension, weights, what)
         columns = [part.columns for part in designs or ()]
-        parallel.agreed(f"{what}: rows, covariates and start", (rows, columns, settings["start"]))
-        each = settings["information"] == "sandwich"
-        model = kind.of(rows, designs, covariance, method=method, key=key, each=each)
+        parallel.agreed(f"{what}: rows, covariates and start", (rows, columns, start))
+        each = information == "sandwich"
+        model = GaussianRows.of(
+            rows, designs, covariance, method=method, key=as_key(key), each=each
+        )
         model.check()
-        if settings["start"] is not None:
-            settings["start"] = model.as_start(settings["start"])
+        if start is not None:
+            settings["start"] = model.as_start(start)
         fit, hidden = maximum_likelihood(model, **settings), coarse(observations)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
@@ -614,27 +627,8 @@ class GaussianRows(Model):
         return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
-        inner, matrix, ends = (
-            self.inner,
-            self.covariance_at(path.end.x),
-            np.cumsum(self.inner.sizes),
-        )
-        errors, of_matrix = fields["errors"], np.zeros(matrix.shape)
-        of_entries = errors[ends[-1] :]
-        if inner.has_sigma:  # whose error times 2 sigma is that of the variance
-            of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries
-        for (i, j), error in zip(inner.entries, of_entries):
-            of_matrix[i, j] = of_matrix[j, i] = error
-        coefficients, of_coefficients = (
-            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (fields["estimates"], errors)
-        )
-        return ObservationsFit(
-            **fields,
-            **self.kept_rows,
-            coefficients=coefficients,
-            covariance_matrix=matrix,
-            standard_errors=ObservationsErrors(of_coefficients, of_matrix),
-        )
+        matrix = self.covariance_at(path.end.x)
+        return ObservationsFit.of(self.inner, matrix, fields | self.kept_rows)
 
 
 def names_of(rows: Observations, moved: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:

@@ -113,8 +113,8 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
         covariance = covariance[:n] if covariance.ndim == 3 else covariance
     else:
         raise ValueError(
-            "quantile_residuals: needs a fit of observations, or (observations, loc, covariance); "
-            f"got {type(fit).__name__}. A fit of a truncated normal does not keep its "
+            "quantile_residuals: needs a fit that keeps its observations, or (observations, loc, "
+            f"covariance); got {type(fit).__name__}. A fit of a truncated normal does not keep its "
             "observations: give (tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
             "fit.covariance_matrix)."
         )

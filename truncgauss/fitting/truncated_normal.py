@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,15 @@ from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.derived import gaussian_arrays
+from truncgauss.fitting.centring import UserUnits
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import Held, hold
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
-from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
+from truncgauss.fitting.observations import ObservationsFit, fit_observations
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
-from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.sample import (
     UNCHECKED,
     Sample,
@@ -73,37 +72,6 @@ ROUGHLY_FOUND = (
 )
 
 
-class GaussianErrors(NamedTuple):
-    """Standard errors of loc (d,) and of the entries of the covariance matrix (d, d)."""
-
-    loc: np.ndarray
-    covariance_matrix: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TruncatedFit(LikelihoodFit):
-    """The Gaussian that truncated rows come from, and how far to trust it; `print` shows a table.
-
-    Attributes, besides those of `fitting.LikelihoodFit`:
-        loc: its mean, shape (d,).
-        covariance_matrix: its covariance, shape (d, d).
-        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information,
-            which at the maximum of rows with shared limits is the expected one; inf where there is
-            no maximum.
-        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows), of one
-            column of (loc, sigma).
-    """
-
-    loc: jax.Array
-    covariance_matrix: jax.Array
-    standard_errors: GaussianErrors
-
-    def arrays_of(self, estimates: Any) -> dict[str, Any]:
-        d = len(self.loc)
-        loc, covariance = unpacked(estimates ** np.array([1.0, 2.0]) if d == 1 else estimates, d)
-        return gaussian_arrays(loc, covariance)
-
-
 def fit_truncated_normal(
     data: Any = None,
     low: Any = None,
@@ -119,7 +87,7 @@ def fit_truncated_normal(
     num_steps: int = 100,
     num_profiles: int = 10,
     progress: bool = True,
-) -> TruncatedFit:
+) -> ObservationsFit:
     """Maximum likelihood of loc and covariance of rows seen only inside limits.
 
     For rows x_i in the box B the log-likelihood is
@@ -160,7 +128,7 @@ def fit_truncated_normal(
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
-        TruncatedFit.
+        ObservationsFit; without the rows where these share their limits.
 
     Raises:
         ValueError: for rows outside the limits, NaN, a constant or linearly dependent column, too
@@ -170,10 +138,10 @@ def fit_truncated_normal(
         >>> rows = [[0.2], [0.9], [1.1], [0.4], [1.6], [0.3], [0.8], [1.2]]
         >>> fit = tg.fit_truncated_normal(rows, low=0.0)
         >>> fit.converged, fit.loc.round(3)
-        (True, Array([0.717], dtype=float64))
+        (True, array([0.717]))
         >>> parts = tg.Statistics.from_rows(rows[:3]) + tg.Statistics.from_rows(rows[3:])
         >>> tg.fit_truncated_normal(statistics=parts, low=0.0).loc.round(3)
-        Array([0.717], dtype=float64)
+        array([0.717])
 
     References:
         Cohen, "Truncated and Censored Samples" (1991).
@@ -184,7 +152,7 @@ def fit_truncated_normal(
     settings: dict[str, Any] = dict(
         num_steps=num_steps, num_profiles=num_profiles, progress=progress
     )
-    key, dtype, table = as_key(key), jnp.result_type(float), None
+    table = None
     if statistics is not None and not (data is None and noise is None and weights is None):
         raise ValueError(
             f"{what}: statistics stand in place of data, noise and weights. Rows "
@@ -197,7 +165,6 @@ def fit_truncated_normal(
     with bar(None, what, progress):
         if statistics is None:
             table = tables.read(data)
-            dtype = jnp.result_type(table.values)
         with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
             if table is not None:
                 rows = as_rows(table)
@@ -220,43 +187,19 @@ def fit_truncated_normal(
                 observations = Observations.exact(
                     rows, region=box, noise=noise, weights=weights, names=names
                 )
-                settings |= {"start": start, "num_starts": None, "information": "observed"}
-                fit = fit_of_any_rows(
-                    LimitedRows, observations, None, "full", method, key, settings
+                return fit_observations(
+                    observations, start=start, method=method, key=key, **settings
                 )
-            else:
-                sample = as_sample(statistics, low, high, table)
-                parallel.agreed(f"{what}: the rows and the start", (sample, start))
-                x = None if start is None else natural_start(sample, start)
-                remarks = [UNUSED_START] * (start is not None and x is None)
-                remarks += [UNCHECKED] * (statistics.lowest is None)
-                model = TruncatedSample(
-                    sample=sample, method=method, key=key, remarks=tuple(remarks)
-                )
-                fit = maximum_likelihood(model, start=x, **settings)
-            parts = (np.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
-            loc, matrix = jax.device_put(tuple(parts))  # in the precision of the data
-            return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
-
-
-def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
-    estimates, errors = fields["estimates"], fields["errors"]
-    if d == 1:  # of sigma
-        estimates, errors = estimates ** [1, 2], errors * [1.0, 2.0 * estimates[1]]
-    loc, covariance = unpacked(estimates, d)
-    return TruncatedFit(
-        **fields,
-        loc=loc,
-        covariance_matrix=covariance,
-        standard_errors=GaussianErrors(*unpacked(errors, d)),
-    )
-
-
-class LimitedRows(GaussianRows):
-    """Rows with limits or noise of their own."""
-
-    def result(self, fields: dict[str, Any], path: Path) -> TruncatedFit:
-        return truncated_fit(fields | self.kept_rows, len(self.inner.sizes))
+            sample = as_sample(statistics, low, high, table)
+            parallel.agreed(f"{what}: the rows and the start", (sample, start))
+            x = None if start is None else natural_start(sample, start)
+            remarks = [UNUSED_START] * (start is not None and x is None)
+            remarks += [UNCHECKED] * (statistics.lowest is None)
+            model = TruncatedSample(
+                sample=sample, method=method, key=as_key(key), remarks=tuple(remarks)
+            )
+            fit: ObservationsFit = maximum_likelihood(model, start=x, **settings)
+            return fit
 
 
 # ---------------------------------------------------------------- the likelihood
@@ -403,14 +346,19 @@ class TruncatedSample(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.coordinates.names(False, self.sample.columns))
+        return tuple(self.inner.names(False, self.sample.columns))
 
     @property
     def precision(self) -> Precision | None:
-        return self.coordinates.precision(self.sample.scale)
+        return self.inner.precision(self.sample.scale)
+
+    @property
+    def coordinates(self) -> UserUnits:
+        d = len(self.sample.centre)
+        return UserUnits(self.inner, *jax.device_put((np.eye(d), np.zeros(d))))
 
     @functools.cached_property
-    def coordinates(self) -> GaussianCoordinates:
+    def inner(self) -> GaussianCoordinates:
         """Natural parameters of the rows made white, packed."""
         centre, root = self.sample.centre, self.sample.scale[:, None] * self.sample.root
         d = len(centre)
@@ -471,7 +419,7 @@ class TruncatedSample(Model):
         none; and none where P is an estimate, which is expensive and not smooth enough."""
         d = len(self.sample.columns)
         rows, columns = np.tril_indices(d)
-        estimates = self.coordinates.estimates(path.end.x)
+        estimates = self.inner.estimates(path.end.x)
         roots = estimates[1:] if d == 1 else np.diagonal(unpacked(estimates, d)[1]) ** 0.5
         units = roots if d == 1 else roots[rows] * roots[columns]
         asked = np.flatnonzero(errors / np.concatenate([roots, units]) > SMALL)
@@ -502,8 +450,8 @@ class TruncatedSample(Model):
             notes = (ROUGHLY_FOUND.format(off),) if off > FELT else ()
         return (*self.remarks, *common, *notes)
 
-    def result(self, fields: dict[str, Any], path: Path) -> TruncatedFit:
-        return truncated_fit(fields, len(self.sample.columns))
+    def result(self, fields: dict[str, Any], path: Path) -> ObservationsFit:
+        return ObservationsFit.of(self.inner, self.inner.values(path.end.x)[1], fields)
 
 
 def natural_start(sample: Sample, start: tuple[Any, Any]) -> np.ndarray | None:
