@@ -17,12 +17,11 @@ import numpy as np
 from jax.scipy.special import xlogy
 from scipy import special
 
-from truncgauss import tables
+from truncgauss import likelihood, tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
 from truncgauss.fitting.engine import maximum_likelihood
-from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
 from truncgauss.fitting.optimization.descent import Path
@@ -32,10 +31,11 @@ from truncgauss.fitting.optimization.wald import estimates_at
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.problem import Estimate, Problem, as_key, as_problem
 from truncgauss.gaussian.regions import Ball, Box
+from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method
+from truncgauss.probability.method import Method, estimate
 from truncgauss.special import log1mexp, standardize
 
 APART = 1e-3  # standard deviations between two solutions that are two
@@ -241,9 +241,15 @@ class FractionsModel(Model):
         box, some_free = problem.region, False
         if not isinstance(self, LimitsModel) and isinstance(box, Box) and box.dimension > 3:
             some_free = bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
-        # Coordinates of fixed boxes that have no limits are better left out.
-        held = (hold_limited if some_free else hold)(self.method, self.key, problem)
-        return FractionLoss(self, held, np.sum(self.trials))
+        key, size, method = as_key(self.key), np.sum(self.trials), self.method
+        if not some_free:
+            method.check(*problem)
+            return FractionLoss(self, method.hold(*problem), key, size)
+        # Coordinates of fixed boxes that have no limits are better left out: boxes are rows of
+        # intervals, and one with one limited coordinate is an integral in one dimension.
+        boxes = Observations(box.low, box.high)
+        held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
+        return FractionLoss(self, held, key, size, boxes)
 
     def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], "FractionPoint"]:
         return functools.partial(point, loss)
@@ -551,17 +557,16 @@ class FractionLoss:
 
     Attributes:
         model: with the fractions.
-        held: the method of the probabilities, with its plan.
+        method, key: of the probabilities, with the plan held.
         size: the number of trials; by the dispersion, where that is estimated.
+        boxes: the regions as rows of intervals, if their probabilities are likelihoods.
     """
 
     model: FractionsModel
-    held: Held | HeldLimited
+    method: Method
+    key: jax.Array
     size: Any
-
-    @property
-    def method(self) -> Any:
-        return self.held.method
+    boxes: Observations | None = None
 
     @property
     def weights(self) -> jax.Array:
@@ -575,8 +580,16 @@ class FractionLoss:
         unseen = log1mexp(-jnp.where(outside > 0, log_prob, -1.0))
         return self.weights @ (entropy - inside * seen - outside * unseen)
 
+    def probabilities(self, x: jax.Array) -> Estimate:
+        """The log probabilities (k,) and their errors."""
+        problem = self.model.problem(x)
+        if self.boxes is None:
+            return estimate(self.method, problem, self.key)
+        rows = self.boxes, problem.loc, problem.covariance
+        return likelihood.log_likelihood(*rows, self.method, self.key)
+
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.of(self.held.estimate(self.model.problem(x)).log_prob)
+        return self.of(self.probabilities(x).log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -627,7 +640,7 @@ def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
     """The parts of a `FractionPoint`, by one forward pass for each free coordinate."""
 
     def with_value(x: jax.Array) -> tuple[jax.Array, Estimate]:
-        estimate = loss.held.estimate(loss.model.problem(x))
+        estimate = loss.probabilities(x)
         return estimate.log_prob, estimate
 
     jacobian, estimate = jax.jacfwd(with_value, has_aux=True)(x)

@@ -17,7 +17,6 @@ from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.centring import UserUnits
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.held import Held, hold
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.observations import ObservationsFit, fit_observations
@@ -43,7 +42,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.method import Method
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.separation import Separation
 from truncgauss.tables import Table
 
@@ -222,14 +221,15 @@ class TruncatedLoss:
     Attributes:
         root: the Cholesky factor (d, d) of the rows' correlation.
         region: of the rows in standard units.
-        held: how P is computed.
+        method, key: of P, with the plan held.
         size: the total weight of the rows.
         log_units: logarithm of the volume that white units have in the user's.
     """
 
     root: jax.Array
     region: Any
-    held: Held
+    method: Method
+    key: jax.Array
     size: jax.Array
     log_units: jax.Array
 
@@ -237,7 +237,7 @@ class TruncatedLoss:
         return -self.total(natural).log_prob / self.size
 
     def total(self, natural: jax.Array) -> Estimate:
-        log_prob, stderr = self.estimate(natural)
+        log_prob, stderr = self.fraction(natural)
         value = self.without_region(natural) + log_prob
         return Estimate(-self.size * value, self.size * stderr)
 
@@ -255,10 +255,6 @@ class TruncatedLoss:
         return 0.5 * xp.trace(precision) + log_normaliser + xp.asarray(self.log_units)
 
     @property
-    def method(self) -> Any:
-        return self.held.method
-
-    @property
     def expensive_hessian(self) -> bool:
         """Whether profiles avoid the Hessian, whose program takes long to compile."""
         return True
@@ -266,13 +262,14 @@ class TruncatedLoss:
     @property
     def cost(self) -> Cost:
         """The work of its compiled forms: little for an exact integral."""
-        return Cost(0, loops=self.held.planned)
+        return Cost(0, loops=bool(jax.tree.leaves(self.method)))
 
-    def estimate(self, natural: jax.Array) -> Estimate:
+    def fraction(self, natural: jax.Array) -> Estimate:
         """The estimated log P(X in region) and its error."""
         loc, covariance = white_gaussian(natural, self.root.shape[0])
         factor = ScaleTril(self.root @ jnp.linalg.cholesky(covariance))
-        return self.held.estimate(Problem(self.root @ loc, factor, self.region))
+        problem = Problem(self.root @ loc, factor, self.region)
+        return estimate(self.method, problem, self.key)
 
 
 def hessian_of(loss: TruncatedLoss, natural: np.ndarray) -> np.ndarray:
@@ -385,23 +382,23 @@ class TruncatedSample(Model):
             method = method.choice(problem)
         log_units = np.log(sample.scale).sum() + np.log(np.diagonal(root)).sum()
         size, units = jax.device_put((np.asarray(sample.weight), np.asarray(log_units)))
-        held = hold(method, self.key, problem)
-        return TruncatedLoss(sample.root, sample.region, held, size, units)
+        method.check(*problem)
+        method = method.hold(*problem)
+        return TruncatedLoss(sample.root, sample.region, method, self.key, size, units)
 
     def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
         """With curvatures that are cheaper than the Hessian: its differences where P is exact, and
         otherwise Hessians by single replicates, which are together as good for standard errors, of
         a method that has more."""
         last = before.curvature if isinstance(before, Chord) else None
-        method = loss.held.method
+        method = loss.method
         if isinstance(method, Exact):
             return Chord(loss, (functools.partial(hessian_of, loss),), last, STEADY_EXACT)
         if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
             return super().points(loss, before)
         alone = dataclasses.replace(method, num_replicates=1)
-        keys = jax.random.split(loss.held.key, FEW_REPLICATES)
-        held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-        losses = [dataclasses.replace(loss, held=one) for one in held]
+        keys = jax.random.split(loss.key, FEW_REPLICATES)
+        losses = [dataclasses.replace(loss, method=alone, key=key) for key in keys]
         hessians = tuple(lambda x, one=one: point(one, x).hessian for one in losses)
         return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
@@ -442,8 +439,7 @@ class TruncatedSample(Model):
         if 0 < stderr < np.inf:
             # The Newton step to the maximum with another key, over the root of two.
             loss, end = path.loss, path.end
-            key = jax.random.fold_in(loss.held.key, 1)
-            other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
+            other = dataclasses.replace(loss, key=jax.random.fold_in(loss.key, 1))
             gap = slope_at(other, end.x)[1] - end.gradient
             squared = 0.5 * float(loss.size) * gap @ np.linalg.solve(end.hessian, gap)
             off = math.sqrt(max(0.0, squared))
