@@ -251,7 +251,7 @@ class FractionsModel(Model):
         held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
         return FractionLoss(self, held, key, size, boxes)
 
-    def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], "FractionPoint"]:
+    def points(self, loss: Any) -> Callable[[np.ndarray], "FractionPoint"]:
         return functools.partial(point, loss)
 
     def images(self, x: np.ndarray) -> list[np.ndarray]:
@@ -284,7 +284,7 @@ class FractionsModel(Model):
         fractions = np.asarray(self.fractions)
         if np.all((fractions > 0) & (fractions < 1)):
             return False
-        evaluate = self.points(self.loss_at(x), None)
+        evaluate = self.points(self.loss_at(x))
         end = evaluate(x)
         if not end.finite or end.loss == 0:  # met to the last digit: only beyond every tail
             return end.finite and bool(np.any(x != 0))

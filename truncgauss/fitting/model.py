@@ -154,10 +154,10 @@ class Model:
 
         * `method`, whose leaves are plans of integrals, to be made anew where the steps have ended;
         * `derivatives(x)`, value, gradient and Hessian;
-        * `steps(x)`, moves (q,) between gradients whose differences stand for the Hessian; None
-          where that is exact;
+        * `steps(x)`, moves, of each coordinate (q,) or in the rows of a matrix (q, q), between
+          gradients whose differences stand for the Hessian; None where that is exact;
         * `iterated`, whether a Hessian takes many times as long as a gradient, so that curvatures
-          are learnt from gradients; `expensive_hessian`, whether profiles alone are to avoid it;
+          are learnt from gradients;
         * `reaches(point)`, whether it serves at a point: if not where steps have ended, these go on
           with `loss_that_reaches`.
         """
@@ -174,9 +174,8 @@ class Model:
         """The way of the steps from one start or several, with `path(start)` and `best(starts)`."""
         return Descent(self, num_steps, progress)
 
-    def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], Point]:
-        """x -> the loss with gradient and curvature; by default the exact Hessian. A `Chord` has
-        cheaper curvatures, and goes on with that of the loss before, if `before` is one."""
+    def points(self, loss: Any) -> Callable[[np.ndarray], Point]:
+        """x -> the loss with gradient and curvature, by default the Hessian."""
         return functools.partial(point, loss)
 
     def images(self, x: np.ndarray) -> list[np.ndarray]:

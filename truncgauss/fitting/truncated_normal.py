@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.observations import ObservationsFit, fit_observations
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
+from truncgauss.fitting.optimization.newton import slope_at
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.sample import (
     UNCHECKED,
@@ -48,9 +47,6 @@ from truncgauss.tables import Table
 
 STEP = 2e-5  # of a Gaussian's own size, between gradients whose difference is a Hessian
 NARROW = 1e-2  # least eigenvalue of the inverse covariance of white rows, for which they are
-ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
-STEADY_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
-FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
     "covariance were used instead. The maximum does not depend on it."
@@ -254,10 +250,19 @@ class TruncatedLoss:
         )
         return 0.5 * xp.trace(precision) + log_normaliser + xp.asarray(self.log_units)
 
-    @property
-    def expensive_hessian(self) -> bool:
-        """Whether profiles avoid the Hessian, whose program takes long to compile."""
-        return True
+    iterated = True  # the program of a Hessian takes long to compile
+
+    def steps(self, natural: np.ndarray) -> np.ndarray | None:
+        """Moves by which the Gaussian changes by equal parts of itself, (q, q); None where it is so
+        wide that differences would cancel, or P is not known to change smoothly."""
+        d = self.root.shape[0]
+        _, precision = unpacked(natural, d)
+        wide = np.linalg.eigvalsh(precision)[0] < NARROW
+        if wide or not isinstance(self.method, Exact | Separation):
+            return None
+        factor = np.linalg.cholesky(precision)
+        moves = (unpacked(unit, d) for unit in np.eye(len(natural)))
+        return STEP * np.stack([packed(factor @ v, factor @ m @ factor.T) for v, m in moves])
 
     @property
     def cost(self) -> Cost:
@@ -270,26 +275,6 @@ class TruncatedLoss:
         factor = ScaleTril(self.root @ jnp.linalg.cholesky(covariance))
         problem = Problem(self.root @ loc, factor, self.region)
         return estimate(self.method, problem, self.key)
-
-
-def hessian_of(loss: TruncatedLoss, natural: np.ndarray) -> np.ndarray:
-    """The Hessian (q, q) by central differences of exact gradients, along directions in which the
-    Gaussian changes by equal parts of itself; exact where it is so wide that these would cancel.
-
-    Its program would take several times longer to compile than that of the gradient, and as long to
-    run. The differences are right to eight digits.
-    """
-    d = loss.root.shape[0]
-    _, precision = unpacked(natural, d)
-    if np.linalg.eigvalsh(precision)[0] < NARROW:
-        return point(loss, natural).hessian
-    factor = np.linalg.cholesky(precision)
-    moves = [unpacked(unit, d) for unit in np.eye(len(natural))]
-    basis = np.stack([packed(factor @ v, factor @ m @ factor.T) for v, m in moves])
-    ends = [[slope_at(loss, natural + side * STEP * b)[1] for b in basis] for side in (1, -1)]
-    along = basis @ (np.array(ends[0]) - np.array(ends[1])).T / (2 * STEP)
-    inverse = np.linalg.inv(basis)
-    return inverse @ ((along + along.T) / 2) @ inverse.T
 
 
 def packed(vector: Any, matrix: Any) -> Any:
@@ -385,22 +370,6 @@ class TruncatedSample(Model):
         method.check(*problem)
         method = method.hold(*problem)
         return TruncatedLoss(sample.root, sample.region, method, self.key, size, units)
-
-    def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
-        """With curvatures that are cheaper than the Hessian: its differences where P is exact, and
-        otherwise Hessians by single replicates, which are together as good for standard errors, of
-        a method that has more."""
-        last = before.curvature if isinstance(before, Chord) else None
-        method = loss.method
-        if isinstance(method, Exact):
-            return Chord(loss, (functools.partial(hessian_of, loss),), last, STEADY_EXACT)
-        if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
-            return super().points(loss, before)
-        alone = dataclasses.replace(method, num_replicates=1)
-        keys = jax.random.split(loss.key, FEW_REPLICATES)
-        losses = [dataclasses.replace(loss, method=alone, key=key) for key in keys]
-        hessians = tuple(lambda x, one=one: point(one, x).hessian for one in losses)
-        return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
         precision = self.precision

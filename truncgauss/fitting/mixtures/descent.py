@@ -46,7 +46,7 @@ from truncgauss.fitting.mixtures.em import ascended, expectation, has_collapsed,
 from truncgauss.fitting.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates, components_at
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_steps
+from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps
 from truncgauss.fitting.optimization.uncertainty import certificate
 from truncgauss.fitting.optimization.widening import Precision
 
@@ -61,6 +61,7 @@ COLLAPSED = (
     "maximum, or its derivatives were not finite. Use fewer components, more observations, "
     'covariance="tied" or "diagonal", or state the noise of the observations.'
 )
+NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 WIDEST = 20.0  # of the spread of a component's rows: beyond, it is a straight slope across them
 ENDLESS = (
     "There is no maximum: the likelihood grows as component {} widens, already to "

@@ -10,7 +10,6 @@ import numpy as np
 from truncgauss.execution.progress import bar, watched
 from truncgauss.fitting.optimization.newton import (
     CLOSE,
-    Chord,
     Point,
     Secant,
     newton_steps,
@@ -95,12 +94,11 @@ class Descent:
         not finite there. It ends where it comes so close to a known minimum that it leads there."""
         model, precision = self.model, self.model.precision
         visited: list[Point] = []
-        points: Any = None
         lost, rounds = False, model.rounds
         while rounds > 0:
             loss = model.loss_that_reaches(x) if lost else model.loss_at(x)
-            points = model.points(loss, points)
-            if not self.learns(loss, x):
+            points, learns = model.points(loss), self.learns(loss, x)
+            if not learns:
                 current = points(x)
             elif visited and visited[-1].finite:  # of a loss with other plans
                 current = dataclasses.replace(sloped(loss, x), hessian=visited[-1].hessian)
@@ -128,10 +126,8 @@ class Descent:
             again, rounds = moves and (narrowed or planned), rounds - 1
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
-        if isinstance(points, Chord) and visited[-1].finite:
-            visited[-1] = points.renewed(visited[-1], len(points.hessians))
-        elif steps_of(loss, x) is not None and visited[-1].finite:
-            order = 2 if self.learns(loss, x) else 4
+        if (learns or steps_of(loss, x) is not None) and visited[-1].finite:
+            order = 2 if learns else 4
             end = point(loss, visited[-1].x, order=order)
             # A curvature that is not finite, next to the end of the domain, tells nothing.
             visited[-1] = dataclasses.replace(
@@ -154,11 +150,9 @@ class Descent:
     ) -> list[Point]:
         """The points of so many steps at most down a loss, from a point on."""
         path = [current]
-        close = points.close if isinstance(points, Chord) else 0.0
 
         def stop(current: Point) -> bool:
-            ended = self.too_wide(current) or current.decrement < close
-            return ended or joined(current, known) is not None
+            return self.too_wide(current) or joined(current, known) is not None
 
         learns = self.learns(loss, current.x)
         if learns or (self.model.expensive and not current.settled):

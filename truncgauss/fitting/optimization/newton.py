@@ -30,7 +30,6 @@ CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
 APART = 1e-3  # of a direction: gradients whose difference is the second derivative along it
-NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
@@ -139,32 +138,36 @@ def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
 
 
 def steps_of(loss: Any, x: Any) -> np.ndarray | None:
-    """Moves of each coordinate between gradients whose differences are the Hessian of a
-    loss; None if that is exact."""
+    """Moves of each coordinate (q,), or in the rows of a matrix (q, q), between gradients whose
+    differences are the Hessian of a loss; None if that is exact."""
     steps = getattr(loss, "steps", None)
     return None if steps is None else steps(np.asarray(x))
 
 
 def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
-    """Derivatives with a Hessian by differences of exact gradients along each coordinate,
-    whose errors are of the first, second or fourth order in the steps (q,): q, 2 q or 4 q gradients
-    besides that at x.
+    """Derivatives with a Hessian by differences of exact gradients along each coordinate, or along
+    the rows of a matrix, whose errors are of the first, second or fourth order in the steps: q, 2 q
+    or 4 q gradients besides that at x.
 
     The program of a Hessian takes two to three times as long to compile as that of a gradient, and
     about as long to run as 2 q gradients.
     """
-    x, moves = np.asarray(x), np.diag(steps)
+    x, moves = np.asarray(x), np.diag(steps) if steps.ndim == 1 else steps
+
+    def along(changes: Any) -> Any:
+        """The Hessian by the changes of the gradient along all moves."""
+        return changes / steps[:, None] if steps.ndim == 1 else np.linalg.solve(steps, changes)
+
     sides = [x[None], x + moves, x - moves][: 2 if order == 1 else 3]
     values, gradients, variances = slopes_at(loss, np.concatenate(sides))
     if order == 1:
-        hessian = (gradients[1:] - gradients[0]) / steps[:, None]
-        return values[0], gradients[0], hessian, variances[0]
+        return values[0], gradients[0], along(gradients[1:] - gradients[0]), variances[0]
     above, below = np.split(gradients[1:], 2)
-    hessian = (above - below) / (2.0 * steps[:, None])
+    hessian = along((above - below) / 2.0)
     if order == 4:
         far = slopes_at(loss, np.concatenate([x + 2.0 * moves, x - 2.0 * moves]))[1]
         above, below = np.split(far, 2)
-        hessian = (4.0 * hessian - (above - below) / (4.0 * steps[:, None])) / 3.0
+        hessian = (4.0 * hessian - along((above - below) / 4.0)) / 3.0
     return values[0], gradients[0], hessian, variances[0]
 
 
@@ -213,53 +216,12 @@ def derivatives_along(
 ) -> tuple[float, float, float]:
     """A loss and its first and second derivatives along a direction, by its Hessian or, where that
     is expensive, by gradients on both sides."""
-    slow = getattr(loss, "expensive_hessian", False) or getattr(loss, "iterated", False)
-    if steps_of(loss, x) is None and not slow:
+    if steps_of(loss, x) is None and not getattr(loss, "iterated", False):
         at = point(loss, x)
         return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
     low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
     tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
     return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
-
-
-@dataclasses.dataclass
-class Chord:
-    """Points of a loss whose curvature comes from cheaper estimates of it, and stays the same close
-    to the minimum: value and gradient, which say where that is, are those of the loss.
-
-    A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
-    chord method: Kelley, "Iterative Methods for Linear and Nonlinear Equations", 1995, chapter 5).
-
-    Attributes:
-        loss: a callable pytree of a vector.
-        hessians: functions x -> (q, q), about the Hessian. The first serves for steps, the mean
-            of all for what follows from the end.
-        curvature: the last one.
-        steady: decrement below which it stays the same.
-        close: decrement below which steps end.
-    """
-
-    loss: Any
-    hessians: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    curvature: np.ndarray | None = None
-    steady: float = NEAR
-    close: float = 0.0
-
-    def __call__(self, x: np.ndarray) -> Point:
-        current = sloped(self.loss, x)
-        if self.curvature is not None:
-            same = dataclasses.replace(current, hessian=self.curvature)
-            if same.finite and same.decrement < self.steady:
-                return same
-        return self.renewed(current)
-
-    def renewed(self, current: Point, count: int = 1) -> Point:
-        """The point with a new curvature, the mean of so many estimates."""
-        estimates = [hessian(current.x) for hessian in self.hessians[:count]]
-        trial = dataclasses.replace(current, hessian=np.mean(estimates, axis=0))
-        if trial.finite:
-            self.curvature = trial.hessian
-        return trial
 
 
 @dataclasses.dataclass
