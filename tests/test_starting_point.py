@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from truncgauss import cli
-from truncgauss.runs import config, starting_point
+from truncgauss.runs import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -129,34 +129,11 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
     np.testing.assert_allclose(upper, [0.7, 1.0, 0.5, 2.4, np.inf])
 
 
-def test_questions_are_asked_again_until_their_answers_can_be_used(laboratory):
-    answers = iter(["", "site", "conc", "", "0.5", "lim", "", "", "", "y", "depht", "depth"])
-    asked = []
-
-    def ask(question):
-        asked.append(question)
-        return next(answers)
-
-    wanted = dict.fromkeys(("outcome", "covariates"), ())
-    starting_point.write_of_table(pathlib.Path("lab data.csv"), wanted, ask)
-    written = config.load("lab data.yaml")
-    assert written.outcomes["conc"].model_dump(exclude_none=True) == {
-        "censored_low": 0.5,
-        "log": True,
-    }
-    assert written.covariates == ("depth",) and written.read_data().length == 6
-    assert "conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NA'" in asked[0]
-    again = [question for question in asked if question.endswith("Again: ")]
-    assert [re.search(said, text) is not None for said, text in zip(REASONS, again)] == [True] * 5
-
-
-REASONS = ["name a column", "is texts", "--censored-low", "a number or a column", "'depth'"]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "which column is to be fitted? Add --outcome COLUMN: depth, conc, limit."),
+        ([], "which column is to be fitted? Add --outcome COLUMN: depth, conc, limit. It has site"),
+        ([], "; conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NA'; limit: numbers."),
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
         (["--outcome", "site"], "column 'site' is texts (A, B), not numbers."),
         (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),

@@ -102,7 +102,7 @@ class New:
     """Write a config to begin with: of a fit of a table, or of an experiment.
 
     `new data.csv` writes data.yaml, which fits a column of that table: --outcome and the options
-    after it say which and what is known of it; without them it asks. `new NAME` copies the config
+    after it say which and what is known of it. `new NAME` copies the config
     of a built-in experiment with its data; another NAME becomes an experiment of your own, NAME.py.
 
     Example: truncgauss new lab.csv --outcome zinc lead --log
@@ -384,11 +384,7 @@ def _new(asked: New) -> int:
     options = dataclasses.asdict(asked)
     name, overwrite = options.pop("name"), options.pop("overwrite")
     if starting_point.is_table(name):
-        ask = input if sys.stdin is not None and sys.stdin.isatty() else None
-        try:
-            paths = starting_point.write_of_table(Path(name), options, ask, overwrite)
-        except EOFError:
-            raise ConfigError(f"{ERROR}: new: the answers ended; nothing was written") from None
+        paths = starting_point.write_of_table(Path(name), options, overwrite)
     else:
         if given := [key for key, value in options.items() if value]:
             option = given[0].replace("_", "-")

@@ -2,7 +2,7 @@
 
 import collections
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +15,7 @@ from truncgauss.tables.files import blocks
 
 NUM_ROWS = 100_000  # how many are looked at
 NUM_CODES = 3  # most different texts of a column of numbers, which then stand for missing ones
-ASKED = {
-    "censored_low": "Left-censored: at or below which value is {} only known to be so?",
-    "censored_high": "Right-censored: at or above which value is {} only known to be so?",
-    "truncated_low": "Truncated: below which value of {} is nothing observed at all?",
-    "truncated_high": "Above which value of {} is nothing observed at all?",
-}
-END = "\n  a number, or a column that has one for each observation; Enter for none: "
+LIMITS = "censored_low", "censored_high", "truncated_low", "truncated_high"
 
 
 class Column(NamedTuple):
@@ -54,31 +48,27 @@ class Column(NamedTuple):
         return ", ".join(["numbers", *(f"{n} {what}" for what, n in counts.items() if n)])
 
 
-def config(
-    path: Path, name: str, wanted: Mapping[str, Any], ask: Callable[[str], str] | None
-) -> str:
+def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
     """The text of a config.
 
     Args:
         path: the table, as the config names it.
         name: of the config's file.
         wanted: the options: `outcome` and `covariates` are names of columns, `log` a truth value,
-            and the keys of ASKED numbers or names of columns as texts, None where there is none.
-        ask: shows a question and returns the answer, if no outcome is wanted; None to refuse.
+            and those of LIMITS numbers or names of columns as texts, None where there is none.
 
     Raises:
-        ValueError: for no outcome and nobody to ask, or a column that is not there or of another
-            kind, in a sentence.
+        ValueError: for no outcome, or a column that is not there or of another kind, in a sentence.
     """
     columns = columns_of(path)
-    if wanted["outcome"]:
-        entries = {outcome: entry_of(outcome, wanted, columns) for outcome in wanted["outcome"]}
-        covariates = covariates_of(wanted["covariates"], columns)
-    elif ask is None:
+    if not wanted["outcome"]:
         names = ", ".join(key for key, column in columns.items() if column.numeric)
-        raise ValueError(f"{path}: which column is to be fitted? Add --outcome COLUMN: {names}.")
-    else:
-        entries, covariates = questioned(path, columns, ask)
+        has = "; ".join(f"{key}: {column.described()}" for key, column in columns.items())
+        raise ValueError(
+            f"{path}: which column is to be fitted? Add --outcome COLUMN: {names}. It has {has}."
+        )
+    entries = {outcome: entry_of(outcome, wanted, columns) for outcome in wanted["outcome"]}
+    covariates = covariates_of(wanted["covariates"], columns)
     chosen, numbers = (
         [columns[key] for key in entries],
         [k for k in covariates if columns[k].numeric],
@@ -150,28 +140,21 @@ def column_of(texts: list[str]) -> Column:
 
 
 def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]) -> dict[str, Any]:
-    """What the config says of an outcome."""
-    check_outcome(outcome, columns)
-    entry = {key: limit_in(wanted[key], columns) for key in ASKED if wanted[key] is not None}
-    check_undetected(outcome, entry, columns)
-    return entry | ({"log": True} if wanted["log"] else {})
-
-
-def check_outcome(outcome: str, columns: dict[str, Column]) -> None:
-    """Refuse an outcome that is no column of numbers."""
+    """What the config says of an outcome, which must be a column of numbers; of cells that were not
+    detected it must say below which limit."""
     if why := mismatch(outcome, list(columns)):
         raise ValueError(why)
-    if not columns[outcome].numeric:
-        raise ValueError(f"column {outcome!r} is {columns[outcome].described()}, not numbers.")
-
-
-def check_undetected(outcome: str, entry: dict[str, Any], columns: dict[str, Column]) -> None:
-    """Refuse cells that were not detected, nobody says below which limit."""
-    if (count := columns[outcome].undetected) and "censored_low" not in entry:
+    column = columns[outcome]
+    if not column.numeric:
+        raise ValueError(f"column {outcome!r} is {column.described()}, not numbers.")
+    entry = {key: limit_in(wanted[key], columns) for key in LIMITS if wanted[key] is not None}
+    if column.undetected and "censored_low" not in entry:
         raise ValueError(
-            f"{outcome!r} was not detected in {count} of the cells, and nothing says below which "
-            "limit: give the limit of detection as --censored-low, a number or a column."
+            f"{outcome!r} was not detected in {column.undetected} of the cells, and nothing says "
+            "below which limit: give the limit of detection as --censored-low, a number or a "
+            "column."
         )
+    return entry | ({"log": True} if wanted["log"] else {})
 
 
 def limit_in(text: str, columns: dict[str, Column]) -> float | str:
@@ -191,52 +174,3 @@ def covariates_of(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[s
         if not (columns[name].numeric or columns[name].texts):
             raise ValueError(f"column {name!r} is {columns[name].described()}, and no covariate.")
     return names
-
-
-def questioned(
-    path: Path, columns: dict[str, Column], ask: Callable[[str], str]
-) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """What the config says of the outcomes, and the covariates, as they are answered."""
-    seen = "\n".join(f"  {name}: {column.described()}" for name, column in columns.items())
-
-    def split(text: str) -> tuple[str, ...]:
-        return tuple(name.strip() for name in text.split(",") if name.strip())
-
-    def outcomes(text: str) -> tuple[str, ...]:
-        if not split(text):
-            raise ValueError("name a column.")
-        for name in split(text):
-            check_outcome(name, columns)
-        return split(text)
-
-    names = answered(f"{path} has\n{seen}\nWhich column is to be fitted? ", outcomes, ask)
-    entries: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for name, entry in entries.items():
-        for key, question in ASKED.items():
-
-            def limit(text: str, key: str = key, name: str = name) -> None:
-                new = {key: limit_in(text, columns)} if text else {}
-                if key == "censored_low":
-                    check_undetected(name, new, columns)
-                entries[name].update(new)
-
-            answered(question.format(name) + END, limit, ask)
-        if (
-            answered(f"Fit the logarithm of {name}, as of concentrations? [y/N] ", str.lower, ask)[
-                :1
-            ]
-            == "y"
-        ):
-            entry["log"] = True
-    others = ", ".join(name for name in columns if name not in names)
-    question = f"Which columns does it depend on ({others})? With commas; Enter for none: "
-    return entries, answered(question, lambda text: covariates_of(split(text), columns), ask)
-
-
-def answered(question: str, read: Callable[[str], Any], ask: Callable[[str], str]) -> Any:
-    """An answer, asked for again, with the reason, as long as it cannot be used."""
-    while True:
-        try:
-            return read(ask(question).strip())
-        except ValueError as error:
-            question = f"  {error} Again: "

@@ -1,7 +1,7 @@
 """The files to begin with: configs of tables and of built-in experiments, or one's own code."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,7 @@ def is_table(name: str) -> bool:
     return Path(name).suffix in (".csv", ".npz", ".parquet")
 
 
-def write_of_table(
-    table: Path,
-    wanted: Mapping[str, Any],
-    ask: Callable[[str], str] | None,
-    overwrite: bool = False,
-) -> list[Path]:
+def write_of_table(table: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> list[Path]:
     """Write the config of a fit of a table, under the table's name in the current folder.
 
     The experiment with a module `start` fits tables; its function `config` says what may be wanted.
@@ -53,7 +48,6 @@ def write_of_table(
     Args:
         table: the file.
         wanted: options, by name.
-        ask: shows a question and returns the answer, where nothing is wanted; None to refuse.
         overwrite: whether a config of that name is replaced.
 
     Raises:
@@ -64,7 +58,7 @@ def write_of_table(
     [module] = settings.folder("experiments").glob("*/start.py")
     experiment, path = module.parent.name, Path(f"{table.stem}.yaml")
     _refuse_present([path], overwrite)
-    text = settings.function(experiment, "config", "start")(table, path.name, wanted, ask)
+    text = settings.function(experiment, "config", "start")(table, path.name, wanted)
     return _written({path: settings.with_schema(text, experiment)}, overwrite)
 
 
