@@ -26,6 +26,9 @@ FEW = (
     "Standard errors rest on {} clusters; from fewer than about "
     f"{FEW_CLUSTERS} they are too small as a rule."
 )
+UNUSED_START = (
+    "From the start that was given the steps did not converge; these began at least squares."
+)
 ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 
 
@@ -99,7 +102,7 @@ def maximum_likelihood(
             path = descent.best(model.starts(num_starts))
         fit = fit_at(model, path, information, groups)
         if unused:
-            fit = dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
+            fit = dataclasses.replace(fit, notes=(UNUSED_START, *fit.notes))
         if groups is not None:
             count = groups[1]
             few = (FEW.format(count),) if count < FEW_CLUSTERS else ()

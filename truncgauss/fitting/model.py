@@ -78,7 +78,6 @@ class Model:
         damping: of the first step, in the units of the points.
         flat: what it means where the curvature is not positive at the end.
         no_start: the message where the likelihood is finite at no start.
-        unused_start: the note where the steps from the user's start did not converge.
         undetermined_reason: what to say of `undetermined` estimates, with {} for their names.
 
     Example:
@@ -118,9 +117,6 @@ class Model:
     no_start: Any = (
         "The likelihood or its derivatives are not finite at the start. Give another start, or "
         "another method."
-    )
-    unused_start: Any = (
-        "From the start that was given the steps did not converge; these began at least squares."
     )
     undetermined_reason: Any = UNDETERMINED
 

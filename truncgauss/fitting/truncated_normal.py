@@ -187,12 +187,11 @@ def fit_truncated_normal(
                 )
             sample = as_sample(statistics, low, high, table)
             parallel.agreed(f"{what}: the rows and the start", (sample, start))
-            x = None if start is None else natural_start(sample, start)
-            remarks = [UNUSED_START] * (start is not None and x is None)
-            remarks += [UNCHECKED] * (statistics.lowest is None)
-            model = TruncatedSample(
-                sample=sample, method=method, key=as_key(key), remarks=tuple(remarks)
-            )
+            model = TruncatedSample(sample=sample, method=method, key=as_key(key))
+            x = None if start is None else model.as_start(start)
+            remarks = (UNUSED_START,) * (start is not None and x is None)
+            remarks += (UNCHECKED,) * (statistics.lowest is None)
+            model = dataclasses.replace(model, remarks=remarks)
             fit: ObservationsFit = maximum_likelihood(model, start=x, **settings)
             return fit
 
@@ -324,7 +323,6 @@ class TruncatedSample(Model):
     remarks: tuple[str, ...] = ()
     unique = True
     rounds = 10
-    unused_start = UNUSED_START
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -353,6 +351,25 @@ class TruncatedSample(Model):
     def starts(self, count: int | None) -> list[np.ndarray]:
         d = len(self.sample.centre)
         return [packed(np.zeros(d), np.eye(d))]
+
+    def as_start(self, start: tuple[Any, Any]) -> np.ndarray | None:
+        """Free coordinates of the user's mean and covariance; None if that is no covariance matrix,
+        or too far from the sample."""
+        d = len(self.sample.centre)
+        loc, covariance = (np.asarray(part, np.float64) for part in start)
+        if loc.shape != (d,) or covariance.shape != (d, d):
+            raise ValueError(
+                f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} "
+                f"and {covariance.shape}."
+            )
+        try:
+            x = self.inner.free(loc, covariance)
+        except np.linalg.LinAlgError:
+            return None
+        if not np.all(np.isfinite(x)):
+            return None
+        values = np.linalg.eigvalsh(unpacked(x, d)[1])
+        return x if values[0] > WIDEST**-2 and values[-1] < WIDEST**2 else None
 
     def loss_at(self, x: np.ndarray) -> TruncatedLoss:
         sample, method, root = self.sample, self.method, np.asarray(self.sample.root)
@@ -417,24 +434,3 @@ class TruncatedSample(Model):
 
     def result(self, fields: dict[str, Any], path: Path) -> ObservationsFit:
         return ObservationsFit.of(self.inner, self.inner.values(path.end.x)[1], fields)
-
-
-def natural_start(sample: Sample, start: tuple[Any, Any]) -> np.ndarray | None:
-    """Packed natural parameters of the user's start; None if it is no covariance matrix, or too far
-    from the sample."""
-    d = len(sample.centre)
-    loc, covariance = (np.asarray(part, np.float64) for part in start)
-    if loc.shape != (d,) or covariance.shape != (d, d):
-        raise ValueError(
-            f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} and "
-            f"{covariance.shape}."
-        )
-    units = sample.scale[:, None] * np.asarray(sample.root)
-    half = np.linalg.solve(units, covariance)
-    white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
-    precision = inverse(white[1])
-    x = packed(precision @ white[0], precision)
-    values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
-    if not np.all(np.isfinite(x)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
-        return None
-    return x
