@@ -39,7 +39,7 @@ def traces(results, ax):
     longest = max(map(len, lost))
     lost = [np.pad(np.maximum(each, 1e-17), (0, longest - len(each)), "edge") for each in lost]
     plotting.curves(
-        np.arange(longest), lost, ["shift", "limits"], series=(2, 1), xlabel="step",
+        np.arange(longest), lost, ["shift", "bounds"], series=(2, 1), xlabel="step",
         ylabel="loss − lowest (nats a trial)", ax=ax,
     )  # fmt: skip
     plotting.title("The fits", ax=ax).set_yscale("log")

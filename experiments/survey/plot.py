@@ -1,4 +1,4 @@
-"""What was seen with the Gaussians fitted to it, and how far each estimate is from the truth."""
+"""What was observed, with the Gaussians fitted to it, and how far each estimate is from the truth."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from truncgauss import plotting
 
 from .run import KINDS
 
-SERIES = {"naive": 3, "without noise": 5, "corrected": 1}
+SERIES = {"naive": 3, "noise ignored": 5, "corrected": 1}
 
 
 def plot(results):

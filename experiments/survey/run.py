@@ -1,8 +1,8 @@
-"""A survey that sees an object if its measured brightness passes a limit of its own.
+"""A survey that observes an object if its measured brightness passes a limit of its own.
 
-Every object has measurement errors of its own size, and is seen if its measured first coordinate is
-above a limit that depends on when and where it was looked for. The moments of what was seen are
-those of no population. A fit that knows limits and errors of each row finds the population back;
+Every object has measurement errors of its own size, and is observed if its measured first
+coordinate is above a limit that depends on when and where it was looked for. The moments of what
+was observed are those of no population. A fit that knows limits and errors of each row finds the population back;
 one that forgets the errors does not.
 """
 
@@ -10,14 +10,14 @@ import numpy as np
 
 import truncgauss as tg
 
-KINDS = ("naive", "without noise", "corrected")
+KINDS = ("naive", "noise ignored", "corrected")
 
 
 def run(config):
     """The population, and three estimates of it."""
     seen, low, noise, total = observed(config)
     fits = {
-        "without noise": tg.fit_truncated_normal(seen, low),
+        "noise ignored": tg.fit_truncated_normal(seen, low),
         "corrected": tg.fit_truncated_normal(seen, low, noise=noise),
     }
     n, d = seen.shape

@@ -18,7 +18,7 @@ def plot(results):
 
 
 def wage_lines(results, ax):
-    """Wages that are seen, and two lines through them."""
+    """Observed wages, and two lines through them."""
     seen = results["employed"]
     spread = 0.9 * ((np.arange(seen.sum()) * 0.6180339887) % 1.0 - 0.5)  # so that points are apart
     x = results["education"][seen] + spread
@@ -32,7 +32,7 @@ def wage_lines(results, ax):
     if "true_line" in results:
         ax.plot(x, results["true_line"], "--", color="#333333", label="truth", zorder=4)
     ax.set(xlabel="education (years)", ylabel="wage at the mean age")
-    plotting.title("What work would pay", ax=ax)
+    plotting.title("Wages and education", ax=ax)
 
 
 def marginal_effects(results, ax):
