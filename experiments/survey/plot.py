@@ -1,4 +1,4 @@
-"""What was observed, with the Gaussians fitted to it, and how far each estimate is from the truth."""
+"""What was observed, the Gaussians fitted to it, and how far each estimate is from the truth."""
 
 import numpy as np
 

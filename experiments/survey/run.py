@@ -2,8 +2,8 @@
 
 Every object has measurement errors of its own size, and is observed if its measured first
 coordinate is above a limit that depends on when and where it was looked for. The moments of what
-was observed are those of no population. A fit that knows limits and errors of each row finds the population back;
-one that forgets the errors does not.
+was observed are those of no population. A fit that knows limits and errors of each object finds
+the population; one that forgets the errors does not.
 """
 
 import numpy as np
