@@ -128,8 +128,8 @@ def test_selected_sample_in_two_columns():
     assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
     ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-4]
     assert ends[0] < 3.428 < ends[1]  # of all rows
-    assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all 3.4280" in last
-    assert len(results["profile"]) == 5 and "of all 0.1437" in results["summary"][-1]
+    assert f"[{ends[0]:.4f}, {ends[1]:.4f}]" in last and last.endswith(" 3.4280")
+    assert len(results["profile"]) == 5 and results["summary"][-1].endswith(" 0.1437")
     assert not any("Wald" in line for line in results["summary"])
     for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
         for sign in (-1, 1):

@@ -25,10 +25,10 @@ except ImportError as error:
 
 
 class TruncatedGaussian(DensityMixin, BaseEstimator):
-    """The Gaussian behind rows that were seen only inside limits, as a scikit-learn estimator.
+    """The Gaussian behind a truncated sample, as a scikit-learn estimator.
 
-    `fit` is `tg.fit_truncated_normal`. The density is that of rows that can be seen: the Gaussian's
-    inside the limits, divided by the probability of these.
+    `fit` is `tg.fit_truncated_normal`. The density is the truncated one: the Gaussian's inside the
+    bounds, divided by the probability of these.
 
     Args:
         low: limits below, a number or shape (n_features,); None leaves the side open.
@@ -40,7 +40,7 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         location_: the mean, shape (n_features,).
         covariance_: the covariance matrix, shape (n_features, n_features).
         standard_errors_: `.loc` and `.covariance_matrix`, from the observed information.
-        fraction_not_truncated_: probability that a row can be seen.
+        fraction_not_truncated_: probability that an observation is not truncated.
         converged_: whether the fit ended at the maximum.
         n_iter_: Newton steps made.
         fit_: the `tg.fitting.ObservationsFit` itself, with its certificate.
@@ -97,9 +97,9 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         return self
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """The log density of each row among rows that can be seen, shape (n_samples,), in nats.
+        """The truncated log density of each observation, shape (n_samples,), in nats.
 
-        -inf outside the limits.
+        -inf outside the bounds.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -113,7 +113,7 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Rows that can be seen, drawn exactly, shape (n_samples, n_features)."""
+        """Exact draws from the truncated Gaussian, shape (n_samples, n_features)."""
         check_is_fitted(self)
         key = jax.random.key(check_random_state(random_state).randint(2**31 - 1))
         with jax.enable_x64(True):

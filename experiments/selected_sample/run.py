@@ -1,8 +1,9 @@
 """A Gaussian fitted to the rows of a table that a selection has let through.
 
-The mean of the rows that were seen is not the mean of all. The truncated fit corrects it; where the
-table is complete, and holds the rows outside the limits too, the correction is judged against all
-of them. For a table of one's own, censored, noisy or with covariates, there is `fit_table`.
+The mean of the observations inside the bounds is not that of all. The truncated fit corrects it;
+where the table is complete, and holds the rows outside the bounds too, the correction is judged
+against all of them. For a table of one's own, censored, noisy or with covariates, there is
+`fit_table`.
 """
 
 import jax.numpy as jnp
@@ -153,8 +154,8 @@ def summary(results):
 
 def distances(results):
     """A table of how far the naive and the corrected means are from those of all rows."""
-    row = "{:<16}{:>24}{:>24}".format
-    lines = [row("less all", "naive", "corrected")]
+    row = "{:<20}{:>24}{:>24}".format
+    lines = [row("minus that of all", "naive", "corrected")]
     for j, column in enumerate(results["columns"]):
         cells = []
         for name in ("naive", "corrected"):
@@ -176,17 +177,19 @@ def notes_of(fit):
 
 
 def intervals(results):
-    """Estimates with intervals that follow the likelihood, and those of all rows."""
-    lines, whole = [], {}
+    """A table of estimates with intervals that follow the likelihood, and those of all rows."""
+    row, whole = "{:<40}{:>10}{:>24}{:>10}".format, {}
+    if not results["profile"]:
+        return []
     if "full" in results:
         rows, columns = np.tril_indices(len(results["columns"]))
         entries = results["full"]["covariance"][rows, columns]
         numbers = np.concatenate([results["full"]["loc"], entries])
         names = [name for name in results["estimates"] if not name.endswith(".stderr")]
         whole = dict(zip(names, numbers))
+    lines = [row("", "corrected", "95 % profile interval", "all" if whole else "").rstrip()]
     for name, (low, high) in results["profile"].items():
-        lines.append(
-            f"{name}: {results['estimates'][name]:.4f}, 95 % profile interval "
-            f"[{low:.4f}, {high:.4f}]" + (f"; of all {whole[name]:.4f}" if whole else "")
-        )
+        of_all = f"{whole[name]:.4f}" if whole else ""
+        estimate, interval = f"{results['estimates'][name]:.4f}", f"[{low:.4f}, {high:.4f}]"
+        lines.append(row(name, estimate, interval, of_all).rstrip())
     return lines

@@ -25,11 +25,11 @@ MOST_ATTEMPTS = 100_000  # proposals for one draw from a region without linear c
 
 
 class TruncatedMixture(Distribution):
-    r"""A mixture of K Gaussians of which only a region is seen.
+    r"""A mixture of K Gaussians, truncated to a region.
 
     .. math:: p(x) = s(x) \frac{\sum_k w_k N(x; \mu_k, \Sigma_k)}{\sum_k w_k P_k(R)}
 
-    with s(x) the probability that x is seen: 1 inside the region and 0 outside, or what a
+    with s(x) the probability that x is observed: 1 inside the region and 0 outside, or what a
     `tg.Selection` gives, of which P_k is the mean over component k.
 
     The weights are those of the whole population. Labels can be exchanged: a model that is to be

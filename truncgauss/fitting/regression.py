@@ -119,7 +119,7 @@ def fit_regression(
         data: the table of a formula's columns.
         censored_low: a number or (n,): outcomes at or below it are only known to be that low.
         censored_high: likewise: only known to be that high.
-        truncated_low: a number or (n,): rows with an outcome below it are never seen.
+        truncated_low: a number or (n,): rows with an outcome below it are absent.
         truncated_high: likewise, above.
         region: in place of both, a `tg.Box` of one dimension, with limits (1,), or (n, 1) for each
             row.

@@ -70,8 +70,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             far above it; 0 if the integrals are exact.
         num_rows: n, the total weight of the rows that say something.
         num_parameters: how many were estimated.
-        fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
-            rest no row has checked.
+        fraction_not_truncated: mean probability that an observation is not truncated; no data
+            check what the fit says of the rest.
         newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
             in standard errors.
         loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument

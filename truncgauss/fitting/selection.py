@@ -1,4 +1,4 @@
-"""Sample selection: an outcome that is seen where a probit equation of other covariates says so."""
+"""Sample selection: an outcome that is observed where a probit of other covariates says so."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -230,7 +230,7 @@ def fit_selection(
     num_profiles: int = 10,
     progress: bool = True,
 ) -> SelectionFit:
-    """Full maximum likelihood of an outcome that is seen only where a row is selected.
+    """Full maximum likelihood of an outcome that is observed only where a row is selected.
 
     Row i is selected where z_i . g + u_i > 0, with u_i ~ Normal(0, 1), and has the outcome
     y_i = x_i . b + e_i, with e_i ~ Normal(0, sigma^2) of correlation rho with u_i (Heckman). With
@@ -250,8 +250,8 @@ def fit_selection(
             which has the design too, see `tables.formula`; and so may the selection be,
             "employed ~ age + children".
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
-            column names become those of the estimates. Where the outcome is not seen they are not
-            used, and may be missing (NaN), such as the tenure of those who do not work.
+            column names become those of the estimates. Where the outcome is not observed they are
+            not used, and may be missing (NaN), such as the tenure of those who do not work.
         selected: 1 or True where the row is selected, else 0 or False, (n,).
         selection_design: covariates z_i, likewise.
         data: the table of the formulas' columns.

@@ -1,4 +1,4 @@
-"""The Gaussian behind rows that were seen only inside limits, by its natural parameters."""
+"""The Gaussian behind a truncated sample, by its natural parameters."""
 
 import dataclasses
 import functools
@@ -83,7 +83,7 @@ def fit_truncated_normal(
     num_profiles: int = 10,
     progress: bool = True,
 ) -> ObservationsFit:
-    """Maximum likelihood of loc and covariance of rows seen only inside limits.
+    """Maximum likelihood of loc and covariance from a sample truncated to bounds.
 
     For rows x_i in the box B the log-likelihood is
 

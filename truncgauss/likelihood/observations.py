@@ -31,8 +31,8 @@ class Observations:
     """n rows of d entries, each exact, censored, known to an interval, or missing.
 
     An entry lies between `lower` and `upper`: it is exact where these are equal, censored where one
-    is infinite, an interval where both are finite, and missing where both are infinite. A row was
-    seen at all only because it lies in its region (truncation).
+    is infinite, an interval where both are finite, and missing where both are infinite. A row is
+    in the sample only because it lies in its region (truncation).
 
     Rows y = x + e are measurements of x ~ Normal(loc, covariance) with errors e ~ Normal(0, noise).
     `lower` and `upper` are limits of y. The region limits y too, or x if limits_on is "latent".
@@ -173,7 +173,7 @@ class Observations:
             left_censored: (column, mark): where that column holds this mark, the value is only an
                 upper limit.
             right_censored: likewise, a lower limit.
-            truncated_low: columns of the limits below which no row could be seen at all.
+            truncated_low: columns of the bounds below which a row would not be in the sample.
             truncated_high: likewise, above.
             noise_scale: columns of the standard deviations of measurement errors.
             weights: the column that says how often each row counts.

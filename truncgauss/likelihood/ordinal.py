@@ -16,8 +16,8 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 class Ordinal:
     r"""Ordered categories, as intervals of a latent normal variable whose limits are estimated.
 
-    Level number j is seen where :math:`\tau_{j-1} < x \leq \tau_j`; with two levels the variable
-    is binary. The variance of x given its covariates is 1, as the categories do not tell it.
+    Level number j is observed where :math:`\tau_{j-1} < x \leq \tau_j`; with two levels the
+    variable is binary. The variance of x given its covariates is 1: the categories do not tell it.
 
     Args:
         codes: shape (n,), numbers, booleans or texts; NaN or None where the category is missing.
@@ -101,7 +101,7 @@ class Ordinal:
 
 @dataclasses.dataclass(frozen=True)
 class LatentRows:
-    """Rows of d latent outcomes of which some are seen as ordered categories: what
+    """Rows of d latent outcomes of which some are observed as ordered categories: what
     `tg.Observations.of` returns for entries that hold a `tg.Ordinal`.
 
     Attributes:

@@ -93,9 +93,9 @@ class MixtureFit(LikelihoodFit):
     Components are sorted by their observed weights, the largest first.
 
     Attributes, besides those of `LikelihoodFit`:
-        weights: of the components in the whole population, seen or not, (K,).
-        observed_weights: in the part of it that can be seen, (K,); where rows differ in regions or
-            noise, the mean over rows.
+        weights: of the components in the whole population, observed or not, (K,).
+        observed_weights: in the part of it that can be observed, (K,); where rows differ in regions
+            or noise, the mean over rows.
         locs: means, (K, d).
         covariances: of the true values, without noise, (K, d, d).
         standard_errors: `.weights`, `.observed_weights`, `.locs` and `.covariances` likewise, from
@@ -261,7 +261,7 @@ class MixtureFit(LikelihoodFit):
 
     @reported
     def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
-        """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
+        """Draws from the whole population, observed or not, without noise, (num_samples, d)."""
         choice, normal = jax.random.split(checked_key(key))
         with jax.enable_x64(True):
             logs = jnp.log(jnp.asarray(self.weights))

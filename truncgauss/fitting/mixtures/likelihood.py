@@ -78,8 +78,8 @@ def mixture_log_likelihood(
 
     Args:
         observations: n rows of d entries.
-        weights: of the K components in the whole population, seen or not, shape (K,); only their
-            proportions matter.
+        weights: of the K components in the whole population, observed or not, shape (K,); only
+            their proportions matter.
         locs: means, shape (K, d).
         covariances: shape (K, d, d), or an object such as `tg.ScaleTril` of batch shape (K,).
         method: as in `log_likelihood`; `tg.mixtures.hold` fixes its plans.
