@@ -166,7 +166,7 @@ CALLS = {
         lambda x, y: tg.polychoric(tg.Ordinal(x), tg.Ordinal(y)), {"x": LEVELS, "y": GROUPS}, {},
     ),
     "polychoric_matrix": (
-        of_two_columns(lambda columns: tg.polychoric_matrix(columns).correlations),
+        lambda first, second: tg.polychoric_matrix([first, second]).correlations,
         {"first": LEVELS, "second": GROUPS}, {},
     ),
     "Observations.exact": (

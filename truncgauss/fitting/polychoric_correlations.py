@@ -681,9 +681,8 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
     """The columns of a table as ordered categories, and their names."""
     (data,) = tables.in_one_order("polychoric_matrix", data=data)
     columns = tables.named_columns(data) if not isinstance(data, list | tuple) else None
-    if columns is None and isinstance(data, list | tuple) and len(data):
-        if isinstance(data[0], Ordinal):
-            columns = {getattr(x, "name", None) or str(k): x for k, x in enumerate(data)}
+    if isinstance(data, list | tuple) and any(hasattr(x, "name") for x in data):
+        columns = {getattr(x, "name", None) or str(k): x for k, x in enumerate(data)}
     if columns is None:
         array = np.ma.asarray(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.ndim != 2:
