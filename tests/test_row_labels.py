@@ -376,6 +376,8 @@ def test_other_tables_have_no_labels():
     polars = pytest.importorskip("polars")
     table = polars.DataFrame({"x": [1.0, 2.0, 4.0], "w": [1.0, 2.0, 3.0]})
     assert tables.labels_of(table) is None and tables.labels_of([table["x"]]) is None
+    unnamed = tg.Observations.of([column.alias("") for column in table])
+    assert unnamed.labels == ("0", "1")
     frame = pandas.DataFrame({"x": table["x"].to_numpy()}, ["a", "b", "c"])
     assert tables.in_one_order("fit", y=frame, w=table["w"])[1].to_list() == [1.0, 2.0, 3.0]
 

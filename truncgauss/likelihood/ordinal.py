@@ -156,7 +156,8 @@ def entries_of(entries: Any, weights: Any = None) -> tuple[list[Any], tuple[str,
     named = isinstance(entries, Mapping)
     columns = list(entries.values() if named else entries)
     labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
-    names = tuple(str(j if name is None else name) for j, name in enumerate(labels))
+    # A Series of polars without a name has an empty one.
+    names = tuple(str(j if name in (None, "") else name) for j, name in enumerate(labels))
     parts = [entry_of(column, name, weights) for column, name in zip(columns, names)]
     lengths = [len(part[0]) for part in parts]
     if len(set(lengths)) != 1 or len(set(names)) < len(names):
