@@ -63,7 +63,7 @@ def test_named_columns_are_read_in_the_order_asked_for(holder):
     np.testing.assert_array_equal(found.values, WANTED)
     np.testing.assert_array_equal(tables.read(table, ["y", "x"]).values, WANTED[:, ::-1])
     with pytest.raises(ValueError, match="there is no column 'z'; there are 'x', 'y'"):
-        tables.read(table, ["z"])
+        tables.read(table, [np.str_("z")])
 
 
 def gaps():

@@ -108,8 +108,8 @@ def read(
 def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
     """A column by its name."""
     if name not in by_name:
-        known = ", ".join(map(repr, list(by_name)[:20]))
-        raise ValueError(f"{what}: there is no column {name!r}; there are {known}.")
+        asked, *known = (repr(str(x) if isinstance(x, str) else x) for x in [name, *by_name][:21])
+        raise ValueError(f"{what}: there is no column {asked}; there are {', '.join(known)}.")
     return by_name[name]
 
 

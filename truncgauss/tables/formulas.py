@@ -144,7 +144,7 @@ def refuse_unknown(cells: np.ndarray, levels: Sequence[str], name: str) -> None:
     if len(unknown):
         raise ValueError(
             f"design: column {name!r} holds {str(cells[unknown[0]])!r} in row {unknown[0]}, a "
-            f"category without an estimate; {nearest(str(cells[unknown[0]]), levels)}."
+            f"category without an estimate; {nearest(str(cells[unknown[0]]), levels)}"
         )
 
 
