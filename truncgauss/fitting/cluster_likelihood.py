@@ -125,9 +125,9 @@ class CovarianceSum:
     def form(self, columns: tuple[Any, ...]) -> int | None:
         """The number of effects of a covariance of effects and variances; None of another."""
         shapes = jax.eval_shape(
-            lambda x, columns: self.parts(x, columns),
-            jnp.zeros(sum(self.sizes)),
-            jax.tree.map(lambda leaf: leaf[0], columns),
+            lambda x, columns: self.parts(x, jax.tree.map(lambda leaf: leaf[0], columns)),
+            np.zeros(sum(self.sizes)),
+            columns,
         )
         if shapes.matrix is not None or shapes.variances is None:
             return None

@@ -299,8 +299,8 @@ class ClusterFit(LikelihoodFit):
         each counted as often as its cluster, as lme4 and Stata have it."""
         rows = self.observations
         assert rows is not None
-        seen = np.isfinite(rows.lower[:, 0]) | np.isfinite(rows.upper[:, 0])
-        count = float(rows.row_weights[np.asarray(seen)].sum())
+        seen = np.isfinite(np.asarray(rows.lower)) | np.isfinite(np.asarray(rows.upper))
+        count = float(rows.row_weights[seen[:, 0]].sum())
         return self.num_parameters * math.log(count) - 2 * self.log_likelihood
 
     @property
@@ -781,7 +781,9 @@ class ClusterModel(Model):
         """Whether the likelihood has no bound where the variances of single rows are 0."""
         exact = [rows for rows in self.shapes if rows.num_exact]
         forms = [self.inner.covariance.form(rows.columns) is not None for rows in exact]
-        return bool(exact) and all(forms) and not any(np.any(rows.noise) for rows in exact)
+        return (
+            bool(exact) and all(forms) and not any(np.any(np.asarray(rows.noise)) for rows in exact)
+        )
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         edges = self.edges(path.end.x) if fields["converged"] else ()

@@ -339,7 +339,7 @@ class ByName:
 
 def jacobian_of(fit: Any) -> np.ndarray:
     """The Jacobian of the estimates in free coordinates, (p, q)."""
-    return np.asarray(estimates_at(fit.coordinates, jnp.asarray(fit.best.x))[1])
+    return np.asarray(estimates_at(fit.coordinates, fit.best.x)[1])
 
 
 def errors_of(fit: Any, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

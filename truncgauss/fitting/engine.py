@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.compiling import Compiled
@@ -113,9 +112,9 @@ def maximum_likelihood(
 
 def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> Any:
     """The fit where a path has led; the information is "observed" or "sandwich"."""
-    loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
+    loss, end = path.loss, path.end
     total = model.total(path) or total_of(loss, end)
-    estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
+    estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, end.x))
     slope, curvature = (float(loss.size) * part for part in (end.gradient, end.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     obstacle = model.obstacle(path) if end.finite else None
@@ -185,8 +184,7 @@ def total_of(loss: Any, end: Point) -> Estimate:
     """The log-likelihood of all rows and its standard error, where a path ended."""
     value, variance = -float(loss.size) * end.loss, end.variance
     if np.isnan(variance):
-        at = jnp.asarray(end.x)
-        value, variance = map(float, compiled_total(loss, at))
+        value, variance = map(float, compiled_total(loss, end.x))
     return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
 
@@ -250,7 +248,7 @@ def free_errors_of(
     weights = model.weights
     root = model.score_root(path) if groups is None else None
     if root is None:
-        scores = np.asarray(scores_of(loss, jnp.asarray(path.end.x)))
+        scores = np.asarray(scores_of(loss, path.end.x))
         if groups is not None:
             codes, count = groups
             # Only without weights the number of rows was not known before.

@@ -270,7 +270,7 @@ class FractionsModel(Model):
 
     def standardized(self, path: Path) -> np.ndarray:
         """The estimates where a path ended, in standard deviations."""
-        estimates = np.asarray(estimates_at(self, jnp.asarray(path.end.x))[0])
+        estimates = np.asarray(estimates_at(self, path.end.x)[0])
         return (estimates - np.asarray(self.offset)) / np.asarray(self.units)
 
     # ------------------------------------------------------------ the end of a path
@@ -335,7 +335,7 @@ class FractionsModel(Model):
     # ------------------------------------------------------------ the fit
 
     def result(self, fields: dict[str, Any], path: Path) -> "FractionsFit":
-        jacobian = np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1])
+        jacobian = np.asarray(estimates_at(self, path.end.x)[1])
         bars = fields["free_errors"].of(jacobian)
         others = self.alternatives(path, bars)
         fields |= {
@@ -358,8 +358,7 @@ class FractionsModel(Model):
             params=self.params(fields["estimates"], np.inf),
             standard_errors=self.params(fields["errors"], 0.0),
             alternatives=tuple(
-                self.params(estimates_at(self, jnp.asarray(other.end.x))[0], np.inf)
-                for other in others
+                self.params(estimates_at(self, other.end.x)[0], np.inf) for other in others
             ),
         )
 
@@ -655,7 +654,7 @@ def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def point(loss: FractionLoss, x: np.ndarray) -> FractionPoint:
-    value, *parts = map(np.asarray, derivatives(loss, jnp.asarray(x)))
+    value, *parts = map(np.asarray, derivatives(loss, x))
     return FractionPoint(np.asarray(x), float(value), *parts)
 
 

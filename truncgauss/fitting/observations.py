@@ -577,15 +577,13 @@ class GaussianRows(Model):
         return max(self.inner.sizes) if self.inner.scales else -np.inf
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
-        loss, x, rows = path.loss, jnp.asarray(path.end.x), self.centred.rows
+        loss, x, rows = path.loss, path.end.x, self.centred.rows
+        loc, covariance = loss.gaussian(x)
         if self.simple:
             fraction, seen = visible_fraction(loss, x), np.ones(1)
-            loc, covariance = loss.gaussian(x)
+        elif rows.region is None:
+            fraction, seen = 1.0, np.ones(1)
         else:
-            loc, covariance = loss.gaussian(path.end.x)
-            if rows.region is None:
-                fraction, seen = 1.0, np.ones(1)
-        if not self.simple and rows.region is not None:
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)

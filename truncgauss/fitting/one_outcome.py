@@ -10,7 +10,7 @@ Reference:
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -302,7 +302,7 @@ def gaussian_at(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arra
     return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
 
 
-def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
+def visible_fraction(loss: RegressionLoss, x: Any) -> float:
     """The mean probability that a row could be seen, with its digits where that is small."""
     unseen, seen = map(float, fractions_of(loss, x))
     if unseen < 0.5:

@@ -366,7 +366,7 @@ class PolychoricModel(Model):
         p at x: the product of 1 - (1 - p)^n. Of more cells seldom one edge is reached: 1."""
         if self.table.size > 4:
             return 1.0
-        masses = np.asarray(masses_of(self, jnp.asarray(x)))
+        masses = np.asarray(masses_of(self, x))
         shares = 1.0 - (1.0 - np.clip(masses, 1e-300, 1.0)) ** self.table.sum()
         return float(max(np.prod(shares), 1e-300))
 
@@ -404,7 +404,7 @@ class PolychoricModel(Model):
             fields["estimates"] = np.concatenate([[self.edge], *self.limits])
             fields["log_likelihood"] = saturated
         else:
-            expected = size * np.asarray(masses_of(self, jnp.asarray(path.end.x)))
+            expected = size * np.asarray(masses_of(self, path.end.x))
         statistic = max(2.0 * (saturated - fields["log_likelihood"]), 0.0)
         degrees = counts.size - sum(counts.shape)
         p_value = float(stats.chi2.sf(statistic, degrees)) if degrees else np.nan

@@ -107,7 +107,7 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
             loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
     elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
         rows = fit.centred
-        loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
+        loc, covariance = fit.loss.gaussian(fit.best.x)
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
         covariance = covariance[:n] if covariance.ndim == 3 else covariance

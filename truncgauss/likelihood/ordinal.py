@@ -131,7 +131,7 @@ class LatentRows:
 
     def between(self, cuts: Any, xp: Any = np) -> tuple[Any, Any]:
         """Lower and upper limits (n, d), those of ordered entries by their cuts, d arrays."""
-        known = self.observations.lower, self.observations.upper
+        known = xp.asarray(self.observations.lower), xp.asarray(self.observations.upper)
         columns = [
             between_cuts(self.codes[:, j], cuts[j], known[0][:, j], known[1][:, j], xp)
             if level

@@ -58,7 +58,7 @@ def point(loss: MixtureLoss, x: np.ndarray) -> Point:
         shares = terms.responsibilities, terms.region_shares
         return sums, _second(*inputs, *shares, slopes if len(x) > MANY else None)
 
-    (value, total, _, products), second = summed(derivatives, loss, jnp.asarray(x))
+    (value, total, _, products), second = summed(derivatives, loss, x)
     curvature, p = np.array(products), second.shape[-1]
     for k, block in enumerate(second):
         block_slice = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
@@ -81,14 +81,14 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
 def scores_at(loss: MixtureLoss, x: np.ndarray) -> tuple[Any, ...]:
     """The sums of `_scores` over all rows at x."""
     of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[0]
-    return summed(of_part, loss, jnp.asarray(x))
+    return summed(of_part, loss, x)
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,), which are the mean over rows of the share of each component in
     what can be seen there, and their Jacobian (K, q)."""
     of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[2]
-    observed, slopes = summed(of_part, loss, jnp.asarray(x))
+    observed, slopes = summed(of_part, loss, x)
     k = loss.coordinates.num_components
     jacobian = np.array([_gathered(loss, slope) for slope in slopes[:k]])
     return np.asarray(observed[:k]) / float(loss.size), jacobian / float(loss.size)
@@ -164,7 +164,7 @@ def _point(loss: MixtureLoss, x: np.ndarray, value: Any, total: Any, hessian: np
     value, gradient = -float(value) / size, -_gathered(loss, total) / size
     if loss.prior_rows is not None:
         share = float(loss.prior_rows) / size
-        prior = [*map(np.asarray, prior_derivatives(loss.coordinates, jnp.asarray(x)))]
+        prior = [*map(np.asarray, prior_derivatives(loss.coordinates, x))]
         value, gradient = value - share * float(prior[0]), gradient - share * prior[1]
         hessian = hessian - share * prior[2]
     return Point(np.asarray(x), value, gradient, hessian)

@@ -325,7 +325,7 @@ class ComponentCoordinates:
 
     def mixture_coordinates(self, z: np.ndarray) -> np.ndarray:
         """The coordinates x, by one program."""
-        return np.asarray(_free(self, jnp.asarray(z))[0])
+        return np.asarray(_free(self, z)[0])
 
     def estimates(self, z: jax.Array) -> jax.Array:
         """The estimates of the mixture at z, as those of its free coordinates."""
@@ -333,12 +333,12 @@ class ComponentCoordinates:
 
     def point(self, loss: MixtureLoss, z: np.ndarray) -> Point:
         """The loss of a mixture at z with its derivatives there; NaN where there is no mixture."""
-        free, jacobian = map(np.asarray, _free(self, jnp.asarray(z)))
+        free, jacobian = map(np.asarray, _free(self, z))
         if not np.all(np.isfinite(free)):
             nothing = np.full(len(z), np.nan)
             return Point(z, np.nan, nothing, np.outer(nothing, nothing))
         end = point(loss, free)
-        bends = _bends(self, jnp.asarray(z), jnp.asarray(end.gradient))
+        bends = _bends(self, z, end.gradient)
         hessian = jacobian.T @ end.hessian @ jacobian + np.asarray(bends)
         return Point(z, end.loss, end.gradient @ jacobian, (hessian + hessian.T) / 2)
 

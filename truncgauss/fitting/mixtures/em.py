@@ -111,8 +111,7 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 
 def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
     """Expectations over the rows at a mixture: one gradient of their log-likelihood."""
-    arrays = jax.tree.map(jnp.asarray, mixture)
-    value, gradient, hidden = summed(_expected, loss, arrays)
+    value, gradient, hidden = summed(_expected, loss, mixture)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 

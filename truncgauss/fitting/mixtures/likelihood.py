@@ -11,7 +11,7 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete
+from truncgauss.execution.pytrees import as_jax_array, frozen_pytree, is_concrete
 from truncgauss.fitting.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box, LinearRegion
@@ -133,9 +133,15 @@ def hold(method: Method, observations: Observations, locs: Any, covariances: Any
     ones = np.ones(np.shape(locs)[0])
     observations, mixture = prepared_mixture(observations, ones, locs, covariances)
     parts = mixture.locs, mixture.covariance
-    components = (jax.tree.map(lambda leaf, k=k: leaf[k], parts) for k in range(len(ones)))
+    components = (part_of(parts, k) for k in range(len(ones)))
     held = [likelihood.hold(method, observations, *component) for component in components]
     return HeldComponents(jax.tree.map(lambda *leaves: jnp.stack(leaves), *held))
+
+
+def part_of(tree: Any, k: int) -> Any:
+    """Entry k of the first axis of every leaf."""
+    numbers = np.asarray if is_concrete(tree) else jnp.asarray  # NumPy compiles nothing
+    return jax.tree.map(lambda leaf: numbers(leaf)[k], tree)
 
 
 def prepared_mixture(
@@ -148,10 +154,10 @@ def prepared_mixture(
             "mixture_log_likelihood: weights must have shape (K,) and locs (K, d), one row for "
             f"each component; got {shapes[0]} and {shapes[1]} for observations of {d} entries."
         )
-    everywhere = Box(jnp.full(shapes[1], -jnp.inf), jnp.inf)
+    everywhere = Box(np.full(shapes[1], -jnp.inf), jnp.inf)
     locs, covariance, _ = as_problem(locs, covariances, everywhere)
     covariance = covariance.broadcast_to(shapes[0])
-    first = jax.tree.map(lambda leaf: leaf[0], (locs, covariance))
+    first = part_of((locs, covariance), 0)
     observations = prepared(observations, *first)[0]
     weights = jnp.asarray(weights, locs.dtype)
     if is_concrete(weights):
@@ -319,7 +325,7 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
     else:
         blocks = likelihood.blocks(loss.observations, size)
     parts = tuple(
-        dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
+        dataclasses.replace(loss, observations=block.rows, numbers=as_jax_array(block.numbers))
         for block in blocks
     )
     return dataclasses.replace(loss, parts=parts)

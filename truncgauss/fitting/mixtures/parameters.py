@@ -192,7 +192,7 @@ def _mixture(coordinates: MixtureCoordinates, x: jax.Array) -> Mixture:
 
 
 def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
-    mixture = _mixture(coordinates, jnp.asarray(x))
+    mixture = _mixture(coordinates, x)
     parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
     return Components(*map(np.asarray, parts))
 

@@ -73,8 +73,10 @@ class Box(LinearRegion):
                 f"Box: low has shape {lower.shape} and high {upper.shape}; they must broadcast to "
                 "(d,), or (k, d) for k boxes."
             ) from None
-        lower = lower if lower.shape == shape else jnp.broadcast_to(lower, shape)
-        upper = upper if upper.shape == shape else jnp.broadcast_to(upper, shape)
+        # Numbers of NumPy stay there, where nothing is compiled for a new shape.
+        xp: Any = np if isinstance(lower, np.ndarray) and isinstance(upper, np.ndarray) else jnp
+        lower = lower if lower.shape == shape else xp.broadcast_to(lower, shape)
+        upper = upper if upper.shape == shape else xp.broadcast_to(upper, shape)
         self._set(low=lower, high=upper)
         check_limits("Box", self.low, self.high)
 
