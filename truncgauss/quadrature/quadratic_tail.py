@@ -91,7 +91,7 @@ class TailPath(NamedTuple):
         factors: each node's weight over t, by which exp(K - t q) is multiplied; shape (n,).
         leading: the log of the tail by the curvature at t_0 alone, less K - t q there.
         rounding: the relative rounding error of a term, that of the exponents.
-        is_lower: whether the tail is the lower one.
+        is_rest: whether the probability is 1 less the tail.
         certain: whether that tail is 0.
     """
 
@@ -99,7 +99,7 @@ class TailPath(NamedTuple):
     factors: Array
     leading: Array
     rounding: Array
-    is_lower: Array
+    is_rest: Array
     certain: Array
 
 
@@ -264,21 +264,25 @@ def _is_nothing(form: QuadraticForm, q: Array) -> Array:
     return (top > 0) & (halfway < NOTHING) | is_small & (few < math.log(0.1 * float(finite.eps)))
 
 
-def tail_path(form: QuadraticForm, q: Array, bends: Array, count: int) -> TailPath:
-    """The best path by its size alone for the tail on the side of q away from the mean."""
-    is_lower = q < jnp.sum(form.weights * form.df + form.shifts)
+def tail_path(
+    form: QuadraticForm, q: Array, bends: Array, count: int, lower: bool = False
+) -> TailPath:
+    """The best path by its size alone for the upper tail, or for what it leaves of 1 if that is the
+    tail on the side of q away from the mean; for the lower tail itself if it is asked for."""
+    is_lower = lower | (q < jnp.sum(form.weights * form.df + form.shifts))
+    is_rest = is_lower & (not lower)
     sign = jnp.where(is_lower, -1.0, 1.0).astype(q.dtype)
     # Nothing lies beyond the constant without weights of that sign.
     beyond = sign * (q - _constant(form))
     certain = (jnp.max(sign * form.weights) <= 0) & (beyond >= 0) | jnp.isinf(q)
-    certain = certain | is_lower & _is_nothing(form, q)
+    certain = certain | is_rest & _is_nothing(form, q)
     weights = jnp.where(certain, 1.0, sign * form.weights)
     shifts = jnp.where(certain, 0.0, sign * form.shifts)
     target = jnp.where(certain, 2.0 * jnp.sum(form.df + 0.0 * weights), sign * q)
     nodes, factors, leading, rounding = _upper_path(
         QuadraticForm(weights, form.df, shifts), target, bends, count
     )
-    return TailPath(sign * nodes, factors, leading, rounding, is_lower, certain)
+    return TailPath(sign * nodes, factors, leading, rounding, is_rest, certain)
 
 
 def _upper_path(
@@ -313,14 +317,15 @@ def _upper_path(
         alive = size(at(middle[None], curvature)[0])[0] > least
         return jnp.where(alive, middle, ends[0]), jnp.where(alive, ends[1], middle)
 
-    farthest = jnp.sqrt(45.0 / jnp.abs(q * curvature) + 1.0)
+    # exp(-t q) alone has fallen so far there, or, of a form that is nearly constant, f.
+    farthest = jnp.sqrt(45.0 * jnp.maximum(1.0 / jnp.abs(q), point) / jnp.abs(curvature) + 1.0)
     farthest = jnp.arcsinh(jnp.minimum(farthest / scale, 1e15))
     last = lax.fori_loop(0, BISECTIONS, halved, (jnp.zeros_like(farthest), farthest))[1]
     t, slope = at(last * jnp.asarray(np.arange(count + 1) / count, q.dtype), curvature)
     weight = np.where(np.arange(count + 1) == 0, 0.5, 1.0) / (math.pi * count)
     spread = 1.0 - 2.0 * point * form.weights
-    size_0 = (form.df * jnp.abs(form.weights) + jnp.abs(form.shifts) / spread) * point / spread
-    rounding = ROUNDINGS * eps * (1.0 + jnp.sum(size_0) + point * jnp.abs(q))
+    sizes = form.df * jnp.abs(form.weights) + jnp.abs(form.shifts) / jnp.minimum(spread, 1.0)
+    rounding = ROUNDINGS * eps * (1.0 + jnp.sum(sizes * point / spread) + point * jnp.abs(q))
     # 1 - 2 w t is rounded before df / 2 multiplies its logarithm.
     rounding = rounding + 0.125 * eps * jnp.sum(form.df + 0.0 * form.weights)
     leading = jnp.log(scale / point) - LOG_SQRT_2PI
@@ -330,14 +335,20 @@ def _upper_path(
 # --- The probability ------------------------------------------------------------------------------
 
 
-def best_path(form: QuadraticForm, q: Array) -> TailPath:
-    """The path with many nodes on which half of them agree best."""
+def best_path(
+    form: QuadraticForm,
+    q: Array,
+    bends: tuple[float, ...] = MORE_BENDS,
+    count: int = MORE_STEPS,
+    lower: bool = False,
+) -> TailPath:
+    """The path with many nodes on which half of them agree best, see `tail_path`."""
 
     def with_error(bend: Array) -> tuple[TailPath, Array]:
-        path = tail_path(form, q, bend[None], MORE_STEPS)
+        path = tail_path(form, q, bend[None], count, lower)
         return path, total_of(path, log_moments(path.nodes, form) - path.nodes * q)[-1]
 
-    paths, errors = jax.vmap(with_error)(jnp.asarray(MORE_BENDS, q.dtype))
+    paths, errors = jax.vmap(with_error)(jnp.asarray(bends, q.dtype))
     best = jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))
     return jax.tree.map(lambda leaf: leaf[best], paths)
 
@@ -402,7 +413,7 @@ def total_of(path: TailPath, exponents: Array) -> tuple[Array, Array, Array, Arr
 
 
 def log_tail(path: TailPath, exponents: Array) -> tuple[Array, Array, Array]:
-    """log P(Q > q), a bound of its error, and its derivative in each node's exponent.
+    """The log of the probability, a bound of its error, and its derivative in each node's exponent.
 
     Args:
         path: without derivatives.
@@ -415,19 +426,19 @@ def log_tail(path: TailPath, exponents: Array) -> tuple[Array, Array, Array]:
     leading = jnp.where(alone, jnp.real(exponents[0]) + path.leading, jnp.nan)
     value = jnp.where(summed, value, leading)
     value = value - lax.stop_gradient(jnp.maximum(value, 0.0))
-    partial = path.is_lower & (value < 0)
-    log_prob = jnp.where(path.is_lower, log1mexp(-jnp.where(partial, value, -1.0)), value)
-    log_prob = jnp.where(path.is_lower & ~partial, jnp.nan, log_prob)
+    partial = path.is_rest & (value < 0)
+    log_prob = jnp.where(path.is_rest, log1mexp(-jnp.where(partial, value, -1.0)), value)
+    log_prob = jnp.where(path.is_rest & ~partial, jnp.nan, log_prob)
     # Below the mean the error is that of the complement.
-    odds = jnp.where(path.is_lower, jnp.exp(jnp.minimum(value - log_prob, 300.0)), 1.0)
+    odds = jnp.where(path.is_rest, jnp.exp(jnp.minimum(value - log_prob, 300.0)), 1.0)
     error = lax.stop_gradient(odds * (jnp.where(alone, 1.0, error) + path.rounding))
     error = jnp.where(jnp.isnan(log_prob), jnp.nan, error)
     size = jnp.maximum(1.0, jnp.abs(lax.stop_gradient(log_prob)))
     error = jnp.where(error <= negligible(total.dtype) * size, 0.0, error)
-    known = jnp.where(path.is_lower, 0.0, -jnp.inf).astype(total.dtype)
+    known = jnp.where(path.is_rest, 0.0, -jnp.inf).astype(total.dtype)
     log_prob = jnp.where(path.certain, known, log_prob)
     first = jnp.asarray(np.arange(len(parts)) == 0, parts.dtype)
     shares = jnp.where(alone, first, parts / jnp.where(summed, total, 1.0).astype(parts.dtype))
-    sign = jnp.where(path.certain, 0.0, jnp.where(path.is_lower, -odds, 1.0))
+    sign = jnp.where(path.certain, 0.0, jnp.where(path.is_rest, -odds, 1.0))
     shares = shares * sign.astype(parts.dtype)
     return log_prob, jnp.where(path.certain, 0.0, error), shares

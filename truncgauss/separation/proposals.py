@@ -26,7 +26,13 @@ from truncgauss.gaussian.regions import (
     Region,
     as_linear,
 )
-from truncgauss.quadrature.quadratic_form import ball_coordinates, log_transform, principal, saddle
+from truncgauss.quadrature.quadratic_form import (
+    ball_coordinates,
+    form_of,
+    log_transform,
+    principal,
+)
+from truncgauss.quadrature.quadratic_tail import QuadraticForm, saddle
 from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import open_uniforms
@@ -211,7 +217,8 @@ def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> GaussianSampl
     mean, matrix = ball_coordinates(loc, covariance.covariance_matrix, center, root)
     gaussian = principal(mean, matrix)
     mean, variances = gaussian.mean, gaussian.variances
-    tilt, _ = saddle(variances, mean)
+    weights, df, shifts = form_of(gaussian)
+    tilt = saddle(QuadraticForm(-weights, df, -shifts), -jnp.ones_like(df)).point
     log_share = -tilt - jnp.real(log_transform(tilt[None], variances, mean, jnp.diag(variances)))[0]
     tilt = jnp.where(log_share > 0, tilt, 0.0)
     shrunk = 1.0 + 2.0 * tilt * variances
