@@ -55,7 +55,8 @@ def test_weights_stand_for_repeated_rows(estimator):
     weights = np.random.default_rng(1).integers(0, 3, len(x))
     model = estimator(0.0).fit(x, sample_weight=weights)
     repeated = estimator(0.0).fit(np.repeat(x, weights, axis=0))
-    np.testing.assert_array_equal(model.location_, repeated.location_)
+    # The sums of squares of both agree to rounding alone.
+    np.testing.assert_allclose(model.location_, repeated.location_, rtol=1e-14)
 
 
 def test_limits_of_a_frame_go_by_name(estimator):
