@@ -21,6 +21,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.fitting.terms import CovarianceTerm, Parts
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate
@@ -28,6 +29,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
+from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special import log_interval_mass, standardize
@@ -35,8 +37,9 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 
 EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
 FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
-DENSE_SIZES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
+MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
 COUNTS = {  # of nodes for each effect, by the number of effects
     1: (16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096),
     2: (12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
@@ -240,8 +243,8 @@ def dense_given_exact(cluster: Cluster) -> tuple[jax.Array, jax.Array, jax.Array
     slopes = solve_triangular(triangle, across, lower=True)
     limited = jnp.isfinite(cluster.lower) | jnp.isfinite(cluster.upper)
     inner = matrix[e:, e:] - slopes.T @ slopes
-    unit = jnp.diag(jnp.diagonal(inner))  # of what is filled up, which has no limits
-    inner = jnp.where(limited[:, None] & limited, inner, unit)
+    # What is filled up has no limits, and the columns of another row, which may be an exact one.
+    inner = jnp.where(limited[:, None] & limited, inner, jnp.eye(len(inner)))
     return density, cluster.loc[e:] + z @ slopes, inner
 
 
@@ -261,8 +264,12 @@ def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
     density, integrals = integrals_of(clusters, number)
     if integrals is None:
         return Estimate(density, jnp.zeros_like(density))
-    result = probabilities(integrals, method.of(str(integrals.loc.shape[1])))
-    return Estimate(density + result.log_prob, jax.lax.stop_gradient(result.stderr))
+    used = method.of(str(integrals.loc.shape[1]))
+    result = probabilities(integrals, used)
+    error, value = jax.lax.stop_gradient(result.stderr), density + result.log_prob
+    if isinstance(used, NestedQuadrature):
+        value = jnp.where(error <= RESOLVED, value, jnp.nan)
+    return Estimate(value, error)
 
 
 # ---------------------------------------------------------------- all clusters
@@ -279,6 +286,12 @@ class ClusterPlan:
 
     methods: tuple[HeldMethods | None, ...]
     counts: tuple[tuple[int, ...], ...] = static_field()
+
+    @property
+    def nested(self) -> bool:
+        """Whether some integrals are nested quadratures, which are NaN where they do not reach."""
+        used = [m for method in self.methods if method for m in method.methods.values()]
+        return any(isinstance(m, NestedQuadrature) for m in used)
 
 
 @functools.partial(Compiled, cost=closed_form)
@@ -302,15 +315,19 @@ def plan_of(
     mean: MeanParameters,
     x: Any,
     least: Sequence[tuple[int, ...]] = (),
+    nested: bool = True,
 ) -> ClusterPlan:
     """Nodes, no fewer than some counts, and methods for the integrals at parameters that are
-    numbers."""
+    numbers; `nested` says whether nested quadratures may serve, which do not reach everywhere."""
     methods: list[HeldMethods | None] = []
     counts: list[tuple[int, ...]] = []
     for number, rows in enumerate(shapes):
         rank, size, method = covariance.form(rows.columns), rows.num_limited, None
         count: tuple[int, ...] = ()
-        if rank is None and size:
+        quick = nested and 1 < size <= MOST_NESTED
+        if rank is None and quick and len(rows.index) * NODES[size] ** (size - 1) <= MOST_NODES:
+            method = HeldMethods({str(size): NestedQuadrature()})
+        elif rank is None and size:
             integrals = _integrals(rows, covariance, mean, x, number)
             method = held(Automatic(), {str(size): integrals})
         elif rank and size > 1:

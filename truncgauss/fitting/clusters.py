@@ -60,7 +60,7 @@ from truncgauss.fitting.long_tables import (
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point
+from truncgauss.fitting.optimization.newton import CLOSE, Point, point, sloped
 from truncgauss.fitting.optimization.uncertainty import scaled_spectrum
 from truncgauss.fitting.ordinal import (
     FIRST_CUT,
@@ -446,7 +446,12 @@ class ClusterFit(LikelihoodFit):
     def profile_along(self, number: int, function: Any = None) -> Profile:
         if function is None and number in self.squares and self.names[number] in self.edges:
             raise ValueError(f"{self.names[number]} is at its edge 0: it has profile() alone.")
-        return super().profile_along(number, function)
+        profile = super().profile_along(number, function)
+        if not self.loss.plan.nested:
+            return profile
+        # By what serves everywhere where the way of a quick loss leads to no end.
+        whole = functools.cache(lambda: self.loss.held_at(self.best.x, nested=False))
+        return dataclasses.replace(profile, evaluate=lambda x: point(whole(), x))
 
     @property
     def spreads(self) -> dict[str, tuple[float, float]]:
@@ -569,14 +574,14 @@ class ClustersLoss:
         inner: the coordinates.
         weights: how often each different cluster counts, (u,).
         plan: of the integrals.
-        expensive: whether the Hessian is by differences of gradients (static).
+        iterated: whether the Hessian is by differences of gradients (static).
     """
 
     shapes: tuple[ClusterRows, ...]
     inner: ClusterCoordinates
     weights: jax.Array
     plan: ClusterPlan
-    expensive: bool = static_field()
+    iterated: bool = static_field()
 
     @property
     def size(self) -> jax.Array:
@@ -612,7 +617,23 @@ class ClustersLoss:
         return self.plan.methods, [np.asarray(count) for count in self.plan.counts if count]
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
-        return np.full(len(x), STEP) if self.expensive else None
+        return np.full(len(x), STEP) if self.iterated else None
+
+    def reaches(self, current: Point) -> bool:
+        """Whether steps have ended at a minimum and not at the edge of where nested quadratures, if
+        integrals are by these, resolve them."""
+        moves = current.decrement * float(self.size) ** 0.5
+        return not self.plan.nested or (current.finite and moves <= CLOSE)
+
+    def held_at(self, x: Any, counts: Any = (), nested: bool = True) -> "ClustersLoss":
+        """The loss with a plan made at x, of no fewer nodes than some counts; by nested quadratures
+        if these may serve and reach there."""
+        mean, rest = self.inner.split(jnp.asarray(x))
+        plan = plan_of(self.shapes, self.inner.covariance, mean, rest, counts, nested)
+        loss = dataclasses.replace(self, plan=plan)
+        if plan.nested and not np.isfinite(sloped(loss, x).loss):
+            return self.held_at(x, counts, False)
+        return loss
 
 
 @Compiled
@@ -679,11 +700,18 @@ class ClusterModel(Model):
         return not any(rows.num_limited for rows in self.shapes)
 
     def loss_at(self, x: np.ndarray) -> ClustersLoss:
-        mean, rest = self.inner.split(jnp.asarray(x))
-        plan = plan_of(self.shapes, self.inner.covariance, mean, rest, self.counts)
-        self.counts[:] = plan.counts  # so that counts of nodes, and programs, change but upwards
-        weights = as_float_array(self.weights)
-        return ClustersLoss(self.shapes, self.inner, weights, plan, self.expensive)
+        loss = self.plain_loss.held_at(x, self.counts)
+        self.counts[:] = loss.plan.counts  # which change but upwards, as programs do
+        return loss
+
+    def loss_that_reaches(self, x: np.ndarray) -> ClustersLoss:
+        return self.plain_loss.held_at(x, self.counts, False)
+
+    @functools.cached_property
+    def plain_loss(self) -> ClustersLoss:
+        """The loss without a plan."""
+        nothing, weights = ClusterPlan((), ()), as_float_array(self.weights)
+        return ClustersLoss(self.shapes, self.inner, weights, nothing, self.most_dense > 2)
 
     def descent(self, num_steps: int, progress: bool) -> Descent:
         return Mirrored(self, num_steps, progress)
@@ -691,10 +719,13 @@ class ClusterModel(Model):
     @property
     def expensive(self) -> bool:
         """Whether there are integrals over more limited entries than have a quadrature."""
-        return any(
-            self.inner.covariance.form(rows.columns) is None and rows.num_limited > MOST_EXACT
-            for rows in self.shapes
-        )
+        return self.most_dense > MOST_EXACT
+
+    @functools.cached_property
+    def most_dense(self) -> int:
+        """The most limited entries of a cluster with a dense covariance."""
+        dense = [s for s in self.shapes if self.inner.covariance.form(s.columns) is None]
+        return max((rows.num_limited for rows in dense), default=0)
 
     def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         return (np.zeros(0), (NOT_COMPARED,)) if self.expensive else (compare(), ())

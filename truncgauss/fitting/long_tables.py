@@ -1,7 +1,7 @@
 """Rows of a long table, checked and gathered into clusters of few shapes, in NumPy."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,19 +11,26 @@ from truncgauss import tables
 from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.centring import Whitened
-from truncgauss.fitting.cluster_likelihood import EXACT_SIZES, FACTOR_SIZES, ClusterRows
+from truncgauss.fitting.cluster_likelihood import (
+    DENSE_SIZES,
+    EXACT_SIZES,
+    MOST_EXACT,
+    MOST_NESTED,
+    ClusterRows,
+)
 from truncgauss.fitting.engine import refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.regression import censored_ends
-from truncgauss.likelihood import Ordinal
+from truncgauss.likelihood import Ordinal, nested
 from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 
 WHAT = "fit_clusters"
 FEW_MASSES = 2**19  # of all clusters, that are computed in no time however they are filled up
 NODES = 128  # of an integral, about
+DRAWS = 2**14  # of an integral over more limited entries than have a quadrature, about
 GROWTH = 1.25  # of the masses of all clusters, for fewer programs
 
 
@@ -250,20 +257,26 @@ def shapes_of(
     """The clusters by their numbers of entries, equal ones once, how often each counts, and the
     rows as the user has them.
 
-    With effects, clusters are filled up to one of few lengths by one of them that counts 0 times.
+    Clusters of a shape are filled up to one of few lengths by one of them that counts 0 times.
     """
     count, limited = len(inputs.labels), ~inputs.exact
     some = np.flatnonzero(~inputs.missing)
     codes, groups = inputs.codes[some], limited[some].astype(int)
     number = order_within(codes, groups)
     totals = [np.bincount(codes[groups == g], minlength=count) for g in (0, 1)]
-    sizes = np.stack([filled(totals[0], EXACT_SIZES), filled(totals[1], ladder)], axis=1)
+    dense = ladder is DENSE_SIZES
+    exact_sizes = (0, *EXACT_SIZES[2:]) if dense else EXACT_SIZES
+    sizes = np.stack([filled(totals[0], exact_sizes), filled(totals[1], ladder)], axis=1)
     each = np.ones(count) if inputs.weights is None else inputs.weights
     informative = (totals[0] + totals[1] > 0) & (each > 0)
     kinds, which = np.unique(sizes[informative], axis=0, return_inverse=True)
-    if ladder is FACTOR_SIZES:
-        joined = joined_shapes(kinds, np.bincount(which.ravel()))
-        kinds, which = np.unique(joined[which.ravel()], axis=0, return_inverse=True)
+    present = np.bincount(which.ravel())
+    # Those of one accuracy: integrals by quadrature stay such ones.
+    apart = np.searchsorted((MOST_EXACT, MOST_NESTED), kinds[:, 1]) * dense
+    joined = np.empty_like(kinds)
+    for part in (apart == value for value in np.unique(apart)):
+        joined[part] = joined_shapes(kinds[part], present[part], nodes if dense else masses)
+    kinds, which = np.unique(joined[which.ravel()], axis=0, return_inverse=True)
     shapes, weights, members, numbers, indices, begin = [], [], [], [], [], 0
     for k, (e, c) in enumerate(kinds):
         clusters = np.flatnonzero(informative)[which.ravel() == k]
@@ -276,10 +289,10 @@ def shapes_of(
         table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
         _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
         counts = np.bincount(inverse.ravel(), each[clusters])
-        if ladder is FACTOR_SIZES:  # few lengths: samples of about one size share their programs
-            unit = 2 ** max(len(first).bit_length() - 4, 0)
-            more = 0, -len(first) % unit
-            first, counts = np.pad(first, more, constant_values=first[0]), np.pad(counts, more)
+        # Few lengths: samples of about one size share their programs.
+        unit = 2 ** max(len(first).bit_length() - (2 if dense else 4), 0)
+        more = 0, -len(first) % unit
+        first, counts = np.pad(first, more, constant_values=first[0]), np.pad(counts, more)
         levels = inputs.levels_of(index[first, e:])
         shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
         weights.append(counts)
@@ -312,32 +325,42 @@ def filled(count: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     return ladder[np.searchsorted(ladder, count)]
 
 
-def joined_shapes(kinds: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def masses(exact: int, limited: int) -> float:
+    """Numbers that a cluster of effects and variances is computed from, about."""
+    return exact + limited * (NODES if limited > 1 else 1)
+
+
+def nodes(exact: int, limited: int) -> float:
+    """Likewise of one under any covariance."""
+    most = nested.NODES.get(limited)
+    return exact**3 + (limited * DRAWS if most is None else most ** max(limited - 1, 0))
+
+
+def joined_shapes(
+    kinds: np.ndarray, numbers: np.ndarray, cost: Callable[[int, int], float]
+) -> np.ndarray:
     """Sizes (s, 2) to which the clusters of each shape are filled up, so that there are few
-    programs: shapes are joined as long as the masses of all clusters grow little.
+    programs: shapes are joined as long as the costs of all clusters grow little.
 
     Args:
         kinds: numbers of exact and limited entries, (s, 2).
         numbers: of clusters of each, (s,).
+        cost: of a cluster with so many.
     """
-
-    def masses(kind: np.ndarray, number: float) -> float:
-        return float(number * (kind[0] + kind[1] * (NODES if kind[1] > 1 else 1)))
-
     groups = [(kind, float(number), [k]) for k, (kind, number) in enumerate(zip(kinds, numbers))]
-    costs = [masses(kind, number) for kind, number, _ in groups]
+    costs = [number * cost(*kind) for kind, number, _ in groups]
     most = max(GROWTH * sum(costs), FEW_MASSES)
     while len(groups) > 1:
         unions = {}
         for i, j in itertools.combinations(range(len(groups)), 2):
             kind, number = np.maximum(groups[i][0], groups[j][0]), groups[i][1] + groups[j][1]
-            unions[masses(kind, number) - costs[i] - costs[j], i, j] = kind, number
+            unions[number * cost(*kind) - costs[i] - costs[j], i, j] = kind, number
         (more, i, j), (kind, number) = min(unions.items(), key=lambda item: item[0])
         if sum(costs) + more > most:
             break
         rest = [k for k in range(len(groups)) if k not in (i, j)]
         groups = [*(groups[k] for k in rest), (kind, number, groups[i][2] + groups[j][2])]
-        costs = [*(costs[k] for k in rest), masses(kind, number)]
+        costs = [*(costs[k] for k in rest), number * cost(*kind)]
     result = np.empty_like(kinds)
     for kind, _, members in groups:
         result[members] = kind
