@@ -97,18 +97,18 @@ def test_rows_and_their_groups_against_scipy():
     np.testing.assert_allclose(result.statistics, reference.statistic, rtol=1e-12)
     np.testing.assert_allclose(result.p_values, reference.pvalue, atol=1e-4)  # sampled by SciPy
     np.testing.assert_allclose(result.low, reference.confidence_interval(0.95).low, atol=2e-3)
-    blocks = np.repeat(list("cab"), 12)
+    blocks = np.repeat(list("cabd"), 9)
     pairs = tg.simultaneous(y=y, group=blocks, contrasts="tukey")
-    reference = stats.tukey_hsd(*(y[blocks == name] for name in "cab"))
-    assert pairs.names == ("a - c", "b - c", "b - a")
-    upper = np.triu_indices(3, 1)
+    reference = stats.tukey_hsd(*(y[blocks == name] for name in "cabd"))
+    assert pairs.names == ("a - c", "b - c", "d - c", "b - a", "d - a", "d - b")
+    upper = np.triu_indices(4, 1)
     np.testing.assert_allclose(pairs.p_values, reference.pvalue[upper], rtol=1e-9)
     np.testing.assert_allclose(-pairs.high, reference.confidence_interval().low[upper], rtol=1e-9)
-    frame = pd.DataFrame({"y": y, "group": pd.Categorical(blocks, categories=list("abc"))})
+    frame = pd.DataFrame({"y": y, "group": pd.Categorical(blocks, categories=list("abcd"))})
     again = tg.simultaneous(y=frame["y"], group=frame["group"], contrasts="dunnett")
-    assert again.names == ("b - a", "c - a")
-    other = tg.simultaneous(y=y, group=blocks, contrasts="dunnett", names=list("bca"))
-    assert other.names == ("c - b", "a - b") and not other.directed
+    assert again.names == ("b - a", "c - a", "d - a")
+    other = tg.simultaneous(y=y, group=blocks, contrasts="dunnett", names=list("bcad"))
+    assert other.names == ("c - b", "a - b", "d - b") and not other.directed
     for refused, words in (
         ({"y": y}, "given together"),
         ({"y": y, "group": arm[1:]}, "one shape"),
@@ -121,8 +121,8 @@ def test_rows_and_their_groups_against_scipy():
 
 
 @pytest.mark.parametrize("df", [math.inf, 37.0, 2.5])
-def test_angles_and_a_common_factor_are_the_same_distribution(df):
-    """Of two variables, by either quadrature; and of independent ones."""
+def test_angles_polygons_and_a_common_factor_are_the_same_distribution(df):
+    """Of two variables, or of three, by either quadrature; and of independent ones."""
     for r in (0.3, -0.8, 0.99):
         for two_sided in (True, False):
             sizes, vectors = np.linalg.eigh(np.array([[1.0, r], [r, 1.0]]))
@@ -134,6 +134,18 @@ def test_angles_and_a_common_factor_are_the_same_distribution(df):
             for limit in (-1.5, 0.0, 0.2, 2.0, 30.0):
                 one, other = angles.log_tail(limit), factor.log_tail(limit)
                 assert abs(one - other) < 2e-12 * (1.0 + abs(one)), (r, two_sided, limit)
+        loadings = abs(r) ** 0.5 * np.array([1.0, math.copysign(1.0, r), 0.5])
+        correlation = np.outer(loadings, loadings)
+        np.fill_diagonal(correlation, 1.0)
+        single = LargestCoordinate.of(np.linalg.cholesky(correlation), True, df, jax.random.key(0))
+        factor = ExactLargest(loadings, None, True, df, single)
+        root = single.root[[0, 1, 2, 0]] * np.array([1.0, 1.0, 1.0, -1.0])[:, None]
+        polygons = ExactLargest(None, None, True, df, single, root)
+        for limit in (0.2, 2.0, 30.0):
+            one, other = polygons.log_tail(limit), factor.log_tail(limit)
+            assert abs(one - other) < 2e-12 * (1.0 + abs(one)), (r, limit)
+            one, other = polygons.log_tail(limit, [0, 3]), single.log_single(limit)
+            assert abs(one - other) < 2e-12 * (1.0 + abs(one)), (r, limit)
     single = LargestCoordinate.of(np.eye(4), False, math.inf, jax.random.key(0))
     apart = ExactLargest.of(np.eye(4), single)
     for limit in (-1.0, 1.0, 9.0, 60.0):
@@ -200,7 +212,8 @@ def test_a_curve_of_few_coefficients_has_a_band():
     result = tg.simultaneous(np.zeros(3), np.eye(3), df=20, contrasts=design)
     value, stderr = result.critical_value
     same = tg.simultaneous(np.zeros(3), np.eye(3), df=20, contrasts=np.repeat(design, 2, axis=0))
-    assert 0 < stderr < 5e-4 and abs(same.critical_value.value - value) < 4 * stderr
+    sampled = same.critical_value.stderr  # of twice as many contrasts
+    assert stderr == 0 < sampled < 5e-4 and abs(same.critical_value.value - value) < 4 * sampled
     assert stats.t.isf(0.025, 20) < value < np.sqrt(3 * stats.f.isf(0.05, 3, 20))  # Scheffe's
 
 

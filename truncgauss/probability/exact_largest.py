@@ -1,4 +1,4 @@
-r"""The largest of correlated normal or t variables by quadrature, where two integrals suffice.
+r"""The largest of correlated normal or t variables, where one or two integrals suffice.
 
 X = W / S has W standard normal with a correlation matrix, and S^2 independent of it, chi-squared
 over its degrees of freedom, or S = 1.
@@ -17,6 +17,12 @@ products of a random direction u in the plane and a radius with the closed tail 
     m(u) = \max_j\, a_j^\top u,
 
 an integral over the angle, smooth between the angles at which another variable becomes the largest.
+If it has rank 3, as Tukey's of four groups, the sphere of directions falls into polygons, in each
+of which one of the |X_j| is the largest. At an azimuth phi about its centre a polygon ends at the
+distance arctan(1 / kappa). With t = kappa / (1 + kappa^2)^(1/2), and the tail T(c) of |X_j|,
+
+.. math:: P(\max_j |X_j| > c)
+    = \sum_j \Bigl[ T(c) - \frac{1}{2 \pi} \int t\, T(c / t)\, d\phi \Bigr].
 
 References:
     Dunnett (1955), A multiple comparison procedure for comparing several treatments with a control.
@@ -24,6 +30,7 @@ References:
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -43,6 +50,11 @@ STEPS = 0.03125 * np.arange(-104, 105)
 NODES = np.tanh(0.5 * math.pi * np.sinh(STEPS))
 WEIGHTS = 0.03125 * 0.5 * math.pi * np.cosh(STEPS) / np.cosh(0.5 * math.pi * np.sinh(STEPS)) ** 2
 
+# Along an edge kappa = 1 / (h cosh w), whose singularities are at least pi / 2 away from real w.
+LONGEST_PIECE, PIECE_NODES = 3.0, np.polynomial.legendre.leggauss(32)
+MOST_POLYGONS = 40
+SAME, STRAIGHT = 1e-12, 1e-9  # distance of equal directions; angle of edges in one line
+
 
 @dataclasses.dataclass(frozen=True)
 class ExactLargest:
@@ -51,6 +63,7 @@ class ExactLargest:
     Attributes:
         loadings: of a common factor, (d,); None by angles.
         angles: of the variables in the plane, (d,), if their matrix has rank 2, else None.
+        normals: their directions, (d, 3), if it has rank 3 and both sides are asked for, else None.
         two_sided: whether of absolute values.
         df: degrees of freedom.
         single: gives log P(X_j > c).
@@ -61,6 +74,7 @@ class ExactLargest:
     two_sided: bool
     df: float
     single: LargestCoordinate
+    normals: np.ndarray | None = None
 
     @classmethod
     def of(cls, correlation: np.ndarray, largest: LargestCoordinate) -> "ExactLargest | None":
@@ -73,6 +87,8 @@ class ExactLargest:
         if not np.any(correlation - np.eye(len(correlation))):
             return cls(np.zeros(len(correlation)), None, *shared)
         factor = common_factor(correlation)
+        if factor is None and rank == 3 and largest.two_sided and len(correlation) <= MOST_POLYGONS:
+            return cls(None, None, *shared, largest.root)
         if factor is None:
             return None
         exact = cls(np.asarray(factor.cov_factor)[:, 0], None, *shared)
@@ -85,6 +101,8 @@ class ExactLargest:
             return 0.0
         if self.angles is not None:
             return self._by_angles(limit, self.angles[kept])
+        if self.normals is not None:
+            return self._by_polygons(limit, self.normals[kept])
         assert self.loadings is not None
         return self._by_factor(limit, self.loadings[kept])
 
@@ -216,3 +234,57 @@ class ExactLargest:
             tails = self._log_radial_tail(limit * np.sqrt(squares) / np.abs(k * cosine))
             values = np.exp(tails - log_scale) * k / squares
         return float(0.5 * (high - low) * np.sum(WEIGHTS * values)) / (2.0 * math.pi)
+
+    def _by_polygons(self, limit: float, normals: np.ndarray) -> float:
+        stretch, weights = edges_of(normals.tobytes())
+        log_tail = float(self.single.log_single(limit))
+        with np.errstate(under="ignore"):
+            beyond = np.exp(self.single.log_single(limit * stretch) - log_tail)
+            polygons = float(np.sum(weights * (1.0 - beyond / stretch)))
+        return min(log_tail + math.log(polygons), 0.0)
+
+
+@functools.lru_cache(maxsize=256)
+def edges_of(normals: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes 1 / t along the edges of all polygons, and weights of their azimuths, whose sum is the
+    number of polygons, of the bytes of normals (d, 3)."""
+    v = np.frombuffer(normals).reshape(-1, 3)
+    v = v / np.linalg.norm(v, axis=1, keepdims=True)
+    both = np.concatenate([v, -v])
+    nodes, weights = [], []
+    for j, centre in enumerate(v):
+        apart = np.linalg.norm(both - centre, axis=1)
+        if np.any(apart[:j] < SAME) or np.any(apart[len(v) : len(v) + j] < SAME):
+            continue  # the polygon of an earlier one
+        # With the inverse distance of the edge along its azimuth, an edge is a point in the plane;
+        # kappa is the support function of their convex hull, whose sides are the vertices.
+        axes = np.linalg.svd(centre[None])[2][1:]
+        other = both[apart >= SAME]
+        across = other @ axes.T
+        half = np.linalg.norm(other + centre, axis=1) / apart[apart >= SAME]
+        size = np.linalg.norm(across, axis=1)
+        points = across * np.where(size > 0, half / np.where(size > 0, size, 1.0), 0.0)[:, None]
+        if not np.any(points):  # there is no other one
+            nodes.append(np.array([np.inf]))
+            weights.append(np.ones(1))
+            continue
+        at, azimuth = int(np.argmin(points[:, 1])), -0.5 * math.pi
+        end = azimuth + 2.0 * math.pi
+        while azimuth < end:
+            step = points - points[at]
+            length = np.hypot(*step.T)
+            turn = np.arctan2(step[:, 1], step[:, 0]) - 0.5 * math.pi - azimuth + STRAIGHT
+            turn = np.where(length > SAME * np.hypot(*points[at]), turn % (2.0 * math.pi), np.inf)
+            nearest = np.flatnonzero(turn < turn.min() + STRAIGHT)
+            following = nearest[np.argmax(length[nearest])]
+            after = min(azimuth + max(turn[following] - STRAIGHT, 0.0), end)
+            span = np.array([azimuth, after]) - math.atan2(points[at, 1], points[at, 0])
+            span -= 2.0 * math.pi * round(0.5 * (span[0] + span[1]) / (2.0 * math.pi))
+            low, high = np.arcsinh(np.tan(np.clip(span, -0.5 * math.pi, 0.5 * math.pi)))
+            ends = np.linspace(low, high, math.ceil((high - low) / LONGEST_PIECE) + 1)
+            reach = 0.5 * np.diff(ends)[:, None]
+            w = ends[:-1, None] + reach * (1.0 + PIECE_NODES[0])
+            nodes.append(np.hypot(1.0, np.cosh(w) / np.hypot(*points[at])).ravel())
+            weights.append((reach * PIECE_NODES[1] / np.cosh(w)).ravel() / (2.0 * math.pi))
+            at, azimuth = following, after
+    return np.concatenate(nodes), np.concatenate(weights)
