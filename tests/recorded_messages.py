@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pandas import Series
 
 import truncgauss as tg
 from tests.recording import call, refusal
@@ -256,6 +257,11 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     ),
 }
 FITS: dict[str, Callable[[], Any]] = {
+    "a formula without an outcome": lambda: tg.fit_regression("~ x", data={"x": NINE}),
+    "a formula without a table": lambda: tg.fit_observations(exact(), "~ x"),
+    "rows in the place of columns": lambda: tg.fit_observations(exact(np.ones((2, 9)))),
+    "a series without a name": lambda: regression(design={"x": ONES[:, 0]}).predict(Series([1.0])),
+    "a number of items": lambda: tg.progress(3),  # type: ignore[arg-type]
     "fit_shift, counts without trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box()),
     "fit_shift, more counts than trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box(), 20),
     "fit_shift, fractions of trials": lambda: tg.fit_shift([0.3], [0.0], [[1.0]], box(), 20),

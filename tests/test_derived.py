@@ -38,11 +38,13 @@ def test_correlation_slope_and_scales_have_the_errors_of_complete_rows():
 
 
 def test_quantities_go_by_the_columns_and_print_a_line_a_pair():
-    fit = tg.fit_observations(tg.Observations.exact({"zinc": pairs()[:, 0], "lead": pairs()[:, 1]}))
-    correlation = fit.derived("correlation")
-    assert correlation.names[1:3] == ["correlation[zinc, lead]", "correlation[lead, zinc]"]
-    _, line, _ = str(correlation).splitlines()
-    assert line.split()[:3] == ["correlation[lead,", "zinc]", f"{correlation.value[1, 0]:.6g}"]
+    columns = {"zinc": pairs()[:, 0], "lead": pairs()[:, 1]}
+    fit = tg.fit_observations(tg.Observations.exact(columns))
+    for each in (fit, tg.fit_truncated_normal(columns)):
+        correlation = each.derived("correlation")
+        assert correlation.names[1:3] == ["correlation[zinc, lead]", "correlation[lead, zinc]"]
+        _, line, _ = str(correlation).splitlines()
+        assert line.split()[:3] == ["correlation[lead,", "zinc]", f"{correlation.value[1, 0]:.6g}"]
     lines = str(fit.derived("covariance")).splitlines()[1:4]
     assert [line.split("]")[0] for line in lines] == [
         "covariance[zinc, zinc", "covariance[lead, zinc", "covariance[lead, lead",

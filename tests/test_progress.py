@@ -64,7 +64,7 @@ def test_a_terminal_hears_of_compiling_and_then_of_steps_and_a_file_in_few_lines
     text = said(lambda: slow_fit(7), terminal=True)
     assert "\n" not in text and text.endswith("\r")
     lines = [line.strip() for line in text.split("\r") if line.strip()]
-    assert all(line.startswith("truncgauss: steps") for line in lines)
+    assert all(line.startswith("truncgauss: minimize") for line in lines)
     first = next(i for i, line in enumerate(lines) if "compiling (program" in line)
     steps = [i for i, line in enumerate(lines) if "of 200, loss" in line]
     assert steps and first < steps[-1]

@@ -230,6 +230,8 @@ def progress(
         >>> [round(float(tg.special.log_ndtr(x)), 3) for x in tg.progress([0.0, 1.0], "limits")]
         [-0.693, -0.173]
     """
+    if not isinstance(items, Iterable):
+        raise TypeError(f"progress: needs items, such as range({items!r}), got {items!r}.")
     return iter(bar(items, what, True, total))
 
 

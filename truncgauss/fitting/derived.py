@@ -262,7 +262,9 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
     labels: tuple[str, ...] = ()
     if isinstance(function, str):
         if function in LAST_AXES and name in (None, function):
-            labels = getattr(getattr(fit, "observations", None), "labels", ())
+            rows = getattr(fit, "observations", None)
+            located = (each[4:-1] for each in fit.names if each.startswith("loc["))
+            labels = tuple(located) if rows is None else rows.labels
         name, function = name or function, ByName(function)
     if not callable(function):
         raise TypeError(

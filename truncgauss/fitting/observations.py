@@ -177,6 +177,7 @@ def fit_observations(
     cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
+    data: Any = None,
 ) -> Any:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
 
@@ -217,6 +218,7 @@ def fit_observations(
             from one start; 0 for none: `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
+        data: the table of a design that is a formula, such as "~ x", and of a cluster's name.
 
     Returns:
         ObservationsFit, or OrdinalFit.
@@ -232,9 +234,11 @@ def fit_observations(
         (True, array([0.515]), array([[1.549]]))
     """
     what = "fit_observations"
-    observations, design, cluster = tables.in_one_order(
-        what, observations=observations, design=design, cluster=cluster
+    data, observations, design, cluster = tables.in_one_order(
+        what, data=data, observations=observations, design=design, cluster=cluster
     )
+    design = tables.by_formula(None, design, data, what)[1]
+    cluster = tables.column_or(cluster, data, f"{what}: cluster")
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress, cluster=cluster,
@@ -355,9 +359,11 @@ class GaussianRows(Model):
         start."""
         rows, n = self.centred.rows, self.centred.rows.num_rows
         if len(self.first) >= self.summary.num_rows:
+            fewer = self.summary.num_rows < rows.dimension
             raise ValueError(
                 f"fit_observations: {self.summary.num_rows} observation(s) cannot determine "
-                f"{len(self.first)} parameters; more are needed, or a simpler covariance."
+                f"{len(self.first)} parameters; more are needed, or a simpler covariance"
+                + (f", or the transpose, if these are {rows.dimension} rows." if fewer else ".")
             )
         if rows.region is None or (isinstance(rows.region, Box) and not rows.latent):
             wrong = impossible(rows)

@@ -81,6 +81,11 @@ class Covariates(NamedTuple):
             numbers = {name: np.full(n, x) for name, x in table.items() if np.ndim(x) == 0}
             table = {**table, **numbers}
         columns = tables.named_columns(table)
+        if columns is not None and self.named and None in columns:
+            raise ValueError(
+                f"{what}: expected a table, such as a DataFrame or {{{self.names[-1]!r}: [1.0]}}, "
+                "got a Series without a name. A row of a DataFrame is table.loc[[label]]."
+            )
         if self.encoder is not None and columns is not None and not {*self.names} <= {*columns}:
             table = self.encoder(table)
         named = columns is not None

@@ -246,6 +246,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         limit = next(filter(limit_of, texts), None)  # such as <0.5
         remedy = f"Convert it, or leave it out{more}."
         remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
+        if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
+            remedy = "There is None; where a value is missing write NaN."
         raise ValueError(
             f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers. {remedy}"
         )

@@ -252,6 +252,11 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
         raise ValueError(
             f"{what}: {texts[0]!r} is a formula: give the table of its columns as data."
         )
+    if isinstance(outcome, str) and outcome.lstrip().startswith("~"):
+        raise ValueError(
+            f"{what}: the formula {outcome!r} names no outcome. Write it before the ~; or give the "
+            "outcome first, and the formula as the design."
+        )
     if isinstance(outcome, str) and "~" in outcome and design is not None:
         raise ValueError(
             f"{what}: the formula {outcome!r} has the covariates: give no design beside it, and "
