@@ -72,7 +72,7 @@ def test_scikit_learn_accepts_it(estimator):
 
     # That check has fewer rows than its 30 columns, whose covariance has no estimate; a test above
     # shows the same of enough rows.
-    impossible = "27 row.s. cannot determine a covariance in 30"
+    impossible = "27 observation.s. cannot determine a covariance in 30"
     name = "check_sample_weight_equivalence_on_dense_data"
     checks = check_estimator(
         estimator(), expected_failed_checks={name: "too few rows"}, on_skip=None, on_fail=None
