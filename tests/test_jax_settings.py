@@ -77,6 +77,7 @@ WORKLOADS = {
     "soft": lambda: value(*gaussian(4), box(4), SOFT),
     "ball": lambda: value(*gaussian(2), BALL, SOFT),
     "ball exactly": lambda: value(*gaussian(2), BALL, tg.Exact()),
+    "outside a ball": lambda: value(*gaussian(2), tg.Outside(BALL), tg.Exact()),
     "ball by importance": lambda: value(*gaussian(2), BALL, tg.ImportanceSampling(64, 2)),
     "gradient with its error": lambda: tg.log_probability_and_gradient(*gaussian(4), box(4), SMALL),
     "factor lattice": lambda: tg.log_probability(

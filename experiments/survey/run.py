@@ -35,7 +35,8 @@ def run(config):
         "failed": " ".join(fit.reason for fit in fits.values() if not fit.converged),
     }
     for name, fit in fits.items():
-        results[name] = gaussian(fit.loc, fit.covariance_matrix, *fit.standard_errors)
+        stderr = fit.standard_errors.loc, fit.standard_errors.covariance_matrix
+        results[name] = gaussian(fit.loc, fit.covariance_matrix, *stderr)
     results["population"] = {"loc": truth[0], "covariance": truth[1]}
     results["expected_objects"] = expected_objects(fits["corrected"], seen, low, noise)
     return results | {"summary": summary(results, fits["corrected"])}

@@ -282,7 +282,7 @@ def tail_path(
     nodes, factors, leading, rounding = _upper_path(
         QuadraticForm(weights, form.df, shifts), target, bends, count
     )
-    return TailPath(sign * nodes, factors, leading, rounding, is_rest, certain)
+    return TailPath(sign.astype(nodes.dtype) * nodes, factors, leading, rounding, is_rest, certain)
 
 
 def _upper_path(
@@ -329,7 +329,8 @@ def _upper_path(
     # 1 - 2 w t is rounded before df / 2 multiplies its logarithm.
     rounding = rounding + 0.125 * eps * jnp.sum(form.df + 0.0 * form.weights)
     leading = jnp.log(scale / point) - LOG_SQRT_2PI
-    return t, slope / t * (last * jnp.asarray(weight, q.dtype)), leading, rounding
+    factors = slope / t * (last * jnp.asarray(weight, q.dtype)).astype(t.dtype)
+    return t, factors, leading, rounding
 
 
 # --- The probability ------------------------------------------------------------------------------
@@ -346,7 +347,8 @@ def best_path(
 
     def with_error(bend: Array) -> tuple[TailPath, Array]:
         path = tail_path(form, q, bend[None], count, lower)
-        return path, total_of(path, log_moments(path.nodes, form) - path.nodes * q)[-1]
+        exponents = log_moments(path.nodes, form) - path.nodes * q.astype(path.nodes.dtype)
+        return path, total_of(path, exponents)[-1]
 
     paths, errors = jax.vmap(with_error)(jnp.asarray(bends, q.dtype))
     best = jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))
