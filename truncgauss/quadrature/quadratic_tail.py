@@ -222,12 +222,12 @@ def saddle(form: QuadraticForm, q: Array) -> Saddle:
         share = weights * inverse
         return slope, jnp.sum(2.0 * df * share * share + 4.0 * share * part) + 1.0 / t / t
 
-    def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halved(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = 0.5 * (ends[0] + ends[1])
         up = slopes(point(middle))[0] > 0
         return jnp.where(up, ends[0], middle), jnp.where(up, middle, ends[1])
 
-    def newton(_: int, theta: Array) -> Array:
+    def newton(_: Array, theta: Array) -> Array:
         t = point(theta)
         slope, bend = slopes(t)
         return jnp.clip(theta - slope / bend / (t * (1.0 - t / end)), *around)
@@ -312,7 +312,7 @@ def _upper_path(
     curvature = curvatures[jnp.argmin(mass)]
     least = sizes[0, 0] + math.log(eps) - 2.0
 
-    def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halved(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = 0.5 * (ends[0] + ends[1])
         alive = size(at(middle[None], curvature)[0])[0] > least
         return jnp.where(alive, middle, ends[0]), jnp.where(alive, ends[1], middle)
