@@ -245,6 +245,38 @@ def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message)
         fitted(tmp_path, data + text)
 
 
+def test_all_mistakes_of_a_config_come_in_one_pass(tmp_path):
+    """Those of columns, of several keys and of a sweep beside those of single keys, in the file's
+    order; and no consequence of another one."""
+    lines = (
+        "outcomes: {x: {censoredlow: 2}, y: {truncated_low: 1, truncated_high: 0}}",
+        "covariates: [grup]",
+        "where: {kind: u}",
+        'missing: ["<3"]',
+        "components: two",
+        "covariance: tied",  # right or wrong, depending on components
+        "sweep: {num_stepz: [1], num_steps: [5, x], covariates: [[z], [group]]}",
+    )
+    with pytest.raises(config.ConfigError) as caught:
+        fitted(tmp_path, written(tmp_path, ROWS) + "\n".join(lines))
+    told = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
+    expected = (
+        "outcomes.x.censoredlow: unknown key; did you mean 'censored_low'",
+        "outcomes.y: column 'y' is not",
+        "outcomes.y.truncated_high: must be greater than",
+        "covariates: column 'grup' is not in the header; did you mean 'group'",
+        "where.kind: column 'kind' is not",
+        "missing[0]: This is a censored value",
+        "components: must be a valid integer",
+        "sweep.num_stepz[0]: num_stepz: unknown key; did you mean 'num_steps'",
+        "sweep.num_steps[1]: num_steps: must be a valid integer",
+        "sweep.covariates[0]: covariates: column 'z' is not",
+    )
+    assert len(told) == len(expected), told
+    for line, start in zip(told, expected):
+        assert line.startswith(start), line
+
+
 def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
     paths = [tmp_path / name for name in ("bad.yaml", "gone.yaml", "good.yaml")]
     for path, outcome in zip(paths, ("group", "x", "x")):

@@ -219,8 +219,10 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
-        where = [(("where", name), name) for name in self.where]
-        check_columns(self.data, (*self.numbers(), *self.texts(), *where))
+        # A key that is wrong itself names no column.
+        named = self.model_construct(**{"outcomes": {}, **vars(self)})
+        where = [(("where", name), name) for name in named.where]
+        check_columns(self.data, (*named.numbers(), *named.texts(), *where))
         return self
 
     @model_validator(mode="after")
@@ -235,15 +237,36 @@ class Settings(Experiment):
         return self
 
     @model_validator(mode="after")
-    def _keys_go_together(self) -> "Settings":
-        found = [
-            problem(advice(text), "missing", i, got=text)
-            for i, text in enumerate(self.missing)
-            if limit_of(text)
-        ]
+    def _missing_texts_are_no_limits(self) -> "Settings":
+        texts = enumerate(self.missing)
+        if found := [problem(advice(x), "missing", i, got=x) for i, x in texts if limit_of(x)]:
+            raise problems(found)
+        return self
 
-        def refuse(message: str, *where: str, got: Any) -> None:
-            found.append(problem(message, *where, got=got))
+    @model_validator(mode="after")
+    def _entries_are_possible(self) -> "Settings":
+        found = []
+        for name, entry in self.outcomes.items():
+            if entry.log and entry.noise_scale is not None:
+                message = "is not for a logarithm: errors of the outcome are no errors of its log"
+                at = ("outcomes", name, "noise_scale")
+                found.append(problem(message, *at, got=entry.noise_scale))
+            for kind in ("censored", "truncated"):
+                low, high = (getattr(entry, f"{kind}_{side}") for side in ("low", "high"))
+                numbers = isinstance(low, float | int) and isinstance(high, float | int)
+                if numbers and not low < high:
+                    message = f"must be greater than {kind}_low, which is {low}"
+                    found.append(problem(message, "outcomes", name, f"{kind}_high", got=high))
+        if found:
+            raise problems(found)
+        return self
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> "Settings":
+        found = []
+
+        def refuse(message: str, key: str, got: Any) -> None:
+            found.append(problem(message, key, got=got))
 
         if self.units_row and self.data.suffix in (".npz", ".parquet"):
             refuse("is for CSV tables", "units_row", got=self.units_row)
@@ -266,16 +289,6 @@ class Settings(Experiment):
                 "presumes the model, which errors of the sandwich do not: leave one of them out"
             )
             refuse(message, "profile", got=list(self.profile))
-        for name, entry in self.outcomes.items():
-            if entry.log and entry.noise_scale is not None:
-                message = "is not for a logarithm: errors of the outcome are no errors of its log"
-                refuse(message, "outcomes", name, "noise_scale", got=entry.noise_scale)
-            for kind in ("censored", "truncated"):
-                low, high = (getattr(entry, f"{kind}_{side}") for side in ("low", "high"))
-                numbers = isinstance(low, float | int) and isinstance(high, float | int)
-                if numbers and not low < high:
-                    message = f"must be greater than {kind}_low, which is {low}"
-                    refuse(message, "outcomes", name, f"{kind}_high", got=high)
         if found:
             raise problems(found)
         return self

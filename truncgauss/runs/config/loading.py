@@ -7,6 +7,8 @@ Whatever is wrong with them ends in a `ConfigError`, one line for each mistake::
 Nothing here imports JAX: a file is checked in a moment.
 """
 
+import contextlib
+import copy
 import difflib
 import functools
 import itertools
@@ -14,20 +16,25 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
+from pydantic_core import PydanticCustomError
 
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
-from truncgauss.runs.config.sections import suggestion
+from truncgauss.runs.config.sections import problem, problems, suggestion
 from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, parse, read, write
 
 MOST_MEMBERS = 1000  # of a sweep
 
 
-def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
-    """One mistake that pydantic reports: its position in the file, and the line about it."""
+Mistake = tuple[Position, str, Place]
+"""Its position in the file, the line about it, and the keys that lead there."""
+
+
+def _complaint(item: Any, document: Document) -> Mistake | None:
+    """One mistake that pydantic reports."""
     kind, message, got, of_key = item["type"], item["msg"], item["input"], False
     at, data = cast(Place, ()), document.data
     for step in item["loc"]:
@@ -62,7 +69,7 @@ def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
     message = message.replace("Input should be", "must be")
     message = message.replace("must be a valid boolean", "must be true or false")
     position = document.position(at, of_key)
-    return position, str(document.error(message, at, position, got))
+    return position, str(document.error(message, at, position, got)), at
 
 
 def load(path: str | Path) -> Experiment:
@@ -97,8 +104,15 @@ def load(path: str | Path) -> Experiment:
         absent = key in model.model_fields and key not in document.data
         if absent and isinstance(values, tuple) and values:  # a key that is only there
             document.data[key] = values[0]
-    config = _validated(model, document, folder)
-    _check_sweep(config, document)
+    mistakes, config, values = list[str](), None, {**document.data, "sweep": None}
+    try:
+        config = _validated(model, document, folder)
+        swept, values = config.sweep, config.model_dump()
+    except ConfigError as error:
+        mistakes.append(str(error))
+    mistakes += _mistakes_of_sweep(model, values, swept, document, folder)
+    if mistakes or config is None:
+        raise ConfigError("\n".join(mistakes))
     return config
 
 
@@ -174,12 +188,55 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
     Raises:
         ConfigError: every mistake in it, in the order of the file.
     """
+    context = {"folder": folder}
     try:
-        return model.model_validate(document.data, context={"folder": folder})
+        return model.model_validate(document.data, context=context)
     except ValidationError as error:
-        complaints = filter(None, (_complaint(item, document) for item in error.errors()))
-        lines = [line for _, line in sorted(complaints, key=lambda complaint: complaint[0])]
-        raise ConfigError("\n".join(lines)) from None
+        items = error.errors()
+    found = [*filter(None, (_complaint(item, document) for item in items))]
+    of_one_key = (_complaint(item, document) for item in items if item["loc"])
+    wrong = [at for _, _, at in filter(None, of_one_key)]
+    for item in _of_several_keys(model, document.data, wrong, context):
+        if (mistake := _complaint(item, document)) and not any(
+            at[: len(mistake[2])] == mistake[2][: len(at)] for at in wrong if at
+        ):
+            found.append(mistake)
+    lines = dict.fromkeys(line for _, line, _ in sorted(found, key=lambda each: each[0]))
+    raise ConfigError("\n".join(lines))
+
+
+def _of_several_keys(
+    model: type[Experiment], data: Any, wrong: Sequence[Place], context: Any
+) -> Iterator[Any]:
+    """Errors of validators of several keys, which pydantic asks only where each key is right: one
+    that meets a key that is `wrong` has an AttributeError, and no say."""
+    right, values, bad = copy.deepcopy(data), dict[str, Any](), set[Any]()
+    for at in filter(None, wrong):
+        section = functools.reduce(lambda inner, step: inner[step], at[:-1], right)
+        if len(at) > 1 and isinstance(section, dict):
+            section.pop(at[-1], None)
+        else:
+            bad.add(at[0])
+    for name, field in model.model_fields.items():
+        if name in right and name not in bad:
+            with contextlib.suppress(ValidationError):  # without its wrong key it is no section
+                kind: Any = TypeAdapter(cast(Any, Annotated[field.annotation, field]))
+                values[name] = kind.validate_python(right[name], strict=True, context=context)
+        elif name not in bad and not field.is_required():
+            values[name] = field.get_default(call_default_factory=True)
+    partial = model.model_construct(**values)
+    for name in model.model_fields.keys() - values:
+        vars(partial).pop(name, None)
+    for name, decorator in model.__pydantic_decorators__.model_validators.items():
+        try:
+            with contextlib.suppress(AttributeError):
+                if decorator.info.mode == "after":
+                    getattr(partial, name)()
+        except ValidationError as error:
+            yield from error.errors()
+        except (ValueError, AssertionError) as error:
+            own = error if isinstance(error, PydanticCustomError) else None
+            yield from problems([own or problem(str(error), got=data)]).errors()
 
 
 def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
@@ -198,7 +255,11 @@ def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
         >>> [changes for changes, _ in config.members(swept)][1]
         {'seed': 1, 'span': 4.0}
     """
-    return [(changes, _member(config, changes)) for changes in products(config.sweep or {})]
+    model, values, folder = type(config), config.model_dump(), Path.cwd()
+    return [
+        (changes, _member(model, values, changes, folder))
+        for changes in products(config.sweep or {})
+    ]
 
 
 def products(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -209,43 +270,58 @@ def products(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
-def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
-    """The settings of one run of a sweep."""
-    values: dict[str, Any] = config.model_dump() | {"sweep": None}
+def _member(
+    model: type[Experiment], before: dict[str, Any], changes: dict[str, Any], folder: Path
+) -> Experiment:
+    """The settings of one run of a sweep, of the values `before` it."""
+    values: dict[str, Any] = copy.deepcopy(before) | {"sweep": None}
     for name, value in changes.items():
         *sections, field = name.split(".")
         inner = values
         for section in sections:
             inner = inner.get(section) if isinstance(inner, dict) else None  # type: ignore[assignment]
         if name in ("experiment", "devices", "sweep") or not isinstance(inner, dict):
-            why = "cannot be swept" if name in values else "names no setting"
+            why = "cannot be swept" if name in model.model_fields else "names no setting"
             raise Document(None).error(why, (name,), got=value)
         inner[field] = value
-    return _validated(type(config), Document(None, values), Path.cwd())
+    return _validated(model, Document(None, values), folder)
 
 
-def _check_sweep(config: Experiment, document: Document) -> None:
-    """Raise ConfigError if runs of a sweep have settings that are wrong: for each key a line at the
-    first value with each kind of mistake."""
-    axes, mistakes = config.sweep or {}, dict[Any, str]()
+def _mistakes_of_sweep(
+    model: type[Experiment], before: dict[str, Any], sweep: Any, document: Document, folder: Path
+) -> list[str]:
+    """Lines about runs of a sweep, beside those about the values `before` it: for each key one at
+    the first value with each kind of mistake."""
+    axes = {}
+    if isinstance(sweep, dict) and all(isinstance(values, tuple) for values in sweep.values()):
+        axes = sweep
+    member = functools.partial(_member, model, before, folder=folder)
+    mistakes, known = dict[Any, str](), list[str]()
+
+    def said(way: Callable[[], Any]) -> list[str]:
+        """Lines about a way to take a value, without the value."""
+        try:
+            way()
+        except ConfigError as error:
+            lines = [line.partition(" (got ")[0] for line in str(error).splitlines()]
+            return [line.removeprefix("--") for line in lines]
+        return []
 
     def check(at: Place, *ways: Callable[[], Any]) -> None:
         """Note what is wrong if none of several ways to take a value is right."""
-        for way in ways:
-            try:
-                way()
-                return
-            except ConfigError as error:
-                said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
-        got = document.data
-        for key in at:
-            got = got[key]
-        mistakes.setdefault((at[:2], said), str(document.error(said, at, got=got)))
+        new = [[line for line in said(way) if line not in known] for way in ways]
+        if all(new):
+            got = functools.reduce(lambda inner, step: inner[step], at, document.data)
+            name = str(at[min(1, len(at) - 1)])
+            what = [*(line for line in new[-1] if line.startswith(name)), *new[0]][0]
+            mistakes.setdefault((at[:2], what), str(document.error(what, at, got=got)))
 
+    if axes:
+        known = said(lambda: member({}))
     if all(axes.values()):
         check(("sweep",), lambda: products(axes))
     if mistakes:  # too many runs to look at
-        raise ConfigError("\n".join(mistakes.values()))
+        return [*mistakes.values()]
     first = {name: values[0] for name, values in axes.items() if values}
     for name, values in axes.items():
         if not values:
@@ -254,13 +330,12 @@ def _check_sweep(config: Experiment, document: Document) -> None:
             alone, beside = {name: value}, first | {name: value}
             check(
                 ("sweep", name, i),
-                functools.partial(_member, config, alone),
-                functools.partial(_member, config, beside),
+                functools.partial(member, alone),
+                functools.partial(member, beside),
             )
-    if axes and not mistakes:
-        check(("sweep",), lambda: members(config))
-    if mistakes:
-        raise ConfigError("\n".join(mistakes.values()))
+    if axes and not mistakes and not known:
+        check(("sweep",), lambda: [member(changes) for changes in products(axes)])
+    return [*mistakes.values()]
 
 
 def files(config: Experiment) -> list[Path]:
