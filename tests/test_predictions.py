@@ -237,6 +237,43 @@ def test_a_scale_with_covariates(affairs):
     np.testing.assert_allclose(effects.standard_error, [error], rtol=1e-6)
 
 
+def test_margins_of_clusters_are_those_of_the_population():
+    """P(1) averaged over the effects of clusters by quadrature; errors by finite differences; of
+    exact outcomes the coefficients."""
+    rng = np.random.default_rng(1)
+    cluster = np.arange(120) // 4
+    table = {"one": np.ones(120), "x": rng.normal(size=120), "d": rng.integers(0, 2, 120) * 1.0}
+    latent = 0.3 + 0.8 * table["x"] - 0.5 * table["d"] + 0.9 * rng.normal(size=30)[cluster]
+    latent += rng.normal(size=120)
+    outcome = np.where(np.arange(120) == 3, np.nan, latent > 0)
+    fit = tg.fit_clusters(outcome, table, cluster, binary=True)
+    effects = fit.margins()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    x = np.column_stack(list(table.values()))
+
+    def average(theta):
+        mean = np.delete(x, 3, axis=0)[:, :, None] * theta[:3, None]  # all but the missing outcome
+        behind = lambda parts: parts.sum(1) + theta[3] * nodes
+        slope = theta[1] * stats.norm.pdf(behind(mean))
+        ends = [
+            behind(mean * [[1.0], [1.0], [0.0]] + [[0.0], [0.0], [k * theta[2]]]) for k in (0, 1)
+        ]
+        change = stats.norm.cdf(ends[1]) - stats.norm.cdf(ends[0])
+        return np.array([(part @ weights).mean() / weights.sum() for part in (slope, change)])
+
+    expected = average(fit.estimates)
+    np.testing.assert_allclose(effects.value, np.stack([-expected, expected], 1), rtol=1e-7)
+    slopes = differences(average, fit.estimates)
+    errors = np.sqrt(np.einsum("pv,pq,qv->v", slopes, fit.parameter_covariance, slopes))
+    np.testing.assert_allclose(effects.standard_error[:, 1], errors, rtol=1e-5)
+    assert effects.labels == ("x[0]", "x[1]", "d[0]", "d[1]")
+    with pytest.raises(ValueError, match="at must be {name: number} .* got 'mean'"):
+        fit.margins("mean")
+    exact = tg.fit_clusters(latent, table, cluster)
+    np.testing.assert_allclose(exact.margins().value, exact.coefficients[1:])
+    np.testing.assert_allclose(exact.margins().standard_error, exact.errors[1:3], rtol=1e-9)
+
+
 def test_products_of_covariates_are_noted(affairs):
     design = {**affairs[1], "age:rating": affairs[1]["age"] * affairs[1]["rating"]}
     fit = tg.fit_regression(affairs[0], design, censored_low=0.0)

@@ -67,6 +67,12 @@ from truncgauss.fitting.ordinal import (
     NOT_COMPARED,
     LatentCoordinates,
 )
+from truncgauss.fitting.predictions import (
+    Predictions,
+    chosen_covariates,
+    points_of,
+    with_interval,
+)
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.selection import probit
@@ -517,12 +523,70 @@ class ClusterFit(LikelihoodFit):
         with jax.enable_x64(True):
             return some.derived(lambda p: design @ p.coefficients, "mean")
 
-    def margins(self, *args: Any, **settings: Any) -> Any:
-        """Refusal: marginal effects on a mean are the coefficients."""
-        raise ValueError(
-            "margins: the effects of covariates on the mean are the coefficients, which print(fit) "
-            "has with their errors; functions of them are fit.derived(f)."
-        )
+    def row_variances(self, estimates: Any) -> jax.Array:
+        """The variance of each row's outcome over all clusters, (n,); 0 where it is missing."""
+        rest = self.coordinates.halves(self.coordinates.free(estimates))[1]
+        covariance = self.coordinates.covariance
+        of: Any = lambda columns: jnp.diagonal(covariance.parts(rest, columns).dense)
+        total, begin = jnp.zeros(self.table.observations.num_rows), 0
+        for s, (rows, index) in enumerate(zip(self.loss.shapes, self.table.rows)):
+            some = self.table.number[self.table.shape == s] - begin
+            each = jax.vmap(of)(rows.columns)[some]
+            total = total.at[index].add(jnp.where(index >= 0, each, 0.0))
+            begin += len(rows.index)
+        return total
+
+    @reported
+    def margins(  # type: ignore[override]
+        self, at: Any = None, *, variables: Any = None, discrete: Any = None, level: float = 0.95
+    ) -> Predictions:
+        """Marginal effects of covariates in the population, whose effects are averaged over: on the
+        mean, which are coefficients, or on P(category), averaged over the rows.
+
+        Args:
+            at: of categories, {name: number} for all rows with these covariates so.
+            variables, discrete, level: see `LikelihoodFit.margins`.
+
+        Returns:
+            Predictions, with value (v,) of v covariates, or (v, K) of K categories.
+        """
+        chosen, dummies = chosen_covariates(self, variables, discrete)
+        with jax.enable_x64(True):
+            ((design,), weights, _), names = points_of(self, at), np.array(self.designs[0].names)
+            seen = np.asarray(self.row_variances(self.estimates) > 0)
+            if len(design) != len(seen):
+                raise ValueError(
+                    "margins: those of clusters are averages over the rows of the fit: at must be "
+                    f"{{name: number}} of covariates that are the same in all of them, got {at!r}."
+                )
+            weights = np.where(seen, weights, 0.0)
+
+            def effects(estimates: jax.Array) -> jax.Array:
+                arrays = self.arrays_of(estimates)
+                b, cuts = arrays["coefficients"], arrays.get("thresholds", jnp.zeros(1))
+                if not self.levels:
+                    return jnp.stack([b[names == name] for name in chosen])
+                scale = jnp.sqrt(jnp.where(weights > 0, self.row_variances(estimates), 1.0))
+
+                def shares(x: Any) -> jax.Array:
+                    below = jax.scipy.special.ndtr((cuts - (x @ b)[:, None]) / scale[:, None])
+                    below = weights @ below / weights.sum()
+                    return jnp.diff(jnp.pad(below, 1, constant_values=(0.0, 1.0)))
+
+                each = []
+                for name in chosen:
+                    low, high = (np.where(names == name, end, design) for end in (0.0, 1.0))
+                    move = np.where(names == name, 1.0, 0.0 * design)
+                    slope = jax.jvp(shares, (jnp.asarray(design),), (jnp.asarray(move),))[1]
+                    each.append(shares(high) - shares(low) if name in dummies else slope)
+                return jnp.stack(each)
+
+            x = jnp.asarray(self.estimates)
+            both = jax.jit(lambda x: (effects(x), jax.jacfwd(effects)(x)))
+            value, jacobian = map(np.asarray, both(x))
+            outcomes = tuple(map(str, self.levels))
+            result = with_interval(self, chosen, outcomes, value, jacobian, level)
+        return dataclasses.replace(result, kind="category" if outcomes else "mean")
 
     @reported
     def effects(self, term: str | None = None) -> Effects:
@@ -991,7 +1055,7 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
         shapes=shapes, inner=inner, start=np.concatenate(starts), weights=weights, table=table,
         names=names, sentences=(*mean.notes, *notes), rising=rising,
         scaleless=bool(inputs.scaleless),
-        levels=inputs.single.rows.levels[0] if inputs.single else (),
+        levels=inputs.single.rows.levels[0] if inputs.single else (0, 1) * inputs.binary,
     )  # fmt: skip
 
 
