@@ -192,7 +192,7 @@ def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank, counts):
         return x[:d], x[d : d + rank * d].reshape(d, rank), x[-3 * d : -2 * d], *cuts
 
     def quick(x):
-        return common_effect.log_probability(*parts(x), counts, moving=True)[0]
+        return common_effect.log_probability(*parts(x), np.array(counts), moving=True)[0]
 
     def plain(x):
         loc, factor, scale, below, above = parts(x)
@@ -221,3 +221,13 @@ def test_samples_of_about_one_size_share_their_programs():
         model = model_of(inputs_of((*columns, None, None, None), None, False), terms)
         assert sum(len(rows.index) for rows in model.shapes) == 52
         assert model.weights.sum() == k == len(model.table.number)
+
+
+def test_programs_serve_any_number_of_nodes():
+    rng, terms = np.random.default_rng(0), (tg.RandomEffects(), tg.Residual())
+    columns = rng.normal(size=200), np.ones((200, 1)), np.repeat(np.arange(50), 4)
+    model = model_of(inputs_of((*columns, 0.0, None, None), None, False), terms)
+    few, many = (model.loss_at(np.array([0.0, sigma, 1.0])) for sigma in (1.0, 3.0))
+    (first,), (second,) = few.plan.counts, many.plan.counts
+    assert second > 1.5 * first
+    assert jax.tree.structure(few) == jax.tree.structure(many)

@@ -10,8 +10,6 @@ Reference:
 """
 
 import functools
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,12 +38,8 @@ FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
-COUNTS = {  # of nodes for each effect, by the number of effects
-    1: (16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096),
-    2: (12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
-}
+MOST_COUNTED = {1: 4096, 2: 256}  # nodes for each effect, by the number of effects
 SPARE = {1: 1.5, 2: 1.2}  # nodes more than needed at the start, so that effects may grow
-ELEMENTS = (2**17, 2**17, 2**15)  # masses that are computed at once, by the number of effects
 
 
 @frozen_pytree
@@ -207,11 +201,11 @@ def limited_given_exact(cluster: Cluster) -> GivenExact:
     return GivenExact(density, loc, turned(factor[e:]), jnp.sqrt(variances[e:]))
 
 
-def of_effects(cluster: Cluster, counts: tuple[int, ...], moving: bool) -> Estimate:
+def of_effects(cluster: Cluster, counts: jax.Array | None, moving: bool) -> Estimate:
     """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
     says whether its limits are parameters."""
     rest, low, high = limited_given_exact(cluster), cluster.lower, cluster.upper
-    if counts:
+    if counts is not None:
         problem = rest.loc, rest.factor, rest.scale, low, high
         value, error = common_effect.log_probability(*problem, counts, moving)
         return Estimate(rest.density + value, jax.lax.stop_gradient(error))
@@ -281,11 +275,11 @@ class ClusterPlan:
 
     Attributes:
         methods: for shapes under any covariance, else None.
-        counts: of nodes for each effect, none where there is no integral over effects (static).
+        counts: of nodes for each effect, (r,); None where there is no integral over effects.
     """
 
     methods: tuple[HeldMethods | None, ...]
-    counts: tuple[tuple[int, ...], ...] = static_field()
+    counts: tuple[jax.Array | None, ...]
 
     @property
     def nested(self) -> bool:
@@ -314,16 +308,15 @@ def plan_of(
     covariance: CovarianceSum,
     mean: MeanParameters,
     x: Any,
-    least: Sequence[tuple[int, ...]] = (),
     nested: bool = True,
 ) -> ClusterPlan:
-    """Nodes, no fewer than some counts, and methods for the integrals at parameters that are
-    numbers; `nested` says whether nested quadratures may serve, which do not reach everywhere."""
+    """Nodes and methods for the integrals at parameters that are numbers; `nested` says whether
+    nested quadratures may serve, which do not reach everywhere."""
     methods: list[HeldMethods | None] = []
-    counts: list[tuple[int, ...]] = []
+    counts: list[jax.Array | None] = []
     for number, rows in enumerate(shapes):
         rank, size, method = covariance.form(rows.columns), rows.num_limited, None
-        count: tuple[int, ...] = ()
+        count = None
         quick = nested and 1 < size <= MOST_NESTED
         if rank is None and quick and len(rows.index) * NODES[size] ** (size - 1) <= MOST_NODES:
             method = HeldMethods({str(size): NestedQuadrature()})
@@ -331,9 +324,9 @@ def plan_of(
             integrals = _integrals(rows, covariance, mean, x, number)
             method = held(Automatic(), {str(size): integrals})
         elif rank and size > 1:
-            needed, ladder = np.asarray(_needed(rows, covariance, mean, x)), COUNTS[rank]
-            needed = np.maximum(needed, least[number]) if least else SPARE[rank] * needed
-            count = tuple(next((n for n in ladder if n >= x), ladder[-1]) for x in needed)
+            needed = np.ceil(SPARE[rank] * np.asarray(_needed(rows, covariance, mean, x)))
+            most = MOST_COUNTED[rank]
+            count = jnp.asarray(np.where(needed < most, needed, most).astype(np.int32))
         methods.append(method)
         counts.append(count)
     return ClusterPlan(tuple(methods), tuple(counts))
@@ -356,6 +349,7 @@ def log_likelihoods(
             continue
         moving = rows.codes is not None
         function = functools.partial(of_effects, counts=counts, moving=moving)
-        size, most = math.prod(counts) * max(rows.num_limited, rows.num_exact, 1), ELEMENTS
-        results.append(common_effect.in_batches(function, clusters, size, most[len(counts)]))
+        nodes = 1 if counts is None else common_effect.BLOCK
+        size = nodes * max(rows.num_limited, rows.num_exact, 1)
+        results.append(common_effect.in_batches(function, clusters, size))
     return Estimate(*(jnp.concatenate(parts) for parts in zip(*results)))

@@ -678,7 +678,7 @@ class ClustersLoss:
     @property
     def method(self) -> Any:
         """Arrays that are to be made anew where steps lead, see `Descent.path`."""
-        return self.plan.methods, [np.asarray(count) for count in self.plan.counts if count]
+        return self.plan
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         return np.full(len(x), STEP) if self.iterated else None
@@ -689,14 +689,14 @@ class ClustersLoss:
         moves = current.decrement * float(self.size) ** 0.5
         return not self.plan.nested or (current.finite and moves <= CLOSE)
 
-    def held_at(self, x: Any, counts: Any = (), nested: bool = True) -> "ClustersLoss":
-        """The loss with a plan made at x, of no fewer nodes than some counts; by nested quadratures
-        if these may serve and reach there."""
+    def held_at(self, x: Any, nested: bool = True) -> "ClustersLoss":
+        """The loss with a plan made at x; by nested quadratures if these may serve and reach
+        there."""
         mean, rest = self.inner.split(jnp.asarray(x))
-        plan = plan_of(self.shapes, self.inner.covariance, mean, rest, counts, nested)
+        plan = plan_of(self.shapes, self.inner.covariance, mean, rest, nested)
         loss = dataclasses.replace(self, plan=plan)
         if plan.nested and not np.isfinite(sloped(loss, x).loss):
-            return self.held_at(x, counts, False)
+            return self.held_at(x, nested=False)
         return loss
 
 
@@ -736,7 +736,6 @@ class ClusterModel(Model):
         rising: why there is no maximum, if outcomes are separated.
         scaleless: whether outcomes are categories, which do not tell the scale behind them.
         levels: those of ordered categories that occur.
-        counts: of nodes of the last plan.
     """
 
     shapes: tuple[ClusterRows, ...]
@@ -749,7 +748,6 @@ class ClusterModel(Model):
     rising: str | None
     scaleless: bool
     levels: tuple[Any, ...] = ()
-    counts: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     no_start = (
         "fit_clusters: the likelihood is not finite at the start: the covariance may be singular "
         "there, as without a tg.Residual() among the terms."
@@ -764,12 +762,10 @@ class ClusterModel(Model):
         return not any(rows.num_limited for rows in self.shapes)
 
     def loss_at(self, x: np.ndarray) -> ClustersLoss:
-        loss = self.plain_loss.held_at(x, self.counts)
-        self.counts[:] = loss.plan.counts  # which change but upwards, as programs do
-        return loss
+        return self.plain_loss.held_at(x)
 
     def loss_that_reaches(self, x: np.ndarray) -> ClustersLoss:
-        return self.plain_loss.held_at(x, self.counts, False)
+        return self.plain_loss.held_at(x, nested=False)
 
     @functools.cached_property
     def plain_loss(self) -> ClustersLoss:

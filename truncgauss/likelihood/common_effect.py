@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.special import log_sum_exp, standardize
+from truncgauss.special import standardize
 from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -36,6 +36,8 @@ DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
 ERROR = 1e-12  # of a probability, for which `nodes_needed` is made, and which is not claimed
 PROBES = (0.0, 2.0, 4.0, 8.0)  # deviations from the mode at which the balls are taken
 MAX_STEPS = 60  # to the mode
+BLOCK = 16  # nodes that are computed at once
+AT_ONCE = 2**20  # masses, of all problems
 
 
 class Grid(NamedTuple):
@@ -45,12 +47,14 @@ class Grid(NamedTuple):
         axes: eigenvectors of P in columns, of decreasing eigenvalues, (r, r).
         low, high: ends of the box along them, (r,).
         precision: the eigenvalues, (r,).
+        height: the log of the integrand near its mode.
     """
 
     axes: jax.Array
     low: jax.Array
     high: jax.Array
     precision: jax.Array
+    height: jax.Array
 
     @property
     def needed(self) -> jax.Array:
@@ -66,7 +70,7 @@ def log_probability(
     scale: jax.Array,
     low: jax.Array,
     high: jax.Array,
-    counts: tuple[int, ...],
+    counts: jax.Array,
     moving: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """log P(low <= X <= high), and an upper bound of its error that is 0 below `ERROR`.
@@ -74,18 +78,16 @@ def log_probability(
     Args:
         loc, scale, low, high: (d,), each low below its high.
         factor: the loadings, (d, r), with r = 1 or 2.
-        counts: of nodes along each axis, see `Grid.needed`.
+        counts: of nodes along each axis, (r,), see `Grid.needed`.
         moving: whether the limits have derivatives.
     """
     grid = grid_of(loc, factor, scale, low, high)
-    step = (grid.high - grid.low) / np.array(counts)
-    index = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), axis=-1) + 0.5
-    nodes = (grid.low + step * index.reshape(-1, len(counts))) @ grid.axes.T
+    step = (grid.high - grid.low) / counts
     if not moving:
         low, high = jax.lax.stop_gradient((low, high))
-    total = integral(moving, loc, factor, scale, low, high, nodes)
+    total = integral(moving, loc, factor, scale, low, high, grid, counts)
     error = 2.0 * jnp.sum(jnp.exp(-2.0 * math.pi**2 / (grid.precision * step**2)))
-    total += jnp.sum(jnp.log(step)) - len(counts) * LOG_SQRT_2PI
+    total += jnp.sum(jnp.log(step)) - len(step) * LOG_SQRT_2PI
     return total, jnp.where(error < ERROR, 0.0, error)
 
 
@@ -141,7 +143,7 @@ def grid_of(
     radius = jnp.sum(slope**2, axis=1) + 2.0 * (DROP + height - height[0])
     radius = jnp.sqrt(jnp.maximum(radius, 0.0))[:, None]
     left, right = jnp.max(centre - radius, axis=0), jnp.min(centre + radius, axis=0)
-    return Grid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes))
+    return Grid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes), jnp.max(height))
 
 
 def masses_at(
@@ -158,90 +160,70 @@ def masses_at(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def integral(
-    moving: bool,
-    loc: jax.Array,
-    factor: jax.Array,
-    scale: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
-    nodes: jax.Array,
-) -> jax.Array:
-    """The log of the sum over nodes, which carry no derivative."""
-    return with_slopes(moving, loc, factor, scale, low, high, nodes)[0]
+def integral(moving: bool, *problem: Any) -> jax.Array:
+    """The log of the sum over the nodes of a problem, which carry no derivative: its loc, factor,
+    scale, low and high, a `Grid`, and the counts of nodes."""
+    return with_slopes(moving, *problem)[0]
 
 
 @integral.defjvp
 @in_full_precision
 def _integral_jvp(
-    moving: bool, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    moving: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     value, slopes = with_slopes(moving, *primals)
     return value, jnp.sum(slopes * stacked(moving, tangents))
 
 
-def stacked(moving: bool, parts: tuple[jax.Array, ...]) -> jax.Array:
+def stacked(moving: bool, parts: tuple[Any, ...]) -> jax.Array:
     """Rows of loc, factor, scale and, if these move, of limits, (r + 2, d) or (r + 4, d)."""
-    loc, factor, scale, low, high, _ = parts
+    loc, factor, scale, low, high = parts[:5]
     return jnp.stack([loc, *factor.T, scale, *(low, high)[: 2 * moving]])
 
 
-class Sum(NamedTuple):
-    """The sum over nodes.
+def summed(moving: bool, order: int, *problem: Any) -> list[jax.Array]:
+    """Sums over the nodes, BLOCK of these at a time, so that a program serves any number of them.
 
-    Attributes:
-        value: its log.
-        weights: of the nodes, with the sum 1, (n,).
-        shifts: derivatives of means by loc and factor: 1 and the factors, (n, r + 1).
-        scores: derivatives of log masses as `stacked`, (n, r + 2, d) or (n, r + 4, d).
-        masses, ends: at the nodes, of shape (n, d).
+    Returns:
+        The integrand, relative to its height at the mode. The derivatives of log masses as
+        `stacked`, (c, d), with its weights; and for the second order their products, (c d, c d),
+        and the second derivatives, (c (c + 1) / 2, d), of pairs of those rows.
     """
+    loc, factor, scale, low, high, grid, counts = problem
+    ends, rates = standardize(low, high, loc, scale), factor / scale[:, None]
+    (d, r), step = factor.shape, (grid.high - grid.low) / counts
+    c, number = r + 2 + 2 * moving, jnp.prod(counts)
+    pairs = list(itertools.combinations_with_replacement(range(c), 2))
 
-    value: jax.Array
-    weights: jax.Array
-    shifts: jax.Array
-    scores: jax.Array
-    masses: MassSlopes
-    ends: Interval
+    def add(k: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+        index = BLOCK * k + np.arange(BLOCK)
+        places = jnp.stack([index // counts[-1], index % counts[-1]][-r:], axis=1)
+        nodes = (grid.low + step * (places + 0.5)) @ grid.axes.T
+        heights, masses, there = masses_at(ends, rates, nodes)
+        weights = jnp.where(index < number, jnp.exp(heights - grid.height), 0.0)
+        shifts = [jnp.ones_like(heights), *nodes.T]
+        pulls = [masses.mean * shift[:, None] for shift in shifts]
+        pulls += [masses.spread, *(-masses.at_low, masses.at_high)[: 2 * moving]]
+        scores = jnp.stack(pulls, axis=1) / scale
+        parts = [jnp.sum(weights), jnp.tensordot(weights, scores, 1)]
+        if order == 2:
+            flat, bends = scores.reshape(BLOCK, c * d), bends_of(masses, there)
+            parts.append((flat * weights[:, None]).T @ flat)
+            within = []
+            for i, j in pairs:
+                shift = math.prod(shifts[n] for n in (i, j) if n <= r)
+                within.append((weights * shift) @ bends[max(i - r, 0), max(j - r, 0)] / scale**2)
+            parts.append(jnp.stack(within))
+        return [total + part for total, part in zip(sums, parts)]
 
-
-def summed(
-    moving: bool,
-    loc: jax.Array,
-    factor: jax.Array,
-    scale: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
-    nodes: jax.Array,
-) -> Sum:
-    """The sum over nodes with what its derivatives are made of."""
-    ends = standardize(low, high, loc, scale)
-    heights, masses, ends = masses_at(ends, factor / scale[:, None], nodes)
-    value = log_sum_exp(heights)
-    shifts = jnp.concatenate([jnp.ones_like(nodes[:, :1]), nodes], axis=1)
-    pulls = [masses.mean * shift[:, None] for shift in shifts.T]
-    pulls += [masses.spread, *(-masses.at_low, masses.at_high)[: 2 * moving]]
-    scores = jnp.stack(pulls, axis=1) / scale
-    return Sum(value, jnp.exp(heights - value), shifts, scores, masses, ends)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def with_slopes(moving: bool, *problem: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`integral`, and its derivatives as `stacked`."""
-    total = summed(moving, *problem)
-    return total.value, jnp.tensordot(total.weights, total.scores, 1)
+    shapes = (), (c, d), (c * d, c * d), (len(pairs), d)
+    nothing = [jnp.zeros(shape, loc.dtype) for shape in shapes[: 2 * order]]
+    sums: list[jax.Array] = jax.lax.fori_loop(0, -(-number // BLOCK), add, nothing)
+    return sums
 
 
-@with_slopes.defjvp
-@in_full_precision
-def _with_slopes_jvp(
-    moving: bool, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    value, weights, shifts, scores, masses, ends = summed(moving, *primals)
-    (n, c, d), r = scores.shape, shifts.shape[1]
-    slopes = jnp.tensordot(weights, scores, 1)
-    rest = (scores - slopes).reshape(n, c * d)
-    between = (rest * weights[:, None]).T @ rest
+def bends_of(masses: MassSlopes, ends: Interval) -> dict[tuple[int, int], jax.Array]:
+    """Second derivatives of log masses by mean and scale of the noise, and both limits."""
     mean, spread, at_low, at_high = masses[1:]
     a, b, width = (jnp.where(jnp.isinf(x), 0.0, x) for x in ends)
     # Of a^k phi(a) - b^k phi(b) each from the one before, without a difference of the ends.
@@ -250,8 +232,7 @@ def _with_slopes_jvp(
     beyond = width * far * jnp.where(mirrored, at_low, at_high)
     third = near * spread - beyond
     fourth = near * third - far * beyond
-    # Second derivatives of a log mass by mean and scale of the noise, and both limits.
-    bends = {
+    return {
         (0, 0): spread - mean**2,
         (0, 1): third - mean * (1.0 + spread),
         (1, 1): fourth - spread * (2.0 + spread),
@@ -263,22 +244,37 @@ def _with_slopes_jvp(
         (2, 3): at_low * at_high,
         (3, 3): -at_high * (b + at_high),
     }
-    within = [[jnp.zeros(d)] * c for _ in range(c)]
-    for i, j in itertools.combinations_with_replacement(range(c), 2):
-        shift = math.prod(shifts[:, k] for k in (i, j) if k < r)
-        bend = bends[max(i - r + 1, 0), max(j - r + 1, 0)]
-        within[i][j] = within[j][i] = (weights * shift) @ bend / primals[2] ** 2
-    change = stacked(moving, tangents)
-    curved = (between @ change.reshape(c * d)).reshape(c, d)
-    curved += jnp.sum(jnp.stack([jnp.stack(row) for row in within]) * change, axis=1)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def with_slopes(moving: bool, *problem: Any) -> tuple[jax.Array, jax.Array]:
+    """`integral`, and its derivatives as `stacked`."""
+    mass, slopes = summed(moving, 1, *problem)
+    return problem[5].height + jnp.log(mass), slopes / mass
+
+
+@with_slopes.defjvp
+@in_full_precision
+def _with_slopes_jvp(
+    moving: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    mass, *sums = summed(moving, 2, *primals)
+    slopes, products, bends = (x / mass for x in sums)
+    (c, d), change = slopes.shape, stacked(moving, tangents)
+    flat, number = slopes.reshape(c * d), np.zeros((c, c), int)
+    number[np.triu_indices(c)] = np.arange(len(bends))
+    within = bends[np.maximum(number, number.T)]
+    curved = ((products - jnp.outer(flat, flat)) @ change.reshape(c * d)).reshape(c, d)
+    curved += jnp.sum(within * change, axis=1)
+    value = primals[5].height + jnp.log(mass)
     return (value, slopes), (jnp.sum(slopes * change), curved)
 
 
-def in_batches(function: Any, problems: Any, size: int, most: int = 2**17) -> Any:
-    """function(problem) of all problems, so many at a time that they have at most so many numbers,
-    `size` each."""
+def in_batches(function: Any, problems: Any, size: int) -> Any:
+    """function(problem) of all problems, so many at a time that they have at most `AT_ONCE`
+    numbers, `size` each."""
     count = jax.tree.leaves(problems)[0].shape[0]
-    batch = max(1, min(count, most // max(size, 1)))
+    batch = max(1, min(count, AT_ONCE // max(size, 1)))
     if batch == count:
         return jax.vmap(function)(problems)
     num_batches = -(-count // batch)
