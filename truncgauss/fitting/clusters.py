@@ -943,7 +943,14 @@ class TermNumber:
     value: int = static_field()
 
 
-@functools.partial(Compiled, cost=lambda *args: Cost(MOST_MEDIUM))  # see `ClustersLoss.cost`
+def cost_of_effects(rows: ClusterRows, covariance: Any, plan: ClusterPlan, *rest: Any) -> Cost:
+    """The work of `effects_of`, whose program runs but once in a fit; see `ClustersLoss.cost`."""
+    counts = [count for count in plan.counts if count is not None]
+    masses = rows.lower.size * int(np.prod(counts))
+    return Cost(min(masses, MOST_MEDIUM), loops=plan.methods != (None,))
+
+
+@functools.partial(Compiled, cost=cost_of_effects)
 def effects_of(
     rows: ClusterRows,
     covariance: CovarianceSum,
@@ -953,32 +960,33 @@ def effects_of(
     which: TermNumber,
 ) -> tuple[jax.Array, jax.Array]:
     """Means and standard errors of the effects of a term, of each cluster."""
-    number, origin = which.value, jnp.zeros(rows.index.shape)
+    term, coordinates = covariance.terms[which.value], covariance.split(x)[which.value]
 
-    def total(shift: jax.Array) -> jax.Array:
-        shapes = (dataclasses.replace(rows, shift=shift),)
-        return jnp.sum(log_likelihoods(shapes, covariance, plan, mean, x).log_prob)
-
-    def along(k: jax.Array) -> jax.Array:
-        return jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))[1]
-
-    gradient = jax.grad(total)(origin)
-    # Of integrals over effects the second derivatives do not depend on the direction.
-    each = jax.vmap(along) if plan.methods == (None,) else functools.partial(jax.lax.map, along)
-    hessian = jnp.moveaxis(each(jnp.arange(origin.shape[1])), 0, -1)
-    term, coordinates = covariance.terms[number], covariance.split(x)[number]
-
-    def one(columns: jax.Array, g: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def priors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Covariances of the effects with the rows, (r, m), and variances, (r,)."""
         if isinstance(term, RandomEffects):
             factor = term.factor(coordinates)
             prior = factor @ factor.T  # of columns in units
-            across = prior @ columns.T
-        else:
-            across = prior = term.parts(coordinates, columns).dense
-        variance = jnp.diagonal(prior + across @ h @ across.T)
-        return across @ g, jnp.sqrt(jnp.maximum(variance, 0.0))
+            return prior @ columns.T, jnp.diagonal(prior)
+        prior = term.parts(coordinates, columns).dense
+        return prior, jnp.diagonal(prior)
 
-    return jax.vmap(one)(rows.columns[number], gradient, hessian)
+    across, variances = jax.vmap(priors)(rows.columns[which.value])
+    origin = jnp.zeros_like(variances)
+
+    def total(moves: jax.Array) -> jax.Array:
+        shift = jnp.einsum("kr,krm->km", moves, across)
+        shapes = (dataclasses.replace(rows, shift=shift),)
+        return jnp.sum(log_likelihoods(shapes, covariance, plan, mean, x).log_prob)
+
+    def along(k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        slopes, bends = jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))
+        return slopes, bends[:, k]
+
+    # Of integrals over effects the second derivatives do not depend on the direction.
+    each = jax.vmap(along) if plan.methods == (None,) else functools.partial(jax.lax.map, along)
+    slopes, bends = each(jnp.arange(origin.shape[1]))
+    return slopes[0], jnp.sqrt(jnp.maximum(variances + bends.T, 0.0))
 
 
 def fixed_scale(
