@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pandas import Series
+from pandas import DataFrame, Series
 
 import truncgauss as tg
 from tests.recording import call, refusal
@@ -114,8 +114,11 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "a selection of a vector": lambda: tg.Selection(lambda x: x, 2),
     "a selection of NumPy": lambda: tg.Selection(lambda x: np.exp(np.asarray(x))[0], 1),
     "limits that are no region": lambda: probability(region=(0.0, 1.0)),
+    "a region before the mean": lambda: tg.explain(box(2), two()[0], EYE),  # type: ignore[arg-type]
 }
 COVARIANCES: dict[str, Callable[[], Any]] = {
+    "in the place of the mean": lambda: probability(loc=EYE, covariance=np.zeros(2)),
+    "beside a complex mean": lambda: probability(loc=[1j, 0.0]),
     "not symmetric": lambda: probability(covariance=[[1.0, 0.5], [0.2, 1.0]]),
     "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
     "not square": lambda: probability(covariance=np.ones((2, 3))),
@@ -348,6 +351,17 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
     "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
+    "resumable, a number": lambda: tg.fitting.resumable(3).__enter__(),  # type: ignore[arg-type]
+    "a plot of text": lambda: tg.plotting.worm("a"),
+    "a plot of a fit": lambda: tg.plotting.qq(regression()),
+    "fit_regression, True and False": lambda: regression(outcome=NINE > 4),
+    "fit_regression, a column of True": lambda: regression(
+        outcome="seen", data={"seen": NINE > 4}
+    ),
+    "fit_clusters, True and False": lambda: clusters(outcome=NINE > 4),
+    "fit_regression, NaN": lambda: regression(outcome=np.where(NINE == 4, np.nan, NINE)),
+    "predict, an entry of no quantile": lambda: regression().predict(entry="y"),
+    "predict, a probability of no quantile": lambda: regression().predict(probability=0.9),
     "fit_regression, three columns": lambda: regression(outcome=np.zeros((9, 3))),
     "fit_regression, limits that cross": lambda: regression(censored_low=2.0, censored_high=1.0),
     "fit_regression, limits of two rows": lambda: regression(censored_low=[0.0, 1.0]),
@@ -402,6 +416,10 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_clusters, kin of many rows that cannot be": lambda: clusters(
         terms=[tg.Kinship(np.eye(9) + 2.0 * np.eye(9)[::-1]), tg.Residual()], cluster=[0] * 9
     ),
+    "fit_clusters, kin of other labels": lambda: clusters(
+        terms=[tg.Kinship(DataFrame(np.eye(9), list("abcdefghi"))), tg.Residual()],
+        outcome=Series(NINE),
+    ),
     "fit_clusters, observations": lambda: clusters(outcome=exact()),
     "fit_clusters, categories without a scale": lambda: clusters(
         outcome=two_levels(), terms=tg.RandomEffects()
@@ -430,6 +448,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "polychoric, weights of a table": lambda: tg.polychoric([[1, 2], [3, 4]], weights=[1, 2]),
     "polychoric, a negative correction": lambda: tg.polychoric([[1, 2], [3, 4]], correction=-1.0),
     "polychoric, columns of answers": lambda: tg.polychoric(np.arange(600).reshape(300, 2) % 5),
+    "polychoric_matrix, one name twice": lambda: tg.polychoric_matrix(
+        [Series(NINE % 3, name="a")] * 2
+    ),
     "polychoric_matrix, one column": lambda: tg.polychoric_matrix(np.ones(3)),
     "fit_selection, all selected": lambda: selection(selected=np.ones(9)),
     "fit_selection, all that count": lambda: selection(weights=SEEN * 1.0),
@@ -495,6 +516,7 @@ def from_file(text: str, *args: Any, **settings: Any) -> Any:
 TABLES: dict[str, Callable[[], Any]] = {
     "an unknown column": lambda: from_table("fluks"),
     "a gap": lambda: from_table("flux"),
+    "True and False": lambda: tg.Observations.from_table({"seen": NINE > 4}, "seen"),
     "text": lambda: from_table("detected"),
     "dates": lambda: from_table("dates"),
     "a limit of another column": lambda: from_table(truncated_low={"flux": 0.0}),

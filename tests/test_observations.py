@@ -35,6 +35,8 @@ def test_rows_are_described_by_what_is_known_of_them():
         "with weights)"
     )
     assert rows.weight == 5.0
+    named = tg.Observations.from_table({name: [1.0] for name in "abcdefgh"}, list("abcdefgh"))
+    assert repr(named) == "Observations(1 observations of a, b, c, d, e, f and 2 more: 1 exact)"
 
 
 @pytest.mark.full

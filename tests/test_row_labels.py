@@ -359,10 +359,10 @@ def test_labels_of_any_kind():
     assert ordered(pairs, pairs.reorder_levels(["visit", "site"])[[1, 0, 2]]) == [1, 0, 2]
     assert ordered(["a", "a", "b"], ["a", "a", "b"]) == [0, 1, 2]
     for first, other, words in (
-        ([0, 1, 2], ["0", "1", "2"], "it lacks 3 label.s.: 0, 1, 2, and it has others, 3 label"),
+        ([0, 1, 2], ["0", "1", "2"], "it lacks 3 label.s. of y: 0, 1, 2, and it has others, 3"),
         (days, days.tz_localize("UTC"), "it lacks 3 label"),
         ([0, 1], [0, 1, 2], "it has others, 1 label.s.: 2"),  # never dropped
-        ([0, 1, 2], [0, 1], "it lacks 1 label.s.: 2"),
+        ([0, 1, 2], [0, 1], "it lacks 1 label.s. of y: 2"),
         (["a", "a", "b"], ["a", "b", "a"], "the label 'a' is there more than once"),
     ):
         with pytest.raises(ValueError, match=f"fit: x: .* than those of y.*{words}"):

@@ -159,6 +159,8 @@ def resumable(
         >>> file.exists()
         True
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f'resumable: needs the path of a file, such as "fit.npz", got {path!r}.')
     record = Record(Path(path), fingerprint(**belongs_to), save_every)
     before = RECORD.set(record)
     try:

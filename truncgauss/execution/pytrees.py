@@ -135,7 +135,10 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
         dtype = jax.dtypes.canonicalize_dtype(on_host.dtype)
         array = as_jax_array(on_host.astype(dtype, copy=False))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(f"real numbers are expected, got an array of dtype {array.dtype}.")
+        raise ValueError(
+            f"{name} must be real numbers, got an array of dtype {array.dtype}. Give its real "
+            "part, jnp.real(x), if the imaginary one is 0."
+        )
     place = jax.typeof(array).sharding
     if any(axis is not None for axis in place.spec):
         whole = jax.sharding.PartitionSpec(*[None] * array.ndim)

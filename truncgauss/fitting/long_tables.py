@@ -127,6 +127,8 @@ def inputs_of(
     data, *rest = tables.in_one_order(WHAT, data=data, **rows)
     columns = tuple(rest)
     ordered = isinstance(columns[0], Ordinal)
+    if not ordered and not binary:
+        tables.refuse_booleans(columns[0], f"{WHAT}: outcome", data)
     outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
     index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome

@@ -682,7 +682,13 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
     (data,) = tables.in_one_order("polychoric_matrix", data=data)
     columns = tables.named_columns(data) if not isinstance(data, list | tuple) else None
     if isinstance(data, list | tuple) and any(hasattr(x, "name") for x in data):
-        columns = {getattr(x, "name", None) or str(k): x for k, x in enumerate(data)}
+        names = [getattr(x, "name", None) or str(k) for k, x in enumerate(data)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(
+                f"polychoric_matrix: two columns are called {twice[0]!r}. Rename one, such as by "
+                '.rename("other"), or give a dictionary with their names.'
+            )
+        columns = dict(zip(names, data))
     if columns is None:
         array = np.ma.asarray(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.ndim != 2:

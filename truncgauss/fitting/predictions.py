@@ -370,6 +370,12 @@ def predict(
 ) -> Predictions:
     """Predictions of new rows, see `LikelihoodFit.predict`."""
     check(fit, kind, level, "predict")
+    ignored = ["entry"] * (entry is not None) + ["probability"] * (probability != 0.5)
+    if ignored and kind != "quantile":
+        raise ValueError(
+            f'predict: {ignored[0]} is for kind "quantile" alone, got kind {kind!r}. Leave it out, '
+            'or say "quantile".'
+        )
     own = None if new is not None or not fit.designs else fit.observations.index
     own, new, known = tables.in_one_order("predict", fit=own, new=new, known=known)
     index = tables.labels_of((own, new, known))

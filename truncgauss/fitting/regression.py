@@ -192,6 +192,8 @@ def fit_regression(
             f"{what}: the outcome is tg.Observations, which hold their bounds themselves. "
             "Give them to tg.fit_observations, with the design."
         )
+    tables.refuse_booleans(outcome, f"{what}: outcome", data)
+    name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
     outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
         raise ValueError(f"{what}: needs a design, or a formula as the outcome, and data.")
@@ -205,7 +207,7 @@ def fit_regression(
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
     parallel.refuse_spread(what, inputs)
     with jax.enable_x64(True), bar(None, what, progress):
-        observed, censoring, covariates, of_scale = read(*inputs)
+        observed, censoring, covariates, of_scale = read(*inputs, name)
         columns = covariates.values, None if of_scale is None else of_scale.values
         every = observed, censoring, columns, start
         parallel.agreed(f"{what}: rows, covariates and start", every)
@@ -402,10 +404,11 @@ def censored_ends(
 
 
 def read(
-    outcome: Any, limits: tuple[Any, ...], noise: Any, weights: Any, design: Any, scale_design: Any
-) -> tuple[Observations, np.ndarray, tables.Table, tables.Table | None]:
+    outcome: Any, limits: tuple[Any, ...], noise: Any, weights: Any, design: Any,
+    scale_design: Any, name: str = "",
+) -> tuple[Observations, np.ndarray, tables.Table, tables.Table | None]:  # fmt: skip
     """The observations, the limits (2, n) at or beyond which no value is seen, the covariates, and
-    those of the log scale, checked."""
+    those of the log scale, checked; `name` is that of the outcome in messages."""
 
     def columns(part: Any, word: str) -> tables.Table:
         table = tables.read(part, what=f"fit_regression: {word}")
@@ -420,6 +423,15 @@ def read(
         raise ValueError(
             "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
             f"got {ends.shape}."
+        )
+    if len(lacking := np.flatnonzero(np.isnan(ends).any(axis=1))):
+        cure = f"table.dropna(subset=[{name!r}])" if name else "keep = ~np.isnan(y)"
+        raise ValueError(
+            f"fit_regression: the outcome{f' {name!r}' * bool(name)} is missing in {len(lacking)} "
+            f"of {len(ends)} rows, first in row {lacking[0]}. Leave these rows out, such as by "
+            f"{cure}: those that are missing by chance say nothing. One that is missing because it "
+            "lies beyond a bound is censored there: write the bound, and say censored_low or "
+            "censored_high."
         )
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [

@@ -5,7 +5,7 @@ Dimensions, dtypes and leading axes are checked here, once, and batches are mapp
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -95,12 +95,24 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             covariance is not symmetric positive semi-definite, or the dtype has too few digits.
     """
     if not isinstance(region, Region):
+        if isinstance(loc, Region):
+            raise TypeError(
+                f"loc must be the mean, got a {type(loc).__name__}: the region comes last, as in "
+                "(loc, covariance, region)."
+            )
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. For bounds write tg.Box(low, high)."
         )
     region = region.linear() or region
-    mean, form = as_float_input(loc, "loc"), as_covariance(covariance)
+    mean = as_float_input(loc, "loc")
+    shape = () if isinstance(covariance, Covariance) else np.shape(cast(Any, covariance))
+    if mean.ndim > 1 and mean.shape[-2:-1] == mean.shape[-1:] == shape:
+        raise ValueError(
+            f"covariance must have shape (d, d), got {shape}, and loc (d,), got {mean.shape}: they "
+            "are exchanged. The mean comes first: (loc, covariance, region)."
+        )
+    form = as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
         raise ValueError(_disagreement(mean.shape, d, region.dimension))

@@ -24,6 +24,7 @@ from truncgauss.likelihood.patterns import (
 )
 
 LIMITS_ON = ("observed", "latent")
+MOST_NAMES = 6  # of entries, in a print
 
 
 @frozen_pytree
@@ -128,6 +129,7 @@ class Observations:
         """
         settings.setdefault("names", names_of(values))
         settings.setdefault("index", tables.labels_of(values))
+        tables.refuse_booleans(values, "Observations: values")
         values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:
             return cls(values, values, **settings)
@@ -281,7 +283,11 @@ class Observations:
         more = [name for name in ("region", "noise", "weights") if getattr(self, name) is not None]
         ending = f"; with {' and '.join(more)}" if more else ""
         num_rows = counts.get("", self.num_rows)
-        return f"{num_rows} observations of {self.dimension} entries{kinds}{ending}"
+        entries = f"{self.dimension} entries"
+        if self.names:
+            others = len(self.names) - MOST_NAMES
+            entries = ", ".join(self.names[:MOST_NAMES]) + f" and {others} more" * (others > 0)
+        return f"{num_rows} observations of {entries}{kinds}{ending}"
 
     @property
     def latent(self) -> bool:

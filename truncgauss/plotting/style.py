@@ -70,6 +70,12 @@ UNSEEN = "#999999"
 MANY = 300  # points: beyond, an SVG holds them as one picture
 
 
+SUCH_AS = {
+    "residuals": ", such as those of tg.quantile_residuals(fit)",
+    "draws": ", (n, d), such as those of tg.truncated_samples",
+    "loss": ", numbers, one at each step",
+    "shape": ", a tg.Box or another region",
+}
 NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
 
 
@@ -84,6 +90,8 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
     def styled(*args: Any, ax: Axes | None = None, inverted: str = "", **settings: Any) -> Any:
         if not set(inverted) <= set("xy"):
             raise ValueError(f'inverted must be "x", "y" or "xy", got {inverted!r}.')
+        if args and first.name not in ("fit", "result", "text"):
+            refuse_no_numbers(draw.__name__, first.name, args[0])
         with matplotlib.rc_context(STYLE):
             drawn = draw(*args, ax=figure()[1] if ax is None else ax, **settings)
         for name in inverted:
@@ -91,12 +99,20 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
         return drawn
 
     signature = inspect.signature(draw)
+    first = next(iter(signature.parameters.values()))
     more = inspect.Parameter("inverted", inspect.Parameter.KEYWORD_ONLY, default="", annotation=str)
     parameters = list(signature.parameters.values())
     position = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
     parameters.insert(position, more)
     vars(styled)["__signature__"] = signature.replace(parameters=parameters)
     return styled
+
+
+def refuse_no_numbers(what: str, name: str, values: Any) -> None:
+    """Raise TypeError for a text, or a whole fit, in the place of the numbers that are drawn."""
+    if isinstance(values, str) or hasattr(values, "log_likelihood"):
+        got = f"the text {values!r}" if isinstance(values, str) else f"a {type(values).__name__}"
+        raise TypeError(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}; got {got}.")
 
 
 def with_settings(artist: type, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from truncgauss.plotting.style import (
     entries,
     in_house_style,
     page,
+    refuse_no_numbers,
     with_settings,
 )
 from truncgauss.special import truncated_log_density, truncated_quantile
@@ -224,6 +225,7 @@ def corner(
         >>> len(picture.axes)
         3
     """
+    refuse_no_numbers("corner", "draws", draws)
     draws = np.asarray(draws, float)
     d = draws.shape[-1] if draws.ndim == 2 else 0
     whole = None if loc is None or covariance is None else (np.asarray(loc), np.asarray(covariance))

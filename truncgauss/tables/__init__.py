@@ -20,6 +20,7 @@ from truncgauss.tables.columns import (
     named_columns,
     numbers,
     read,
+    refuse_booleans,
 )
 from truncgauss.tables.files import (
     chunks,
@@ -74,6 +75,7 @@ __all__ = [
     "location",
     "ordered_outcome",
     "read",
+    "refuse_booleans",
     "square_in_order",
     "taken",
     "units",

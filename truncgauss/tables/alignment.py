@@ -59,8 +59,8 @@ class RowLabels:
         found = index.get_indexer(self.index)
         lacking, others = self.index[found < 0], index[self.index.get_indexer(index) < 0]
         if len(lacking) or len(others):
-            pairs = ("lacks", lacking), ("has others,", others)
-            reasons = [f"it {verb} {shown(labels)}" for verb, labels in pairs if len(labels)]
+            reasons = [f"it lacks {shown(lacking, f' of {first}')}"] * bool(len(lacking))
+            reasons += [f"it has others, {shown(others)}"] * bool(len(others))
             raise ValueError(
                 f"{words}: {', and '.join(reasons)}. Bring both to the same rows, such as by "
                 "`.loc[data.index]`; or give an array, which goes by position, such as by "
@@ -69,10 +69,10 @@ class RowLabels:
         return np.asarray(found)
 
 
-def shown(labels: Any) -> str:
+def shown(labels: Any, of: str = "") -> str:
     """The number of labels, and the first of them."""
     some = ", ".join(map(repr, labels[:SHOWN].tolist()))
-    return f"{len(labels)} label(s){', such as' if len(labels) > SHOWN else ':'} {some}"
+    return f"{len(labels)} label(s){of}{', such as' if len(labels) > SHOWN else ':'} {some}"
 
 
 def as_labels(index: Any) -> RowLabels | None:

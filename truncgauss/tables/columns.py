@@ -13,7 +13,10 @@ import numpy as np
 from truncgauss.tables.alignment import RowLabels, in_order, labels_of
 from truncgauss.tables.censoring import advice, is_float, limit_of
 
-CATEGORIES = "; tg.tables.design makes columns of 0 and 1 of a covariate of texts"
+CATEGORIES = (
+    ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
+    "columns of 0 and 1 of a covariate of texts"
+)
 KINDS = {
     "O": "Python objects or text",
     "U": "text",
@@ -151,6 +154,31 @@ def is_series(values: Any) -> bool:
     return hasattr(values, "index") and hasattr(values, "name") and np.ndim(values) == 1
 
 
+def is_boolean(column: Any) -> bool:
+    """Whether values are True and False."""
+    if isinstance(column, list | tuple):
+        return len(column) > 0 and isinstance(column[0], bool | np.bool_)
+    return str(getattr(column, "dtype", "")).lower() in ("bool", "boolean")
+
+
+def refuse_booleans(values: Any, what: str, data: Any = None) -> None:
+    """Raise ValueError for an outcome of True and False: values, a table with such a column, or a
+    column of `data` that a formula or its name says."""
+    columns: dict[Any, Any] = {None: values}
+    if isinstance(values, str):
+        outcome = values.partition("~")[0].strip().strip("`")
+        columns = {outcome: (named_columns(data) or {}).get(outcome)}
+    elif not hasattr(values, "dtype"):
+        columns = named_columns(values) or columns
+    for name in filter(lambda name: is_boolean(columns[name]), columns):
+        where = what if name is None else f"{what}: column {name!r}"
+        raise ValueError(
+            f"{where} holds True and False, of which a Gaussian is no model. For a probit give "
+            "tg.Ordinal(values) to tg.fit_regression or tg.Observations.of, or binary=True to a "
+            "fit that takes it; for a Gaussian of 0 and 1 all the same values.astype(float)."
+        )
+
+
 def categories_of(column: Any) -> tuple[list[Any], bool] | None:
     """The categories of a column of pandas or of an Enum of polars, in their order, and whether
     they are ordered; None of other columns, which declare no order."""
@@ -242,14 +270,19 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
         more = CATEGORIES if array.dtype.kind in "OUS" else ""
-        texts = (str(cell) for cell in np.asarray(array, object).ravel())
+        texts = [str(x) for x in np.asarray(array, object).ravel() if isinstance(x, str | bytes)]
         limit = next(filter(limit_of, texts), None)  # such as <0.5
+        first = next((text for text in texts if not is_float(text)), None)
+        such = "" if first is None else f", such as {first!r}"
         remedy = f"Convert it, or leave it out{more}."
+        if texts and first is None:
+            remedy = "Convert it, such as by .astype(float)."
         remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
         if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
             remedy = "There is None; where a value is missing write NaN."
         raise ValueError(
-            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers. {remedy}"
+            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}{such}), not numbers. "
+            f"{remedy}"
         )
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)

@@ -7,7 +7,7 @@ import numpy as np
 
 from truncgauss.tables.alignment import in_order, labels_of
 from truncgauss.tables.censoring import Recorded, recorded
-from truncgauss.tables.columns import chosen, each_row, named_columns, numbers
+from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 
 CENSORING = ("columns", "text")
 
@@ -69,6 +69,7 @@ class Reader:
             limits = None if lowest is None else self.column_or_number(lowest, "censored_low")
             where = f"from_table: column {name!r}"
             return recorded(self.raw(name), limits, self.missing, where, self.location)
+        refuse_booleans(self.raw(name), f"from_table: column {name!r}")
         value = self.numbers(name, self.missing)
         return Recorded(value, *np.zeros((2, len(value)), bool))
 

@@ -39,7 +39,11 @@ class Kinship(CovarianceTerm):
         given, n = self.matrix, len(rows.position)
         labels = tables.labels_of(given)
         own = rows.row_labels if self.index is None else labels
-        given = tables.square_in_order(given, own, "Kinship: matrix", "the rows")
+        try:
+            given = tables.square_in_order(given, own, "Kinship: matrix", "the rows")
+        except ValueError as error:
+            cure = " Or say by index which column holds the labels, such as index='animal'."
+            raise ValueError(f"{error}{cure}") from error
         shape = getattr(given, "shape", np.shape(given))
         if self.index is None:
             number = np.arange(n)
