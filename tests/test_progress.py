@@ -1,5 +1,6 @@
 """What work says while it goes on: truly, on a terminal in one line, off it in few."""
 
+import functools
 import io
 import sys
 import threading
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import progress
+from truncgauss.execution import importing, progress
 from truncgauss.fitting.clusters import ClusterFit
 from truncgauss.fitting.ordinal import OrdinalFit
 
@@ -116,6 +117,26 @@ def test_calls_and_loops_of_ones_own_say_what_they_do_unless_told_to_be_silent(s
     assert lines[0].startswith("truncgauss: rows 1 of 4, ") and "rows 4 of 4" in lines[-1]
     monkeypatch.setenv("TRUNCGAUSS_PROGRESS", "0")
     assert not said(slow, terminal=True)
+
+
+def test_a_slow_import_and_the_reading_of_a_formula_are_said_unless_the_call_is_silent(
+    said, monkeypatch, tmp_path
+):
+    (tmp_path / "takes_long.py").write_text("import time\ntime.sleep(0.1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    line = said(lambda: importing.imported("takes_long"), terminal=True)
+    assert "truncgauss: importing takes_long, " in line
+
+    def slow_formula(*args):
+        time.sleep(0.1)
+        return np.arange(9.0) % 4, {"x": np.arange(9.0)}
+
+    def fit(**more):
+        monkeypatch.setattr(tg.tables, "by_formula", slow_formula)
+        tg.fit_regression("y ~ x", data={"y": [1.0]}, num_steps=0, **more)
+
+    assert "truncgauss: fit_regression, " in said(fit, terminal=True)
+    assert not said(functools.partial(fit, progress=False), terminal=True)
 
 
 def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from truncgauss.execution.garbage import uncollected
+from truncgauss.execution.importing import imported
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss import (
@@ -213,11 +214,11 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
     def __getattr__(name: str) -> Any:
         with uncollected():
             if name in _HOME_OF:
-                value = getattr(importlib.import_module(_HOME_OF[name]), name)
+                value = getattr(imported(_HOME_OF[name]), name)
             elif name in _MODULES:
-                value = importlib.import_module(_MODULES[name])
+                value = imported(_MODULES[name])
             elif name in _EXTRAS:
-                value = importlib.import_module(f"truncgauss.{name}")
+                value = imported(f"truncgauss.{name}")
             elif name in _MOVED:
                 return _moved(name)
             else:

@@ -236,11 +236,12 @@ def progress(
 
 
 def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function` with the line on standard error, should a call take more than a second."""
+    """`function` with the line on standard error, should a call take more than a second, unless it
+    has progress=False."""
 
     @functools.wraps(function)
     def shown(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with bar(None, function.__name__, True):
+        with bar(None, function.__name__, bool(kwargs.get("progress", True))):
             return function(*args, **kwargs)
 
     return shown

@@ -1175,6 +1175,7 @@ def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float,
     return middle, unit, fitted / unit
 
 
+@reported
 def fit_clusters(
     outcome: Any,
     design: Any = None,

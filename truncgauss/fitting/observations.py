@@ -10,7 +10,8 @@ import numpy as np
 
 from truncgauss import likelihood, tables
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar
+from truncgauss.execution.importing import by_formula
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.fitting.centring import Centred, Summary, UserUnits, centred, coarse
 from truncgauss.fitting.derived import gaussian_arrays
@@ -163,6 +164,7 @@ def fit_observations(
 ) -> ObservationsFit: ...
 
 
+@reported
 def fit_observations(
     observations: Any,
     design: Any = None,
@@ -237,7 +239,7 @@ def fit_observations(
     data, observations, design, cluster = tables.in_one_order(
         what, data=data, observations=observations, design=design, cluster=cluster
     )
-    design = tables.by_formula(None, design, data, what)[1]
+    design = by_formula(None, design, data, what)[1]
     cluster = tables.column_or(cluster, data, f"{what}: cluster")
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
@@ -250,7 +252,7 @@ def fit_observations(
     as_observations(observations, what)
     check_settings(information, num_profiles, cluster)
     parallel.refuse_spread(what, (observations, design))
-    with jax.enable_x64(True), bar(None, what, progress):
+    with jax.enable_x64(True):
         rows = floats_as_float64(observations)
         weights = None if rows.weights is None else np.asarray(rows.weights)
         designs = as_designs(design, rows.num_rows, rows.dimension, weights, what)

@@ -9,7 +9,8 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar
+from truncgauss.execution.importing import by_formula
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.derived import Estimates
@@ -80,6 +81,7 @@ def fit_regression(outcome: Ordinal, *args: Any, **settings: Any) -> OrdinalFit:
 def fit_regression(outcome: Any, *args: Any, **settings: Any) -> RegressionFit: ...
 
 
+@reported
 def fit_regression(
     outcome: Any,
     design: Any = None,
@@ -185,7 +187,7 @@ def fit_regression(
                 f"{what}: a tg.Ordinal takes no other bounds, scale_design, noise or start."
             )
         rows = Observations.of([outcome], weights)
-        design = tables.by_formula(None, design, data, what)[1]
+        design = by_formula(None, design, data, what)[1]
         return fit_ordinal(rows, design, "diagonal", what, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
@@ -194,10 +196,10 @@ def fit_regression(
         )
     tables.refuse_booleans(outcome, f"{what}: outcome", data)
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
-    outcome, design = tables.by_formula(outcome, design, data, what)
+    outcome, design = by_formula(outcome, design, data, what)
     if design is None:
         raise ValueError(f"{what}: needs a design, or a formula as the outcome, and data.")
-    scale_design = tables.by_formula(None, scale_design, data, what)[1]
+    scale_design = by_formula(None, scale_design, data, what)[1]
     names = "truncated_low and truncated_high"
     ends = limits_of_box(what, region, (limits[2], limits[3]), names)
     if region is not None:
@@ -206,7 +208,7 @@ def fit_regression(
         ends = ends[0][..., 0], ends[1][..., 0]
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
     parallel.refuse_spread(what, inputs)
-    with jax.enable_x64(True), bar(None, what, progress):
+    with jax.enable_x64(True):
         observed, censoring, covariates, of_scale = read(*inputs, name)
         columns = covariates.values, None if of_scale is None else of_scale.values
         every = observed, censoring, columns, start

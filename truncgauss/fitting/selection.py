@@ -10,8 +10,9 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from truncgauss import tables
+from truncgauss.execution.importing import by_formula
 from truncgauss.execution.parallel import refuse_spread
-from truncgauss.execution.progress import bar
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -213,6 +214,7 @@ def numbers_of(values: np.ndarray) -> str:
     return ", ".join(f"{value:.6g}" for value in values)
 
 
+@reported
 def fit_selection(
     outcome: Any,
     design: Any = None,
@@ -301,7 +303,7 @@ def fit_selection(
     )  # fmt: skip
     pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
     index = tables.labels_of((data, *pairs, weights, cluster))
-    with jax.enable_x64(True), bar(None, "fit_selection", progress):
+    with jax.enable_x64(True):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
         fit: SelectionFit = maximum_likelihood(
             model,
@@ -327,9 +329,9 @@ def model_of(
     refuse_spread(what, pairs)
     if not binary:
         tables.refuse_booleans(pairs[1][0], f"{what}: outcome", data)
-    selected, selection_design = tables.by_formula(*pairs[0], data, what)
+    selected, selection_design = by_formula(*pairs[0], data, what)
     if selection_design is None:
-        tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
+        by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
         raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
@@ -402,10 +404,10 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
             absent = np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
         lacking |= ~side & absent if absent.shape == side.shape else False
     if not lacking.any():
-        return tables.by_formula(*pair, data, "fit_selection")
+        return by_formula(*pair, data, "fit_selection")
     kept = np.flatnonzero(~lacking)
     some = {name: tables.taken(x, kept) for name, x in columns.items()}
-    outcome, design = tables.by_formula(*pair, some, "fit_selection")
+    outcome, design = by_formula(*pair, some, "fit_selection")
 
     def whole(values: np.ndarray) -> np.ndarray:
         everywhere = np.full(len(side), np.nan)
