@@ -5,6 +5,8 @@ import runpy
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "affected.py"
 affected = runpy.run_path(str(SCRIPT))["affected"]
@@ -19,6 +21,7 @@ NEAREST = {
 }
 
 
+@pytest.mark.full
 def test_the_nearest_tests_come_first():
     for file, nearest in NEAREST.items():
         examples, first, *others = affected(ROOT / "truncgauss" / file)

@@ -36,6 +36,7 @@ def test_wages():
     check_picture(picture)
 
 
+@pytest.mark.full
 @needed
 def test_wages_of_the_published_table():
     results, _ = completed("wages", data=SHARED / "womenwk.csv")
