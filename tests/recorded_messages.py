@@ -351,6 +351,14 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
     "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
+    "an argument that is none": lambda: regression(censor_low=0.0),
+    "an argument too few": lambda: tg.log_probability(np.zeros(2), EYE),  # type: ignore[call-arg]
+    "a name that is none": lambda: tg.fit_regresion,  # type: ignore[attr-defined]
+    "derived of nothing": lambda: regression().derived(lambda p: None),
+    "Ordinal, levels in one text": lambda: tg.Ordinal(["lo", "hi"], "lohi"),
+    "simultaneous, of a fit": lambda: tg.simultaneous(regression(), "tukey"),
+    "predict, a list of numbers": lambda: regression().predict([1.0, 2.0]),
+    "save, no figure": lambda: tg.plotting.save(3, "x"),  # type: ignore[arg-type]
     "resumable, a number": lambda: tg.fitting.resumable(3).__enter__(),  # type: ignore[arg-type]
     "a plot of text": lambda: tg.plotting.worm("a"),
     "a plot of a fit": lambda: tg.plotting.qq(regression()),

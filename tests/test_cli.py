@@ -119,6 +119,7 @@ USAGE = [
     (["resume", "runs/x"], "to continue a run: truncgauss run --resume FOLDER"),
     (["sweep", "tiny.yaml"], "is a sweep: truncgauss run CONFIG"),
     (["run", "shiftcurve"], "neither a file nor an experiment; did you mean 'shift_curve'?"),
+    (["run", "t.csv"], "t.csv is a table, not a config: truncgauss new t.csv writes one"),
     (["run", "no.yaml"], "no.yaml:1:1: file: cannot be read"),
     (["run", "tiny.yaml", "--sede", "3"], "--sede: unknown key; did you mean 'seed'?"),
     (["run", "tiny.yaml", "--devices", "64"], "devices of the host need JAX_PLATFORMS=cpu"),
@@ -154,6 +155,7 @@ USAGE = [
 
 def test_wrong_usage_is_one_line(capsys):
     pathlib.Path("lone.py").write_text("precious")
+    pathlib.Path("t.csv").write_text("x\n1\n")
     for words, message in USAGE:
         assert cli.main(words) == 2, words
         assert message in capsys.readouterr().err.splitlines()[-1], words

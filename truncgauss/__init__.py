@@ -1,5 +1,6 @@
 """Truncated-Gaussian estimation on JAX: probabilities of regions, their gradients, and fits."""
 
+import difflib
 import functools
 import importlib
 import sys
@@ -222,7 +223,9 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
             elif name in _MOVED:
                 return _moved(name)
             else:
-                raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
+                near = [] if name.startswith("_") else difflib.get_close_matches(name, __all__, 1)
+                cure = f"; did you mean {near[0]!r}?" if near else ""
+                raise AttributeError(f"module 'truncgauss' has no attribute {name!r}{cure}")
         globals()[name] = value
         return value
 

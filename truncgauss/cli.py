@@ -370,6 +370,11 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _file(path: Path) -> Path:
     """The config file, be it given by its path or by the name of an experiment."""
+    if starting_point.is_table(str(path)) and path.is_file():
+        raise ConfigError(
+            f"{ERROR}: {path} is a table, not a config: truncgauss new {shlex.quote(str(path))} "
+            "writes one for it"
+        )
     shipped = settings.folder("configs") / f"{path}.yaml"
     if path.exists() or path.parent != Path() or path.suffix:
         return path

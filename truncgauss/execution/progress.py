@@ -5,7 +5,9 @@ on, and else how many steps were made, if the work consists of steps. With TRUNC
 the environment nothing is said.
 """
 
+import difflib
 import functools
+import inspect
 import os
 import shutil
 import sys
@@ -239,10 +241,25 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     """`function` with the line on standard error, should a call take more than a second, unless it
     has progress=False."""
 
+    signature = inspect.signature(function)
+    position = [*signature.parameters, "progress"].index("progress")
+
     @functools.wraps(function)
     def shown(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with bar(None, function.__name__, bool(kwargs.get("progress", True))):
-            return function(*args, **kwargs)
+        said = args[position] if position < len(args) else kwargs.get("progress", True)
+        try:
+            with bar(None, function.__name__, bool(said)):
+                return function(*args, **kwargs)
+        except TypeError as error:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:  # Python says which argument is wrong, but not which there are
+                known = [name for name in signature.parameters if name != "self"]
+                unknown = [name for name in kwargs if name not in known]
+                near = difflib.get_close_matches(unknown[0], known, 1) if unknown else []
+                cure = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+                raise TypeError(f"{error}. {cure}") from None
+            raise
 
     return shown
 

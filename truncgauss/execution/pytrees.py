@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.tables.censoring import is_float
+
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
@@ -154,7 +156,8 @@ def refuse_text(value: Any, name: str) -> None:
         kind = leaf.dtype.kind if isinstance(leaf, np.ndarray | np.generic) else ""
         if isinstance(leaf, str | bytes) or kind in ("U", "S"):
             text = str(np.ravel(leaf)[0])
-            raise ValueError(f"{name} must be numbers, got the text {text!r}. Convert it.")
+            cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
+            raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
 
 
 def as_jax_array(array: AnyArray) -> jax.Array:

@@ -381,7 +381,15 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             "simultaneous: needs estimates (k,) and their covariance (k, k), or the columns of a "
             "table, y=table['y'], group=table['group']."
         )
-    b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
+    try:
+        b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
+    except (TypeError, ValueError) as error:
+        got = f"{type(estimates).__name__} and {type(covariance).__name__}"
+        raise TypeError(
+            f"simultaneous: needs estimates (k,) and their covariance (k, k), got {got}. Those of "
+            'some coefficients of a fit are fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), '
+            "given alone."
+        ) from error
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
         raise ValueError(
             "estimates need shape (k,) and their covariance (k, k), got "

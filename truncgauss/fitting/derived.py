@@ -275,7 +275,7 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
     flat = Flat.of(function, fit)
     with jax.enable_x64(True):
         at = jnp.asarray(fit.estimates, jnp.float64)
-        shaped = jax.eval_shape(lambda at: jnp.asarray(function(fit.parameters(at))), at)
+        shaped = jax.eval_shape(lambda at: array_of(function(fit.parameters(at)), name), at)
         if not jnp.issubdtype(shaped.dtype, np.floating):
             raise ValueError(f"{name}: expected real numbers, got dtype {shaped.dtype}.")
         along: Any = DerivedCoordinates(fit.coordinates, flat)
@@ -308,6 +308,16 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         function=flat,
         notes=notes_of(fit, name, errors, coverages),
     )
+
+
+def array_of(value: Any, name: str) -> jax.Array:
+    """The result of a function of the parameters as an array."""
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"derived: {name}: the function must return a number or an array, got {value!r}."
+        ) from error
 
 
 def by_operations(

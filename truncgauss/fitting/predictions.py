@@ -484,8 +484,9 @@ def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
     several = isinstance(new, tuple | list)
     if several and len(new) != len(fit.designs):
         raise ValueError(
-            f"{what} must be one table, or a tuple of {len(fit.designs)}, one for each design of "
-            f"the fit; got {len(new)}."
+            f"{what} must be one table, such as a DataFrame, with the columns "
+            f"{', '.join(fit.designs[0].names)}, or a tuple of {len(fit.designs)}, one for each "
+            f"design of the fit; got a {type(new).__name__} of {len(new)}."
         )
     parts = new if several else [new] * len(fit.designs)
     designs = tuple(part.read(table, what) for part, table in zip(fit.designs, parts))

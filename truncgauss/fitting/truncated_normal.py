@@ -12,7 +12,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Cost
-from truncgauss.execution.progress import bar
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.centring import UserUnits
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -67,6 +67,7 @@ ROUGHLY_FOUND = (
 )
 
 
+@reported
 def fit_truncated_normal(
     data: Any = None,
     low: Any = None,
@@ -157,43 +158,40 @@ def fit_truncated_normal(
         if data is None:
             raise ValueError(f"{what}: give data, or statistics.")
         parallel.refuse_spread(what, (data, low, high, noise, weights))
-    with bar(None, what, progress):
-        if statistics is None:
-            table = tables.read(data)
-        with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
-            if table is not None:
-                rows = as_rows(table)
-                low, high = limits_of(low, high, table)
-                check_rows(rows, low, high)
-                if weights is not None:
-                    weights = tables.in_order(weights, table.labels, "weights", "the data")
-                    weights = as_weights(tables.each_row(weights, len(rows), "weights"), len(rows))
-                statistics = Statistics.from_rows(rows, weights)
-            else:
-                assert statistics is not None
-                low, high = limits_of(low, high, Table(statistics.mean[None]))
-            if table is not None and (noise is not None or max(low.ndim, high.ndim) == 2):
-                check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
-                if noise is not None:
-                    noise = tables.aligned(noise, table._replace(values=rows), "noise")
-                limited = np.isfinite(low).any() or np.isfinite(high).any()
-                box = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
-                names = columns_of(table, rows.shape[1])
-                observations = Observations.exact(
-                    rows, region=box, noise=noise, weights=weights, names=names
-                )
-                return fit_observations(
-                    observations, start=start, method=method, key=key, **settings
-                )
-            sample = as_sample(statistics, low, high, table)
-            parallel.agreed(f"{what}: the rows and the start", (sample, start))
-            model = TruncatedSample(sample=sample, method=method, key=as_key(key))
-            x = None if start is None else model.as_start(start)
-            remarks = (UNUSED_START,) * (start is not None and x is None)
-            remarks += (UNCHECKED,) * (statistics.lowest is None)
-            model = dataclasses.replace(model, remarks=remarks)
-            fit: ObservationsFit = maximum_likelihood(model, start=x, **settings)
-            return fit
+    if statistics is None:
+        table = tables.read(data)
+    with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
+        if table is not None:
+            rows = as_rows(table)
+            low, high = limits_of(low, high, table)
+            check_rows(rows, low, high)
+            if weights is not None:
+                weights = tables.in_order(weights, table.labels, "weights", "the data")
+                weights = as_weights(tables.each_row(weights, len(rows), "weights"), len(rows))
+            statistics = Statistics.from_rows(rows, weights)
+        else:
+            assert statistics is not None
+            low, high = limits_of(low, high, Table(statistics.mean[None]))
+        if table is not None and (noise is not None or max(low.ndim, high.ndim) == 2):
+            check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
+            if noise is not None:
+                noise = tables.aligned(noise, table._replace(values=rows), "noise")
+            limited = np.isfinite(low).any() or np.isfinite(high).any()
+            box = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
+            names = columns_of(table, rows.shape[1])
+            observations = Observations.exact(
+                rows, region=box, noise=noise, weights=weights, names=names
+            )
+            return fit_observations(observations, start=start, method=method, key=key, **settings)
+        sample = as_sample(statistics, low, high, table)
+        parallel.agreed(f"{what}: the rows and the start", (sample, start))
+        model = TruncatedSample(sample=sample, method=method, key=as_key(key))
+        x = None if start is None else model.as_start(start)
+        remarks = (UNUSED_START,) * (start is not None and x is None)
+        remarks += (UNCHECKED,) * (statistics.lowest is None)
+        model = dataclasses.replace(model, remarks=remarks)
+        fit: ObservationsFit = maximum_likelihood(model, start=x, **settings)
+        return fit
 
 
 # ---------------------------------------------------------------- the likelihood

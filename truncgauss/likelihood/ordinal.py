@@ -49,6 +49,11 @@ class Ordinal:
                 f"Ordinal: codes must be one column, of shape (n,), got shape {shape}. Of several "
                 "outcomes make one tg.Ordinal each, and tg.Observations.of([...]) of them."
             )
+        if isinstance(self.levels, str):
+            raise TypeError(
+                f"Ordinal: levels must be a list of all categories in their order, got the text "
+                f"{self.levels!r}."
+            )
         levels = levels_of(self.codes, self.levels)
         if not levels or len(set(levels)) < len(levels):
             raise ValueError(f"Ordinal: levels must be different, and at least one; got {levels}.")

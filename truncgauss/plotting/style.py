@@ -208,6 +208,10 @@ def save(picture: Figure, stem: Any) -> list[str]:
         ...     [p[-4:] for p in tg.plotting.save(tg.plotting.figure()[0], f"{folder}/x")]
         ['.png', '.svg']
     """
+    if not hasattr(picture, "savefig"):
+        raise TypeError(
+            f"save: needs a Figure and the path to write, got {picture!r}; of Axes it is ax.figure."
+        )
     paths = [f"{stem}.png", f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):
         for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None})):

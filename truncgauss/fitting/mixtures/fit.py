@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar, reported
+from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.centring import COARSE
@@ -284,6 +284,7 @@ class MixtureFit(LikelihoodFit):
         return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))
 
 
+@reported
 def fit_mixture(
     observations: Observations,
     num_components: int,
@@ -351,7 +352,7 @@ def fit_mixture(
     )
     parallel.refuse_spread("fit_mixture", observations)
     parallel.agreed("fit_mixture: rows and start", (observations, start))
-    with jax.enable_x64(True), bar(None, "fit_mixture", progress):
+    with jax.enable_x64(True):
         rows = floats_as_float64(observations)
         loss, table = prepared_loss(rows, num_components, covariance, method, key, prior_rows)
         first = None if start is None else components_of(start, loss)

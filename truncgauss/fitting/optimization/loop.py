@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from truncgauss.diagnosis.nonfinite import Report, first_nonfinite
 from truncgauss.execution import checkpoint as checkpoints
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar
+from truncgauss.execution.progress import bar, reported
 from truncgauss.fitting.optimization.parameters import (
     Coordinates,
     coordinates,
@@ -48,6 +48,7 @@ NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors bey
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
 
 
+@reported
 def minimize(
     objective: Callable[..., jax.Array],
     start: Any,
@@ -112,42 +113,40 @@ def minimize(
         )
     if jax.tree_util.all_leaves([objective]):  # a function is a tree without leaves
         objective = jax.tree_util.Partial(objective)
-    with bar(None, "minimize", progress):  # tracing takes seconds before the first step
-        free_coordinates = coordinates(start, constraints)
-        parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
-        result: Any = jax.eval_shape(
-            loss_function(objective, free_coordinates, key),
-            free_coordinates.free(free_coordinates.start),
+    free_coordinates = coordinates(start, constraints)
+    parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
+    result: Any = jax.eval_shape(
+        loss_function(objective, free_coordinates, key),
+        free_coordinates.free(free_coordinates.start),
+    )
+    shape: Any = getattr(result, "shape", None)
+    kind: Any = getattr(result, "dtype", None)
+    if shape != () or not jnp.issubdtype(kind, jnp.floating):
+        got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
+        raise ValueError(
+            f"minimize: the objective must return one real number, got {got}. Sum or average it."
         )
-        shape: Any = getattr(result, "shape", None)
-        kind: Any = getattr(result, "dtype", None)
-        if shape != () or not jnp.issubdtype(kind, jnp.floating):
-            got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
-            raise ValueError(
-                f"minimize: the objective must return one real number, got {got}. Sum or average "
-                "it."
-            )
-        if optimizer is None:
-            optimizer = default_optimizer(None if key is None else num_steps)
-        if not hasattr(optimizer, "update"):
-            raise ValueError(
-                "minimize: optimizer must be an optimiser of optax, such as optax.adam(1e-2), got "
-                f"{optimizer!r}."
-            )
-        optimizer = optax.with_extra_args_support(optimizer)
-        state = first_state(free_coordinates, optimizer, key)
-        dtype = state.best.dtype
-        tolerance = float(jnp.finfo(dtype).eps) ** 0.6 if tolerance is None else tolerance
-        patience = PATIENCE[searches_lines(state.opt_state)] if key is None else num_steps + 1
-        rules = Rules(
-            num_steps=jnp.asarray(num_steps, jnp.int32),
-            tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
-            patience=jnp.asarray(patience, jnp.int32),
+    if optimizer is None:
+        optimizer = default_optimizer(None if key is None else num_steps)
+    if not hasattr(optimizer, "update"):
+        raise ValueError(
+            "minimize: optimizer must be an optimiser of optax, such as optax.adam(1e-2), got "
+            f"{optimizer!r}."
         )
-        run = Minimization(objective, free_coordinates, optimizer, rules, key)
-        nothing = np.zeros(0, dtype)
-        done = run.through(Progress(state, Traces(nothing, nothing)), progress)
-        return run.result(done, tolerance)
+    optimizer = optax.with_extra_args_support(optimizer)
+    state = first_state(free_coordinates, optimizer, key)
+    dtype = state.best.dtype
+    tolerance = float(jnp.finfo(dtype).eps) ** 0.6 if tolerance is None else tolerance
+    patience = PATIENCE[searches_lines(state.opt_state)] if key is None else num_steps + 1
+    rules = Rules(
+        num_steps=jnp.asarray(num_steps, jnp.int32),
+        tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
+        patience=jnp.asarray(patience, jnp.int32),
+    )
+    run = Minimization(objective, free_coordinates, optimizer, rules, key)
+    nothing = np.zeros(0, dtype)
+    done = run.through(Progress(state, Traces(nothing, nothing)), progress)
+    return run.result(done, tolerance)
 
 
 class Traces(NamedTuple):
