@@ -351,6 +351,13 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
     "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
+    "a dictionary for a limit": lambda: tg.Box({"y": 0.0}, 1.0),
+    "fit_regression, a start by name": lambda: regression(start={"x": 1.0}),
+    "fit_observations, a start of one": lambda: tg.fit_observations(exact(), start=[1.0]),
+    "margins of a text": lambda: regression(
+        design={"one": ONES[:, 0], "wage": NINE % 4}
+    ).margins(variables="wages"),
+    "use_compilation_cache, a number": lambda: tg.use_compilation_cache(3),  # type: ignore[arg-type]
     "an argument that is none": lambda: regression(censor_low=0.0),
     "an argument too few": lambda: tg.log_probability(np.zeros(2), EYE),  # type: ignore[call-arg]
     "a name that is none": lambda: tg.fit_regresion,  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
+from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.optimization.newton import derivatives
 
 INF = np.inf
@@ -205,6 +206,12 @@ def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
         pulls.append((fit.estimates - [0.4, -0.2, 1.0, 0.5, 1.5]) / fit.errors)
     pulls = np.array(pulls)
     assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)
+
+
+def test_nested_lists_are_the_rows_of_one_design():
+    rows = [[1.0, 0.5], [1.0, 2.0], [1.0, 3.5]]
+    (design,) = as_designs(rows, 3, 1, None)
+    np.testing.assert_array_equal(design.columns, rows)
 
 
 @pytest.mark.quick("False")

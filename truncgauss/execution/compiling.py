@@ -91,6 +91,8 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         >>> tg.use_compilation_cache("programs")  # doctest: +SKIP
         PosixPath('programs')
     """
+    if not isinstance(folder, str | os.PathLike | None):
+        raise TypeError(f"use_compilation_cache: needs the path of a folder, got {folder!r}.")
     chosen = folder or cache_folder()
     if chosen is None:
         raise ValueError("use_compilation_cache: this user has no home folder; give folder=.")

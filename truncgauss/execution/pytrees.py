@@ -132,7 +132,13 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     on_host = _as_host_array(value)
     if on_host is None:
         refuse_text(value, name)  # which JAX would take for the name of a dtype
-        array = jnp.asarray(value)
+        try:
+            array = jnp.asarray(value)
+        except TypeError as error:
+            raise TypeError(
+                f"{name} must be numbers or an array of them, got a {type(value).__name__}, "
+                f"{value!r:.60}."
+            ) from error
     else:
         dtype = jax.dtypes.canonicalize_dtype(on_host.dtype)
         array = as_jax_array(on_host.astype(dtype, copy=False))

@@ -34,6 +34,8 @@ def as_designs(
     """
     if design is None:
         return None
+    if isinstance(design, list) and isinstance(design[0], list):  # the rows of one design
+        design = np.asarray(design)
     shared = isinstance(design, tables.Table) or not isinstance(design, tuple | list)
     read = [as_columns(part, what) for part in ([design] if shared else design)]
     read = read * d if shared else read
@@ -45,6 +47,15 @@ def as_designs(
         design_j = whitened_designs[0] if shared and j else whitened(table, weights, columns)
         whitened_designs.append(design_j)
     return tuple(whitened_designs)
+
+
+def check_start(start: Any, what: str, second: str) -> None:
+    """Raise ValueError for a start that is no pair of coefficients and another parameter."""
+    if not isinstance(start, tuple | list) or len(start) != 2:
+        raise ValueError(
+            f"{what}: start must be a pair (coefficients, {second}), such as those of another fit, "
+            f"got {start!r}."
+        )
 
 
 def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str) -> None:

@@ -27,6 +27,7 @@ from truncgauss.fitting.existence import (
 from truncgauss.fitting.gaussian_starts import (
     as_coordinates,
     as_designs,
+    check_start,
     first_guess,
     in_natural,
     scattered,
@@ -417,6 +418,7 @@ class GaussianRows(Model):
 
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
         """Free coordinates of the user's coefficients and covariance matrix."""
+        check_start(start, "fit_observations", "covariance")
         coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in start[0]])
         matrix, sizes = np.asarray(start[1], np.float64), self.inner.sizes
         d = len(sizes)

@@ -641,6 +641,7 @@ def chosen_covariates(
     """Names of the covariates whose effects are asked for, by default all that vary; and of those
     whose effect is the change from 0 to 1."""
     names = covariates_of(fit)
+    variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
     chosen = tuple(names if variables is None else variables)
     dummies = tuple(name for name in names if is_dummy(fit, name))
     dummies = dummies if discrete is None else tuple(discrete)

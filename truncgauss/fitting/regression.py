@@ -16,7 +16,7 @@ from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
-from truncgauss.fitting.gaussian_starts import as_designs
+from truncgauss.fitting.gaussian_starts import as_designs, check_start
 from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
@@ -251,6 +251,7 @@ class Regression(GaussianRows):
 
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
         """Free coordinates of the user's coefficients and those of the log scale."""
+        check_start(start, "fit_regression", "log_scale")
         p, k = self.num_coefficients, len(self.first) - self.num_coefficients
         coefficients, log_scale = (np.atleast_1d(np.asarray(part, float)) for part in start)
         if coefficients.shape != (p,) or log_scale.shape != (k,):
