@@ -231,3 +231,26 @@ def test_programs_serve_any_number_of_nodes():
     (first,), (second,) = few.plan.counts, many.plan.counts
     assert second > 1.5 * first
     assert jax.tree.structure(few) == jax.tree.structure(many)
+
+
+def test_correlations_that_nested_quadratures_do_not_resolve():
+    """Steps from independent outcomes of pairs that differ by a thousandth, to where other methods
+    must serve."""
+    rng, n = np.random.default_rng(0), 30
+    y = np.repeat(rng.normal(size=n), 2) + 1e-3 * rng.normal(size=2 * n)
+    columns = y, np.ones((2 * n, 1)), np.repeat(np.arange(n), 2), tg.Unstructured("t")
+    data = {"t": np.tile([0, 1], n)}
+    fit = tg.fit_clusters(*columns, data=data, censored_low=0.0, num_profiles=0)
+    mean, first, second, correlation = fit.estimates
+    assert fit.converged and correlation > 0.99999
+    assert not fit.loss.held_at(fit.best.x).plan.nested
+    slope, scale = second / first * correlation, second * (1.0 - correlation**2) ** 0.5
+    z = np.linspace(-10.0, -mean / first, 10**6 + 1)
+    below = stats.norm.pdf(z) * special.ndtr((-mean - slope * first * z) / scale)
+    both = np.log((below.sum() - 0.5 * below[-1]) * (z[1] - z[0]))
+    (a, b), seen = y.reshape(n, 2).T, y[::2] > 0.0
+    assert np.array_equal(seen, b > 0.0)  # no pair has one censored outcome
+    a, b = a[seen], b[seen]
+    rest = (a - mean) / first, (b - mean - slope * (a - mean)) / scale
+    logs = stats.norm.logpdf(rest).sum(axis=0) - np.log(first * scale)
+    assert abs(fit.log_likelihood - logs.sum() - np.sum(~seen) * both) < 1e-6
