@@ -201,6 +201,16 @@ def test_a_mistake_is_one_line_at_its_place():
     assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
 
 
+def test_a_sweep_of_a_section_with_a_default_is_right_beside_a_mistake():
+    text = TINY.replace("    fit: Fit\n", "    fit: Fit = Fit(optimizer=Adam(kind='adam', "
+                        "learning_rate=1.0), num_steps=3)\n")  # fmt: skip
+    pathlib.Path("tiny.py").write_text(text)
+    (fit,) = [line for line in GOOD.splitlines(True) if line.startswith("fit:")]
+    swept = GOOD.replace(fit, "sweep: {fit.num_steps: [1, x]}\n")
+    lines = told(swept.replace("seed: 1", "seed: one")).splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["seed", "sweep.fit.num_steps[1]"], lines
+
+
 def test_files_that_are_not_there():
     for path, reason in (("no.yaml", "No such file"), (".", "directory")):
         with pytest.raises(ConfigError, match=rf"^{re.escape(path)}:1:1: file: .*{reason}"):

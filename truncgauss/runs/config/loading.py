@@ -104,7 +104,8 @@ def load(path: str | Path) -> Experiment:
         absent = key in model.model_fields and key not in document.data
         if absent and isinstance(values, tuple) and values:  # a key that is only there
             document.data[key] = values[0]
-    mistakes, config, values = list[str](), None, {**document.data, "sweep": None}
+    defaults = model.model_construct().model_dump()
+    mistakes, config, values = list[str](), None, {**defaults, **document.data, "sweep": None}
     try:
         config = _validated(model, document, folder)
         swept, values = config.sweep, config.model_dump()
