@@ -213,13 +213,18 @@ def all_derivatives(function):
     return lambda x: (function(x), jax.grad(function)(x), jax.jacfwd(jax.grad(function))(x))
 
 
-def test_samples_of_about_one_size_share_their_programs():
-    """Of 50 to 52 clusters, whose numbers of different ones are filled up to 52."""
-    rng, terms = np.random.default_rng(0), (tg.RandomEffects(), tg.Residual())
-    for k in (50, 51, 52):
+@pytest.mark.parametrize(
+    ("term", "numbers"),
+    [(tg.RandomEffects(), (50, 51, 52)), (tg.AutoRegressive(), (9, 12, 16))],
+    ids=["effects", "process"],
+)
+def test_samples_of_about_one_size_share_their_programs(term, numbers):
+    """Numbers of different clusters are filled up to the last one."""
+    rng, terms = np.random.default_rng(0), (term, tg.Residual())
+    for k in numbers:
         columns = rng.normal(size=4 * k), np.ones((4 * k, 1)), np.repeat(np.arange(k), 4)
         model = model_of(inputs_of((*columns, None, None, None), None, False), terms)
-        assert sum(len(rows.index) for rows in model.shapes) == 52
+        assert sum(len(rows.index) for rows in model.shapes) == numbers[-1]
         assert model.weights.sum() == k == len(model.table.number)
 
 

@@ -26,6 +26,7 @@ from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.regression import censored_ends
 from truncgauss.likelihood import Ordinal, nested
 from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 
 WHAT = "fit_clusters"
@@ -293,8 +294,8 @@ def shapes_of(
         _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
         counts = np.bincount(inverse.ravel(), each[clusters])
         # Few lengths: samples of about one size share their programs.
-        unit = 2 ** max(len(first).bit_length() - (2 if dense else 4), 0)
-        more = 0, -len(first) % unit
+        n = len(first)
+        more = 0, filled_length(n) - n if dense else -n % 2 ** max(n.bit_length() - 4, 0)
         first, counts = np.pad(first, more, constant_values=first[0]), np.pad(counts, more)
         levels = inputs.levels_of(index[first, e:])
         shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
