@@ -238,6 +238,17 @@ def test_programs_serve_any_number_of_nodes():
     assert jax.tree.structure(few) == jax.tree.structure(many)
 
 
+@pytest.mark.parametrize(("number", "replicates"), [(2, 16), (20, 4)])
+def test_few_clusters_have_more_draws_each(number, replicates):
+    outcome = np.tile([-np.inf, 0.0], (6 * number, 1))
+    outcome[::6] = np.random.default_rng(0).normal(size=(number, 1))
+    columns = outcome, np.ones((6 * number, 1)), np.repeat(np.arange(number), 6)
+    terms = tg.AutoRegressive(), tg.Residual()
+    model = model_of(inputs_of((*columns, None, None, None), None, False), terms)
+    (held,) = model.loss_at(model.start).plan.methods
+    assert held.methods["8"].num_replicates == replicates
+
+
 def test_correlations_that_nested_quadratures_do_not_resolve():
     """Steps from independent outcomes of pairs that differ by a thousandth, to where other methods
     must serve."""

@@ -26,10 +26,11 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
+from truncgauss.likelihood.integrals import FEW, HeldMethods, held, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.separation import Separation
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -38,6 +39,7 @@ FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
+REPLICATES = 64  # of draws for all other clusters, up to `FEW`, whose errors average out
 MOST_COUNTED = {1: 4096, 2: 256}  # nodes for each effect, by the number of effects
 SPARE = {1: 1.5, 2: 1.2}  # nodes more than needed at the start, so that effects may grow
 
@@ -322,7 +324,9 @@ def plan_of(
             method = HeldMethods({str(size): NestedQuadrature()})
         elif rank is None and size:
             integrals = _integrals(rows, covariance, mean, x, number)
-            method = held(Automatic(), {str(size): integrals})
+            some = size > MOST_EXACT and len(rows.index) <= FEW
+            few = Separation(num_replicates=min(max(REPLICATES // len(rows.index), 4), 16))
+            method = held(few if some else Automatic(), {str(size): integrals})
         elif rank and size > 1:
             needed = np.ceil(SPARE[rank] * np.asarray(_needed(rows, covariance, mean, x)))
             most = MOST_COUNTED[rank]
