@@ -212,6 +212,10 @@ def test_nested_lists_are_the_rows_of_one_design():
     rows = [[1.0, 0.5], [1.0, 2.0], [1.0, 3.5]]
     (design,) = as_designs(rows, 3, 1, None)
     np.testing.assert_array_equal(design.columns, rows)
+    answers = tg.Ordinal([0, 1, 0, 1, 1, 0])
+    covariate = [[0.1], [0.9], [0.7], [0.6], [0.2], [0.3]]
+    lists, array = (tg.fit_regression(answers, x) for x in (covariate, np.array(covariate)))
+    np.testing.assert_array_equal(lists.estimates, array.estimates)
 
 
 @pytest.mark.quick("False")

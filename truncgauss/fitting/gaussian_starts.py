@@ -34,10 +34,7 @@ def as_designs(
     """
     if design is None:
         return None
-    if isinstance(design, list) and isinstance(design[0], list):  # the rows of one design
-        design = np.asarray(design)
-    shared = isinstance(design, tables.Table) or not isinstance(design, tuple | list)
-    read = [as_columns(part, what) for part in ([design] if shared else design)]
+    read, shared = each_design(design, what)
     read = read * d if shared else read
     parts = [table.values for table in read]
     check_designs(parts, n, d, what, name)
@@ -47,6 +44,14 @@ def as_designs(
         design_j = whitened_designs[0] if shared and j else whitened(table, weights, columns)
         whitened_designs.append(design_j)
     return tuple(whitened_designs)
+
+
+def each_design(design: Any, what: str) -> tuple[list[tables.Table], bool]:
+    """The designs of all outcomes, and whether it is one for all."""
+    if isinstance(design, list) and design and isinstance(design[0], list):  # its rows
+        design = np.asarray(design)
+    shared = isinstance(design, tables.Table) or not isinstance(design, tuple | list)
+    return [as_columns(part, what) for part in ([design] if shared else design)], shared
 
 
 def check_start(start: Any, what: str, second: str) -> None:

@@ -32,9 +32,9 @@ from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
-    as_columns,
     as_coordinates,
     check_designs,
+    each_design,
     first_guess,
 )
 from truncgauss.fitting.linear_gaussian import (
@@ -738,7 +738,7 @@ def covariates_of(rows: LatentRows, design: Any, what: str) -> tuple[list[Covari
             Covariates(np.ones((n, int(not of))), ("constant",) * (not of), True) for of in ordered
         ]
         return parts, ordered
-    read = [as_columns(x, what) for x in (design if isinstance(design, tuple | list) else [design])]
+    read = each_design(design, what)[0]
     read = read * d if len(read) == 1 else read
     values = [np.asarray(table.values, float) for table in read]
     check_designs(values, n, d, what, "design")
