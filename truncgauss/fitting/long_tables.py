@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.importing import by_formula
 from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.centring import Whitened
@@ -131,7 +130,7 @@ def inputs_of(
     ordered = isinstance(columns[0], Ordinal)
     if not ordered and not binary:
         tables.refuse_booleans(columns[0], f"{WHAT}: outcome", data)
-    outcome, design = by_formula(None if ordered else columns[0], columns[1], data, WHAT)
+    outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
     index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome
     cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns[2:])

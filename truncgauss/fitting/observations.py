@@ -10,7 +10,6 @@ import numpy as np
 
 from truncgauss import likelihood, tables
 from truncgauss.execution import parallel
-from truncgauss.execution.importing import by_formula
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.fitting.centring import Centred, Summary, UserUnits, centred, coarse
@@ -240,7 +239,7 @@ def fit_observations(
     data, observations, design, cluster = tables.in_one_order(
         what, data=data, observations=observations, design=design, cluster=cluster
     )
-    design = by_formula(None, design, data, what)[1]
+    design = tables.by_formula(None, design, data, what)[1]
     cluster = tables.column_or(cluster, data, f"{what}: cluster")
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,

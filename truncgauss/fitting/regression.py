@@ -9,7 +9,6 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.execution import parallel
-from truncgauss.execution.importing import by_formula
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.centring import UserUnits, Whitened
@@ -187,7 +186,7 @@ def fit_regression(
                 f"{what}: a tg.Ordinal takes no other bounds, scale_design, noise or start."
             )
         rows = Observations.of([outcome], weights)
-        design = by_formula(None, design, data, what)[1]
+        design = tables.by_formula(None, design, data, what)[1]
         return fit_ordinal(rows, design, "diagonal", what, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
@@ -196,10 +195,10 @@ def fit_regression(
         )
     tables.refuse_booleans(outcome, f"{what}: outcome", data)
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
-    outcome, design = by_formula(outcome, design, data, what)
+    outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
         raise ValueError(f"{what}: needs a design, or a formula as the outcome, and data.")
-    scale_design = by_formula(None, scale_design, data, what)[1]
+    scale_design = tables.by_formula(None, scale_design, data, what)[1]
     names = "truncated_low and truncated_high"
     ends = limits_of_box(what, region, (limits[2], limits[3]), names)
     if region is not None:

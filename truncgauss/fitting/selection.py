@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from truncgauss import tables
-from truncgauss.execution.importing import by_formula
 from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
@@ -329,9 +328,9 @@ def model_of(
     refuse_spread(what, pairs)
     if not binary:
         tables.refuse_booleans(pairs[1][0], f"{what}: outcome", data)
-    selected, selection_design = by_formula(*pairs[0], data, what)
+    selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
-        by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
+        tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
         raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
@@ -404,10 +403,10 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
             absent = np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
         lacking |= ~side & absent if absent.shape == side.shape else False
     if not lacking.any():
-        return by_formula(*pair, data, "fit_selection")
+        return tables.by_formula(*pair, data, "fit_selection")
     kept = np.flatnonzero(~lacking)
     some = {name: tables.taken(x, kept) for name, x in columns.items()}
-    outcome, design = by_formula(*pair, some, "fit_selection")
+    outcome, design = tables.by_formula(*pair, some, "fit_selection")
 
     def whole(values: np.ndarray) -> np.ndarray:
         everywhere = np.full(len(side), np.nan)

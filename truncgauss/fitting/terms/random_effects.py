@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.importing import by_formula
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import (
     CovarianceTerm,
@@ -49,7 +48,7 @@ class RandomEffects(CovarianceTerm):
             values, labels = np.ones((len(rows.position), 1)), (self.label,)
         else:
             design = tables.in_order(design, rows.row_labels, what, "the rows")
-            read = by_formula(None, design, rows.data, what)[1]
+            read = tables.by_formula(None, design, rows.data, what)[1]
             table = tables.read(read, what=what)
             values = table.values[:, None] if table.values.ndim == 1 else table.values
             rows.column(values, what)
