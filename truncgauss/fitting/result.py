@@ -1,13 +1,14 @@
 """Results of maximum likelihood: estimates, their errors and intervals, and tests."""
 
 import dataclasses
+import difflib
 import functools
 import html
 import math
 import re
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -117,6 +118,18 @@ class LikelihoodFit(InformationCriteria, Fit):
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[Any, Any] = (None, None)
     num_clusters: int | None = None
+
+    if not TYPE_CHECKING:  # type checkers should know the attributes above only
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or hasattr(type(self), name):  # the latter failed, and says why
+                return object.__getattribute__(self, name)
+            near = difflib.get_close_matches(name, dir(self), 1)
+            cure = f"Did you mean {near[0]!r}? " if near else ""
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}. {cure}Its estimates are `estimates`, "
+                "called `names`; one of them, with its error, is derived(name)."
+            )
 
     @reported
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -457,6 +470,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         Raises:
             ImportError: without that package, which is not installed with this one.
         """
+        if isinstance(level, str):
+            raise TypeError(
+                f"to_frame: level must be a number such as 0.95, got {level!r}; a package is given "
+                f"as backend={level!r}."
+            )
         low, high = self.wald(level).T
         columns = {
             "estimate": self.estimates,

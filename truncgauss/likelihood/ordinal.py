@@ -239,9 +239,10 @@ def whole_numbers(values: Any) -> np.ndarray:
     if array.dtype.kind != "b" and not isinstance(values, np.ma.MaskedArray):
         column = tables.numbers(values, "Ordinal: codes", missing=True)
     if not is_whole(column):
+        odd = next(x for x in column if not is_whole(np.array([x])))
         raise ValueError(
-            "Ordinal: the codes are not whole numbers. Give levels=[...] if they are categories; "
-            "exact values are entries by themselves."
+            f"Ordinal: codes of categories are whole numbers, got {odd:g}. Give levels=[...] if "
+            "these are categories; numbers that are measured are exact outcomes without tg.Ordinal."
         )
     return column
 

@@ -157,6 +157,12 @@ def quantile(
         raise ValueError(
             f"noncentral must be one of {', '.join(student.KINDS)}, got {noncentral!r}."
         )
+    plain = not isinstance(covariance, Covariance)
+    if plain and np.ndim(covariance) == 0 < np.ndim(probability):
+        raise ValueError(
+            f"covariance must be a matrix, got {covariance!r}, and probability a number, got an "
+            f"array of shape {np.shape(probability)}: the order is (probability, loc, covariance)."
+        )
     form = as_covariance(covariance)
     mean = as_float_array(loc, "loc")
     dtype = jnp.result_type(mean, *jax.tree.leaves(form), 0.0)
