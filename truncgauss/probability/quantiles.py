@@ -157,8 +157,8 @@ def quantile(
         raise ValueError(
             f"noncentral must be one of {', '.join(student.KINDS)}, got {noncentral!r}."
         )
-    plain = not isinstance(covariance, Covariance)
-    if plain and np.ndim(covariance) == 0 < np.ndim(probability):
+    matrix: Any = None if isinstance(covariance, Covariance) else covariance
+    if matrix is not None and np.ndim(matrix) == 0 < np.ndim(probability):
         raise ValueError(
             f"covariance must be a matrix, got {covariance!r}, and probability a number, got an "
             f"array of shape {np.shape(probability)}: the order is (probability, loc, covariance)."
