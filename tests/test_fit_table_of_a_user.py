@@ -105,7 +105,7 @@ def test_concentrations_of_a_laboratory(tmp_path, capsys):
         return np.sum(np.where(high, law.logsf(np.log(9.0)), inside))
 
     is_highest(results, log_likelihood)
-    assert results["summary"][0].startswith("log(Lead): 40 observations of 1 entries: ")
+    assert results["summary"][0].startswith("40 observations of log(Lead): 32 exact, 8 with a cen")
     picture = drawn(results, ["data", "residuals"])
     assert picture.axes[0].get_xlabel() == "Depth (m)"
     assert picture.axes[0].get_ylabel() == "log Lead (ug/L)"

@@ -209,7 +209,7 @@ def summary(results, said, fit):
     wide = max(map(len, results["intervals"]))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>{max(wide, 18)}}} {{:>12}}".format
     lines = [
-        f"{', '.join(results['outcomes'])}: {said}",
+        said,
         row("", "estimate", "std. error", "95 % interval", "naive"),
     ]
     keys = ("names", "estimates", "stderr", "intervals", "naive")
