@@ -256,7 +256,7 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             except TypeError:  # Python says which argument is wrong, but not which there are
                 known = [name for name in signature.parameters if name != "self"]
                 unknown = [name for name in kwargs if name not in known]
-                near = difflib.get_close_matches(unknown[0], known, 1) if unknown else []
+                near = difflib.get_close_matches(unknown[0], known, 1, 0.7) if unknown else []
                 cure = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
                 raise TypeError(f"{error}. {cure}") from None
             raise

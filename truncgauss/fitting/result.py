@@ -471,9 +471,9 @@ class LikelihoodFit(InformationCriteria, Fit):
             ImportError: without that package, which is not installed with this one.
         """
         if isinstance(level, str):
-            raise TypeError(
-                f"to_frame: level must be a number such as 0.95, got {level!r}; a package is given "
-                f"as backend={level!r}."
+            raise ValueError(
+                f"to_frame: level must lie between 0 and 1, got {level!r}; a package is given as "
+                f"backend={level!r}."
             )
         low, high = self.wald(level).T
         columns = {
