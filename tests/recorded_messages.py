@@ -375,6 +375,7 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_clusters, True and False": lambda: clusters(outcome=NINE > 4),
     "fit_regression, NaN": lambda: regression(outcome=np.where(NINE == 4, np.nan, NINE)),
+    "fit_regression, exchanged": lambda: tg.fit_regression({"constant": NINE, "x": 1 + NINE}, NINE),
     "a name of scikit-learn": lambda: regression().coef_,
     "to_frame, a package first": lambda: regression().to_frame("polars"),
     "quantile, the probability last": lambda: tg.quantile(np.zeros(2), np.eye(2), 0.9),

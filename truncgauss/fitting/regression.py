@@ -194,6 +194,12 @@ def fit_regression(
             "Give them to tg.fit_observations, with the design."
         )
     tables.refuse_booleans(outcome, f"{what}: outcome", data)
+    given = tables.named_columns(outcome) or {}
+    if not {"constant", "const", "intercept", "Intercept"}.isdisjoint(given):
+        raise ValueError(
+            f"{what}: the outcome holds covariates, {', '.join(map(str, given))}. The outcome "
+            f"comes first, and the design second: {what}(y, design)."
+        )
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
     outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
