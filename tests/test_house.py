@@ -164,7 +164,6 @@ def too_long(path: pathlib.Path) -> list[str]:
     return [function.name for function in functions if code_lines(function, text) > 80]
 
 
-@pytest.mark.full
 def test_functions_stay_small():
     """At most 80 lines of code; a file is as long as its idea."""
     files = [*MODULES, *EXPERIMENTS, *TESTS]

@@ -193,13 +193,7 @@ def fit_regression(
             f"{what}: the outcome is tg.Observations, which hold their bounds themselves. "
             "Give them to tg.fit_observations, with the design."
         )
-    tables.refuse_booleans(outcome, f"{what}: outcome", data)
-    given = tables.named_columns(outcome) or {}
-    if not {"constant", "const", "intercept", "Intercept"}.isdisjoint(given):
-        raise ValueError(
-            f"{what}: the outcome holds covariates, {', '.join(map(str, given))}. The outcome "
-            f"comes first, and the design second: {what}(y, design)."
-        )
+    tables.check_outcome(outcome, what, data)
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
     outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:

@@ -327,7 +327,7 @@ def model_of(
     labels = labels if labels[0] != labels[1] else ("selected", "outcome")
     refuse_spread(what, pairs)
     if not binary:
-        tables.refuse_booleans(pairs[1][0], f"{what}: outcome", data)
+        tables.check_outcome(pairs[1][0], what, data)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
         tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first

@@ -179,6 +179,18 @@ def refuse_booleans(values: Any, what: str, data: Any = None) -> None:
         )
 
 
+def check_outcome(values: Any, what: str, data: Any = None) -> None:
+    """Raise ValueError for an outcome of True and False, and for a design in its place, which its
+    column of ones tells."""
+    refuse_booleans(values, f"{what}: outcome", data)
+    names = named_columns(values) or {}
+    if not {"constant", "const", "intercept", "Intercept"}.isdisjoint(names):
+        raise ValueError(
+            f"{what}: the outcome holds covariates, {', '.join(map(str, names))}. The outcome "
+            "comes first, and its design after it."
+        )
+
+
 def categories_of(column: Any) -> tuple[list[Any], bool] | None:
     """The categories of a column of pandas or of an Enum of polars, in their order, and whether
     they are ordered; None of other columns, which declare no order."""
