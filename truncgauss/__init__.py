@@ -1,6 +1,5 @@
 """Truncated-Gaussian estimation on JAX: probabilities of regions, their gradients, and fits."""
 
-import difflib
 import functools
 import importlib
 import sys
@@ -223,8 +222,9 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
             elif name in _MOVED:
                 return _moved(name)
             else:
-                near = [] if name.startswith("_") else difflib.get_close_matches(name, __all__, 1)
-                cure = f"; did you mean {near[0]!r}?" if near else ""
+                from truncgauss.tables.names import meant
+
+                cure = "" if name.startswith("_") else meant(name, __all__)
                 raise AttributeError(f"module 'truncgauss' has no attribute {name!r}{cure}")
         globals()[name] = value
         return value

@@ -25,6 +25,7 @@ from truncgauss.tables import (
     units,
 )
 from truncgauss.tables.censoring import advice
+from truncgauss.tables.names import meant
 
 from ..columns import check_columns
 from .table import Data, read
@@ -72,7 +73,9 @@ Known = Annotated[
 
 def no_estimate(name: str, names: list[str]) -> str:
     """Why an estimate cannot be profiled; empty if it is one of these names."""
-    return "" if name in names else f"there is no estimate {name!r}, but {', '.join(names)}"
+    if name in names:
+        return ""
+    return f"there is no estimate {name!r}, but {', '.join(names)}{meant(name, names)}"
 
 
 class Settings(Experiment):

@@ -5,7 +5,6 @@ on, and else how many steps were made, if the work consists of steps. With TRUNC
 the environment nothing is said.
 """
 
-import difflib
 import functools
 import inspect
 import os
@@ -17,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
+
+from truncgauss.tables.names import closest
 
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
@@ -256,8 +257,8 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             except TypeError:  # Python says which argument is wrong, but not which there are
                 known = [name for name in signature.parameters if name != "self"]
                 unknown = [name for name in kwargs if name not in known]
-                near = difflib.get_close_matches(unknown[0], known, 1, 0.7) if unknown else []
-                cure = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+                close = closest(unknown[0], known, 0.7) if unknown else ""
+                cure = f"Did you mean {close}?" if close else f"It takes {', '.join(known)}."
                 raise TypeError(f"{error}. {cure}") from None
             raise
 

@@ -16,6 +16,7 @@ from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.fitting.optimization.wald import estimates_at, untrusted
+from truncgauss.tables.names import listed
 
 ROUNDING = 1e-14  # of a value, which no error is below
 FEW_ENTRIES = 8  # of a function of the user's, that need no program of their own
@@ -54,7 +55,8 @@ class Parameters:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            raise UnknownEstimate(f"there is no estimate {name!r}, but {', '.join(self._names)}.")
+            known = listed(self._names, name)
+            raise UnknownEstimate(f"there is no estimate {name!r}, but {known}")
         return self.estimates[self._names.index(name)]
 
     def __getattr__(self, name: str) -> Any:
@@ -64,7 +66,7 @@ class Parameters:
         if name in self.__dict__.get("_names", ()):
             return self[name]
         known = [*arrays, *self.__dict__.get("_names", ())]
-        raise AttributeError(f"the fit has no parameter {name!r}, but {', '.join(known)}.")
+        raise AttributeError(f"the fit has no parameter {name!r}, but {listed(known, name)}")
 
 
 def gaussian_arrays(loc: Any, covariance: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, filled_up, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special import ndtr
+from truncgauss.tables.names import listed
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
@@ -647,7 +648,7 @@ def chosen_covariates(
     dummies = dummies if discrete is None else tuple(discrete)
     for name in (*chosen, *dummies):
         if name not in names:
-            raise ValueError(f"margins: no covariate {name!r} varies, but {', '.join(names)}.")
+            raise ValueError(f"margins: no covariate {name!r} varies, but {listed(names, name)}")
     return chosen, dummies
 
 
@@ -676,7 +677,7 @@ def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, An
     known = [name for part in fit.designs for name in part.names]
     for name in at:
         if name not in known:
-            raise ValueError(f"margins: at: no covariate {name!r}, but {', '.join(known)}.")
+            raise ValueError(f"margins: at: no covariate {name!r}, but {listed(known, name)}")
     names = [np.array(part.names) for part in fit.designs]
     for name, number in at.items():
         rows = tuple(np.where(of == name, float(number), part) for of, part in zip(names, rows))

@@ -1,7 +1,6 @@
 """Results of maximum likelihood: estimates, their errors and intervals, and tests."""
 
 import dataclasses
-import difflib
 import functools
 import html
 import math
@@ -47,6 +46,7 @@ from truncgauss.fitting.predictions import (
 )
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.likelihood import Observations
+from truncgauss.tables.names import closest, listed
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
@@ -124,8 +124,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or hasattr(type(self), name):  # the latter failed, and says why
                 return object.__getattribute__(self, name)
-            near = difflib.get_close_matches(name, dir(self), 1)
-            cure = f"Did you mean {near[0]!r}? " if near else ""
+            close = closest(name, dir(self))
+            cure = f"Did you mean {close!r}? " if close else ""
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r}. {cure}Its estimates are `estimates`, "
                 "called `names`; one of them, with its error, is derived(name)."
@@ -223,7 +223,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         """The number of an estimate that has a profile."""
         if name not in self.names:
             raise ValueError(
-                f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
+                f"profile: there is no estimate {name!r}, but {listed(self.names, name)}"
             )
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")

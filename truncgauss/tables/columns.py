@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, in_order, labels_of
 from truncgauss.tables.censoring import advice, is_float, limit_of
+from truncgauss.tables.names import listed
 
 CATEGORIES = (
     ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
@@ -111,8 +112,9 @@ def read(
 def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
     """A column by its name."""
     if name not in by_name:
-        asked, *known = (repr(str(x) if isinstance(x, str) else x) for x in [name, *by_name][:21])
-        raise ValueError(f"{what}: there is no column {asked}; there are {', '.join(known)}.")
+        name = str(name) if isinstance(name, str) else name  # NumPy's texts have another repr
+        known = listed(by_name, name, quoted=True)
+        raise ValueError(f"{what}: there is no column {name!r}; there are {known}")
     return by_name[name]
 
 

@@ -6,7 +6,6 @@ columns; one that is not, as one block.
 
 import contextlib
 import csv
-import difflib
 import importlib
 import itertools
 import os
@@ -21,6 +20,7 @@ import numpy as np
 
 from truncgauss.tables.censoring import advice, is_float, is_number, limit_of
 from truncgauss.tables.columns import numbers
+from truncgauss.tables.names import suggestion
 
 CHUNK = 2**16  # rows at a time
 TYPED = (".npy", ".npz", ".parquet")
@@ -96,7 +96,7 @@ def from_file(
     if not len(rows.lines):
         cells = _kept(path, [*where], {}).columns if where else {}
         kinds = {name: sorted({str(cell) for cell in cells[name]})[:20] for name in where}
-        near = "; ".join(f"{name}: {nearest(kind, kinds[name])}" for name, kind in where.items())
+        near = "; ".join(f"{name}: {suggestion(kind, kinds[name])}" for name, kind in where.items())
         raise ValueError(f"{path}: no row to fit. {near}".strip())
     return found
 
@@ -372,14 +372,7 @@ def mismatch(name: str, names: Sequence[str]) -> str:
         return ""
     if name in names:
         return f"column {name!r} is {names.count(name)} times in the header; rename all but one"
-    return f"column {name!r} is not in the header; {nearest(name, names)}"
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """A guess at what was meant, else what there is to choose from."""
-    known = list(map(str, known))
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return f"column {name!r} is not in the header; {suggestion(name, names)}"
 
 
 def checked(path: Path, names: Sequence[str] | None, known: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import limit_of
 from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
-from truncgauss.tables.files import nearest
+from truncgauss.tables.names import suggestion
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
@@ -144,7 +144,7 @@ def refuse_unknown(cells: np.ndarray, levels: Sequence[str], name: str) -> None:
     if len(unknown):
         raise ValueError(
             f"design: column {name!r} holds {str(cells[unknown[0]])!r} in row {unknown[0]}, a "
-            f"category without an estimate; {nearest(str(cells[unknown[0]]), levels)}"
+            f"category without an estimate; {suggestion(str(cells[unknown[0]]), levels)}"
         )
 
 

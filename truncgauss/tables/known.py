@@ -8,6 +8,7 @@ import numpy as np
 from truncgauss.tables.alignment import in_order, labels_of
 from truncgauss.tables.censoring import Recorded, recorded
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
+from truncgauss.tables.names import listed
 
 CENSORING = ("columns", "text")
 
@@ -30,7 +31,7 @@ def by_entry(names: Sequence[Hashable], known: Mapping[str, Any]) -> dict[str, d
         if unknown:
             raise ValueError(
                 f"from_table: {kind} names {unknown[0]!r}, but the entries are "
-                f"{', '.join(map(repr, names))}."
+                f"{listed(names, unknown[0], quoted=True)}"
             )
     return entries
 
@@ -233,8 +234,8 @@ def names_of_logs(
     logged = (log,) if isinstance(log, str) else tuple(log)
     for name in logged:
         if name not in names:
-            known = ", ".join(map(repr, names))
-            raise ValueError(f"from_table: log names {name!r}, but the entries are {known}.")
+            known = listed(names, name, quoted=True)
+            raise ValueError(f"from_table: log names {name!r}, but the entries are {known}")
     return logged
 
 

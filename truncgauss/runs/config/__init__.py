@@ -38,9 +38,9 @@ from truncgauss.runs.config.sections import (
     columns_of,
     problem,
     problems,
-    suggestion,
 )
 from truncgauss.runs.config.yaml import ConfigError
+from truncgauss.tables.names import suggestion
 
 __all__ = [
     "Bounds",

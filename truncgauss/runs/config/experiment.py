@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from truncgauss.runs.config.sections import Count, Dtype, Model, Seed, Swept, problem, suggestion
+from truncgauss.runs.config.sections import Count, Dtype, Model, Seed, Swept, problem
 from truncgauss.runs.config.yaml import ConfigError
+from truncgauss.tables.names import suggestion
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "truncgauss.experiments"

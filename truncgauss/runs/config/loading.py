@@ -9,7 +9,6 @@ Nothing here imports JAX: a file is checked in a moment.
 
 import contextlib
 import copy
-import difflib
 import functools
 import itertools
 import math
@@ -23,8 +22,9 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import PydanticCustomError
 
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
-from truncgauss.runs.config.sections import problem, problems, suggestion
+from truncgauss.runs.config.sections import problem, problems
 from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, parse, read, write
+from truncgauss.tables.names import closest, suggestion
 
 MOST_MEMBERS = 1000  # of a sweep
 
@@ -89,9 +89,9 @@ def load(path: str | Path) -> Experiment:
     """
     document, folder = read(path), Path(os.path.abspath(path)).parent
     if "experiment" not in document.data:
-        near = difflib.get_close_matches("experiment", list(document.data), n=1)
         message = f"is required; known: {', '.join(names())}, or the path of a Python file"
-        raise document.error(message, ("experiment",), got=near[0] if near else None)
+        close = closest("experiment", document.data)
+        raise document.error(message, ("experiment",), got=close or None)
     name = document.data["experiment"]
     if isinstance(name, str) and is_file(name):
         document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(name))

@@ -4,7 +4,6 @@ A validator that looks at several keys raises `problem(message, *keys, got=...)`
 is reported at the line of the key that it names.
 """
 
-import difflib
 import math
 import os
 from pathlib import Path
@@ -23,7 +22,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from truncgauss.tables.files import header, nearest
+from truncgauss.tables.files import header
+from truncgauss.tables.names import closest, suggestion
 
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
@@ -36,11 +36,6 @@ def problems(errors: list[PydanticCustomError]) -> ValidationError:
     """Several such errors of one section, to be reported together."""
     lines = [InitErrorDetails(type=error, input=None) for error in errors]
     return ValidationError.from_exception_data("section", lines)
-
-
-def suggestion(word: object, known: list[str]) -> str:
-    """A guess at what was meant, else what there is to choose from."""
-    return nearest(str(word), known)
 
 
 class Model(BaseModel):
@@ -60,7 +55,7 @@ class Model(BaseModel):
             return data
         errors, meant = list[InitErrorDetails](), set[str]()
         for key in unknown:
-            meant |= {*difflib.get_close_matches(str(key), known, n=1)}
+            meant.add(closest(key, known))
             error = problem(f"unknown key; {suggestion(key, known)}", key, got=key)
             errors.append(InitErrorDetails(type=error, input=None))
         try:
