@@ -892,7 +892,8 @@ class ClusterModel(Model):
         known = np.array([name not in edges for name in fields["names"]])
         zero = ~known & (np.abs(fields["estimates"]) < ROUNDING * float(self.inner.unit))
         fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
-        fields["errors"] = np.where(known, fields["errors"], np.nan)
+        if not np.isinf(fields["errors"]).all():  # else nothing is determined, at edges too
+            fields["errors"] = np.where(known, fields["errors"], np.nan)
         mean, cuts = self.inner.halves(fields["estimates"])[0], None
         if self.inner.latent is not None:
             parts = self.inner.latent.of_estimates(jnp.asarray(mean))
