@@ -166,6 +166,16 @@ def refuse_text(value: Any, name: str) -> None:
             raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
 
 
+def no_numbers(needed: str, *values: Any, advice: str = "") -> TypeError:
+    """The error that says what was needed and came in the place of numbers."""
+    got = [
+        f"the text {value!r}" if isinstance(value, str)
+        else "None" if value is None else f"a {type(value).__name__}"
+        for value in values
+    ]  # fmt: skip
+    return TypeError(f"{needed}; got {' and '.join(got)}.{advice}")
+
+
 def as_jax_array(array: AnyArray) -> jax.Array:
     """The array itself, or the numbers of a NumPy array on the default device."""
     # Without its dtype a small program would be compiled for every shape.

@@ -21,6 +21,7 @@ from jaxtyping import Real
 
 from truncgauss import tables
 from truncgauss.execution.progress import reported
+from truncgauss.execution.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
 from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
@@ -384,12 +385,11 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     try:
         b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
     except (TypeError, ValueError) as error:
-        got = f"{type(estimates).__name__} and {type(covariance).__name__}"
-        raise TypeError(
-            f"simultaneous: needs estimates (k,) and their covariance (k, k), got {got}. Those of "
-            'some coefficients of a fit are fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), '
-            "given alone."
-        ) from error
+        raise no_numbers(
+            "simultaneous: needs estimates (k,) and their covariance (k, k)", estimates, covariance,
+            advice=" Those of some coefficients of a fit are "
+            'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), given alone.',
+        ) from error  # fmt: skip
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
         raise ValueError(
             "estimates need shape (k,) and their covariance (k, k), got "

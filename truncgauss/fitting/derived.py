@@ -13,7 +13,7 @@ from scipy import stats
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.execution.pytrees import frozen_pytree, no_numbers, static_field
 from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.fitting.optimization.wald import estimates_at, untrusted
 from truncgauss.tables.names import listed
@@ -317,9 +317,8 @@ def array_of(value: Any, name: str) -> jax.Array:
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"derived: {name}: the function must return a number or an array, got {value!r}."
-        ) from error
+        needed = f"derived: {name}: the function must return a number or an array"
+        raise no_numbers(needed, value) from error
 
 
 def by_operations(

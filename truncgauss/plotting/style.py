@@ -16,6 +16,7 @@ from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
 from truncgauss.execution import files
+from truncgauss.execution.pytrees import no_numbers
 
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -111,8 +112,7 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 def refuse_no_numbers(what: str, name: str, values: Any) -> None:
     """Raise TypeError for a text, or a whole fit, in the place of the numbers that are drawn."""
     if isinstance(values, str) or hasattr(values, "log_likelihood"):
-        got = f"the text {values!r}" if isinstance(values, str) else f"a {type(values).__name__}"
-        raise TypeError(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}; got {got}.")
+        raise no_numbers(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}", values)
 
 
 def with_settings(artist: type, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
