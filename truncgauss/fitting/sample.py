@@ -7,7 +7,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions import Box, Region
 from truncgauss.tables import Table
 
 UNCHECKED = (
@@ -95,8 +95,10 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
     """Limits of truncation: those of a box, if one is given in their place.
 
     Raises:
-        ValueError: for another region, or limits beside it.
+        ValueError: for another region, limits beside it, or a region in the place of limits.
     """
+    if isinstance(limits[0], Region):
+        raise ValueError(f"{what}: the bounds are a tg.{type(limits[0]).__name__}: say region=...")
     if region is None:
         return limits
     if not isinstance(region, Box):
