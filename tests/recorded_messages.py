@@ -123,6 +123,7 @@ COVARIANCES: dict[str, Callable[[], Any]] = {
     "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
     "not square": lambda: probability(covariance=np.ones((2, 3))),
     "a number": lambda: probability(1, covariance=1.0),
+    "a vector": lambda: probability(covariance=[1.0, 2.0]),
     "of another dimension": lambda: probability(1, covariance=EYE),
     "axes that do not broadcast": lambda: probability(
         1, loc=np.zeros((2, 1)), covariance=np.ones((3, 1, 1))
@@ -198,6 +199,12 @@ METHODS: dict[str, Callable[[], Any]] = {
     ),
     "several keys": lambda: tg.truncated_samples(
         jax.random.split(jax.random.key(0)), np.zeros(2), EYE, box(2), 3
+    ),
+    "draws without a key": lambda: tg.truncated_samples(  # type: ignore[call-arg]
+        np.zeros(2), EYE, box(2)
+    ),
+    "bounds without a region": lambda: tg.truncated_moments(  # type: ignore[call-arg]
+        np.zeros(2), EYE, low=0.0, high=1.0
     ),
     "no samples": lambda: tg.truncated_samples(jax.random.key(0), np.zeros(2), EYE, box(2), 0),
     "weighted draws in a ball": lambda: tg.weighted_samples(
@@ -367,6 +374,10 @@ FITS: dict[str, Callable[[], Any]] = {
     "a name that is none": lambda: tg.fit_regresion,  # type: ignore[attr-defined]
     "derived of nothing": lambda: regression().derived(lambda p: None),
     "Ordinal, levels in one text": lambda: tg.Ordinal(["lo", "hi"], "lohi"),
+    "simultaneous, variances": lambda: tg.simultaneous([1.0, 2.0], [1.0, 2.0]),
+    "fit_observations, variances": lambda: tg.fit_observations(
+        rows(), covariance=np.ones(2)  # type: ignore[arg-type]
+    ),
     "simultaneous, of a fit": lambda: tg.simultaneous(regression(), "tukey"),
     "predict, a list of numbers": lambda: regression().predict([1.0, 2.0]),
     "save, no figure": lambda: tg.plotting.save(3, "x"),  # type: ignore[arg-type]

@@ -255,14 +255,26 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:  # Python says which argument is wrong, but not which there are
-                known = [name for name in signature.parameters if name != "self"]
-                unknown = [name for name in kwargs if name not in known]
-                close = closest(unknown[0], known, 0.7) if unknown else ""
-                cure = f"Did you mean {close}?" if close else f"It takes {', '.join(known)}."
-                raise TypeError(f"{error}. {cure}") from None
+                raise TypeError(f"{error}. {arguments(signature, args, kwargs)}") from None
             raise
 
     return shown
+
+
+def arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A sentence on what to write where arguments do not fit."""
+    known = [name for name in signature.parameters if name != "self"]
+    unknown = [name for name in kwargs if name not in known]
+    region = signature.parameters.get("region")
+    if {"low", "high", "lower", "upper"} & {*unknown} and region and region.default is region.empty:
+        return "Bounds are one argument: tg.Box(low, high), as the region."
+    close = closest(unknown[0], known, 0.7) if unknown else ""
+    if close:
+        return f"Did you mean {close}?"
+    key, first = args[0] if args else kwargs.get("key"), ""
+    if known[:1] == ["key"] and not str(getattr(key, "dtype", "")).startswith(("key", "uint")):
+        first = "The first argument must be a random key, jax.random.key(0). "
+    return f"{first}It takes {', '.join(known)}."
 
 
 def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:

@@ -391,9 +391,10 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), given alone.',
         ) from error  # fmt: skip
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
+        cure = " Of independent ones write np.diag(variances) or np.diag(errors**2)."
         raise ValueError(
             "estimates need shape (k,) and their covariance (k, k), got "
-            f"{b.shape} and {matrix.shape}."
+            f"{b.shape} and {matrix.shape}.{cure if matrix.ndim == 1 else ''}"
         )
     known = np.isfinite(b) & np.isfinite(matrix).all(axis=1)
     if not known.all():

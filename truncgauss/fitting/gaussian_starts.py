@@ -107,9 +107,10 @@ def as_coordinates(
     else:
         template = np.asarray(covariance, np.float64)
         if template.shape != (d, d) or not np.array_equal(template, template.T, equal_nan=True):
+            cure = " Of independent entries write np.diag(variances) or np.diag(sds**2)."
             raise ValueError(
                 f"fit_observations: covariance must be a symmetric matrix of shape ({d}, {d}) with "
-                f"NaN where it is free, got {template}."
+                f"NaN where it is free, got {template}.{cure if template.ndim == 1 else ''}"
             )
     free = np.isnan(template)
     variances = np.diagonal(template)

@@ -419,7 +419,8 @@ def check_square(owner: str, matrix: Any) -> None:
     if len(shape) < 2 or shape[-1] != shape[-2]:
         cure = "For one dimension write [[variance]]."
         if len(shape) == 1 and shape[0] > 1:
-            cure = "For independent coordinates write jnp.diag of these numbers."
+            kinds = "variances) or jnp.diag(sds**2" if owner == "covariance" else "sds"
+            cure = f"For independent coordinates write jnp.diag({kinds})."
         raise ValueError(
             f"{owner} must have shape (d, d), or (k, d, d) for k of them, got {shape}. {cure}"
         )
