@@ -351,6 +351,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_observations, an unknown estimate": lambda: tg.fit_observations(exact()).profile("scale"),
     "an estimate that is nearly one": lambda: regression().profile("sigm"),
     "fit_observations, a level of 1": lambda: tg.fit_observations(exact()).profile("loc[0]", 1.0),
+    "a level in percent": lambda: regression().wald(95),
     "fit_observations, a profile without a maximum": lambda: tg.fit_observations(
         exact(np.full(10, 2.5))
     ).profile("loc[0]"),

@@ -21,7 +21,7 @@ from jaxtyping import Real
 
 from truncgauss import tables
 from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import no_numbers
+from truncgauss.execution.pytrees import no_numbers, of_percent
 from truncgauss.fitting.derived import Derived
 from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
@@ -248,7 +248,7 @@ def simultaneous(
     if not df > 0:
         raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
     if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}.")
+        raise ValueError(f"level must be between 0 and 1, got {level}.{of_percent(level)}")
     estimates, covariance, contrasts, names = _by_labels(estimates, covariance, contrasts, names)
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)

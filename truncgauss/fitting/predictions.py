@@ -26,6 +26,7 @@ from truncgauss.execution.pytrees import (
     as_float_array,
     floats_as_float64,
     frozen_pytree,
+    of_percent,
     static_field,
 )
 from truncgauss.fitting.centring import Whitened
@@ -616,7 +617,10 @@ def quantile_of(
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < d:
         raise ValueError(f"quantile: entry must be one of {', '.join(labels)}; got {entry!r}.")
     if not 0.0 < probability < 1.0:
-        raise ValueError(f"quantile: probability must lie between 0 and 1, got {probability}.")
+        raise ValueError(
+            f"quantile: probability must lie between 0 and 1, got {probability}."
+            f"{of_percent(probability)}"
+        )
     normal = jnp.asarray(special.ndtri(probability))
     return Prediction(None, normal=normal, kind="quantile", entry=number)
 

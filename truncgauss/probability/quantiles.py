@@ -31,6 +31,7 @@ from truncgauss.execution.pytrees import (
     as_float_input,
     frozen_pytree,
     is_concrete,
+    of_percent,
     refuse_text,
     static_field,
     values_of,
@@ -170,7 +171,8 @@ def quantile(
     share: Any = as_dtype(as_float_input(number, "probability"), dtype)
     known = values_of(share)
     if known is not None and not bool(np.all((np.asarray(known) > 0) & (np.asarray(known) < 1))):
-        raise ValueError(f"probability must be between 0 and 1, got {probability!r}.")
+        advice = of_percent(probability)
+        raise ValueError(f"probability must be between 0 and 1, got {probability!r}.{advice}")
     upper = region is None and tail == "upper"
     family = Family("both" if tail == "both" else "lower", region, noncentral)
     inputs = Inputs(share, -mean if upper else mean, form, df)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.diagnosis.nonfinite import Report
+from truncgauss.execution.pytrees import of_percent
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.optimization.parameters import named_leaves
 from truncgauss.fitting.optimization.uncertainty import Certificate
@@ -36,6 +37,7 @@ def in_words(fraction: float) -> str:
 def check_level(level: Any, what: str, advice: str = "") -> None:
     """Refuse a level of intervals that does not lie between 0 and 1."""
     if not (isinstance(level, numbers.Real) and 0.0 < float(level) < 1.0):
+        advice = of_percent(level) or advice
         raise ValueError(f"{what}: level must lie between 0 and 1, got {level!r}.{advice}")
 
 
