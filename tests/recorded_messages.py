@@ -328,6 +328,9 @@ FITS: dict[str, Callable[[], Any]] = {
         exact([0.5, -1.0, 2.0], region=tg.Box([0.0], [INF]))
     ),
     "fit_observations, arrays": lambda: tg.fit_observations(np.zeros((10, 2))),
+    "fit_observations, arrays with NaN": lambda: tg.fit_observations(
+        np.where(EYE > 0, np.nan, 1.0)  # type: ignore[arg-type]
+    ),
     "fit_observations, few rows": lambda: tg.fit_observations(exact([0.5, 1.0])),
     "fit_observations, collinear": lambda: tg.fit_observations(exact(), np.ones((9, 2))),
     "fit_observations, a design with NaN": lambda: tg.fit_observations(
@@ -490,6 +493,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_selection, all selected": lambda: selection(selected=np.ones(9)),
     "fit_selection, all that count": lambda: selection(weights=SEEN * 1.0),
     "fit_selection, selected twice": lambda: selection(selected=2.0 * SEEN),
+    "fit_selection, texts": lambda: selection(selected=np.where(SEEN, "yes", "no")),
     "fit_selection, a gap": lambda: selection(outcome=np.where(NINE == 4, np.nan, NINE)),
     "fit_selection, eight outcomes": lambda: selection(outcome=NINE[1:]),
     "fit_selection, other rows": lambda: selection(selection_design=np.ones((5, 2))),

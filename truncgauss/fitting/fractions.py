@@ -724,15 +724,13 @@ def as_fractions(
     observed = np.asarray(observed, np.float64)
     if observed.ndim > 1 or observed.size == 0:
         raise ValueError(f"observed must have shape (k,), or be a number; got {observed.shape}.")
-    try:
-        (k,) = np.broadcast_shapes(observed.shape, problem.batch_shape, (1,))
-    except ValueError:
+    k = max(observed.size, *problem.batch_shape, 1)
+    if observed.shape not in ((), (k,)) or problem.batch_shape not in ((), (1,), (k,)):
+        wanted = " x ".join(map(str, problem.batch_shape))
         raise ValueError(
-            f"observed has shape {observed.shape}, which does not fit the leading axes "
-            f"{problem.batch_shape} of loc, covariance and regions; expected one value for each."
-        ) from None
-    if observed.ndim and observed.shape != (k,):
-        raise ValueError(f"observed has shape {observed.shape}, but there are {k} regions.")
+            f"observed has {observed.size} value(s), but loc, covariance and regions are of "
+            f"{wanted}: give one value for each, along one axis."
+        )
     observed, trials = np.broadcast_to(observed, (k,)), np.ones(k)
     if num_trials is not None:
         trials = np.asarray(num_trials, np.float64)

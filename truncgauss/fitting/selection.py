@@ -34,6 +34,7 @@ from truncgauss.fitting.predictions import (
 )
 from truncgauss.gaussian.linalg import namespace
 from truncgauss.likelihood import Observations
+from truncgauss.tables.names import listed
 
 CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
 PAIRS = ((0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7))  # of two regimes
@@ -316,6 +317,18 @@ def fit_selection(
     return fit.with_labels(index)
 
 
+def refuse_texts(selected: Any, name: str, data: Any) -> None:
+    """Raise ValueError for texts that say whether rows are selected, also in a column of data."""
+    column = selected if data is None else (tables.named_columns(data) or {}).get(name, selected)
+    cells = () if isinstance(column, str) else np.asarray(column, object).ravel()
+    texts = sorted({str(cell) for cell in cells if isinstance(cell, str)})
+    if texts:
+        raise ValueError(
+            f"fit_selection: {name or 'selected'} holds texts: {listed(texts, '', quoted=True)} "
+            f"Give True and False, such as by column == {texts[-1]!r}."
+        )
+
+
 def model_of(
     pairs: Sequence[tuple[Any, Any]], data: Any, binary: bool, weights: Any, each: bool
 ) -> "SelectionModel":
@@ -328,6 +341,7 @@ def model_of(
     refuse_spread(what, pairs)
     if not binary:
         tables.check_outcome(pairs[1][0], what, data)
+    refuse_texts(pairs[0][0], names[0], data)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
         tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
