@@ -199,6 +199,8 @@ def test_a_mistake_is_one_line_at_its_place():
         assert LINE.fullmatch(line) and "\n" not in line, line
     lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 2")).splitlines()
     assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
+    lines = told(GOOD.replace("seed: 1", "seed: x\nseed: 2")).splitlines()  # both are told
+    assert [line.split(": ")[0] for line in lines] == ["x.yaml:3:1", "x.yaml:2:7"]
 
 
 def test_a_sweep_of_a_section_with_a_default_is_right_beside_a_mistake():
@@ -213,7 +215,7 @@ def test_a_sweep_of_a_section_with_a_default_is_right_beside_a_mistake():
 
 def test_files_that_are_not_there():
     for path, reason in (("no.yaml", "No such file"), (".", "directory")):
-        with pytest.raises(ConfigError, match=rf"^{re.escape(path)}:1:1: file: .*{reason}"):
+        with pytest.raises(ConfigError, match=rf"^{re.escape(path)}: cannot be .*{reason}"):
             config.load(path)
 
 

@@ -85,7 +85,7 @@ def load(path: str | Path) -> Experiment:
         >>> from truncgauss import config
         >>> config.load("nowhere.yaml")
         Traceback (most recent call last):
-        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
+        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml: cannot be read: No such file ...
     """
     document, folder = read(path), Path(os.path.abspath(path)).parent
     if "experiment" not in document.data:
@@ -105,7 +105,7 @@ def load(path: str | Path) -> Experiment:
         if absent and isinstance(values, tuple) and values:  # a key that is only there
             document.data[key] = values[0]
     defaults = model.model_construct().model_dump()
-    mistakes, config, values = list[str](), None, {**defaults, **document.data, "sweep": None}
+    mistakes, config, values = document.repeated, None, {**defaults, **document.data, "sweep": None}
     try:
         config = _validated(model, document, folder)
         swept, values = config.sweep, config.model_dump()

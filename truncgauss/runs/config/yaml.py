@@ -6,7 +6,7 @@ tags and keys given twice are refused, each at its place.
 
 import io
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Document:
     path: Path | None
     data: Any = None
     root: Node | None = None
+    repeated: list[str] = field(default_factory=list)
+    """Lines about keys that are given twice; `data` has the first value of each."""
 
     def position(self, at: Place, of_key: bool = False) -> Position:
         """Line and column of a value, or of its key; of what is not there, of its section's key.
@@ -44,7 +46,7 @@ class Document:
         node, key, start = self.root, (1, 1), (1, 1)
         for step in at:
             if isinstance(node, MappingNode):
-                pairs = {key.value: (_position(key.start_mark), value) for key, value in node.value}
+                pairs = {k.value: (_position(k.start_mark), v) for k, v in reversed(node.value)}
                 if step not in pairs:
                     return key
                 key, node = pairs[str(step)]
@@ -93,7 +95,8 @@ class Document:
             location = (*at, key.value)
             if key.value in built:
                 message = f"duplicate key, already given in line {lines[key.value]}"
-                raise self.error(message, location, position, key.value)
+                self.repeated.append(str(self.error(message, location, position, key.value)))
+                continue
             lines[key.value] = position[0]
             built[key.value] = self.build(value, yaml, seen, location)
         return built
@@ -134,7 +137,7 @@ def read(path: str | Path) -> Document:
         >>> from truncgauss.runs.config import yaml
         >>> yaml.read("nowhere.yaml")
         Traceback (most recent call last):
-        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
+        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml: cannot be read: No such file ...
     """
     path = Path(path)
     document = Document(path)
@@ -142,8 +145,8 @@ def read(path: str | Path) -> Document:
         raw = path.read_bytes()
         text = raw.decode("utf-8-sig")  # with or without a byte-order mark
     except OSError as error:
-        message = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise document.error(message, got=str(path)) from error
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
     except UnicodeDecodeError as error:
         location = _end(raw[: error.start].decode("utf-8", errors="replace"))
         got = raw[error.start : error.end]
@@ -180,6 +183,8 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
             document.root = yaml.compose(text)
         if document.root is not None:
             document.data = document.build(document.root, yaml, set(), at)
+        if document.repeated and path is None:
+            raise ConfigError("\n".join(document.repeated))
     except MarkedYAMLError as error:
         location = _position(error.problem_mark or error.context_mark)
         message = f"is not YAML: {error.problem or error.context}"
