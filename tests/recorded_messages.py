@@ -328,9 +328,6 @@ FITS: dict[str, Callable[[], Any]] = {
         exact([0.5, -1.0, 2.0], region=tg.Box([0.0], [INF]))
     ),
     "fit_observations, arrays": lambda: tg.fit_observations(np.zeros((10, 2))),
-    "fit_observations, arrays with NaN": lambda: tg.fit_observations(
-        np.where(EYE > 0, np.nan, 1.0)  # type: ignore[arg-type]
-    ),
     "fit_observations, few rows": lambda: tg.fit_observations(exact([0.5, 1.0])),
     "fit_observations, collinear": lambda: tg.fit_observations(exact(), np.ones((9, 2))),
     "fit_observations, a design with NaN": lambda: tg.fit_observations(

@@ -501,23 +501,12 @@ class Observations:
 def as_observations(rows: Any, what: str) -> Observations:
     """The rows, unless they are none: then ValueError, which names the function that was called."""
     if not isinstance(rows, Observations):
-        advice = "For complete observations write tg.Observations.exact(rows)."
-        if has_nan(rows):
-            advice = (
-                "It holds NaN: write tg.Observations.exact(rows, nan_is_missing=True) where these "
-                "entries are missing, tg.Observations(low, high) with their bounds where they are "
-                "censored, or leave out these rows."
-            )
-        raise ValueError(f"{what}: needs tg.Observations, got {type(rows).__name__}. {advice}")
+        raise ValueError(
+            f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete observations "
+            "write tg.Observations.exact(rows), with nan_is_missing=True where NaN is a missing "
+            "entry; for censored ones tg.Observations(low, high), with their bounds."
+        )
     return rows
-
-
-def has_nan(values: Any) -> bool:
-    """Whether values are numbers of which some are NaN."""
-    try:
-        return bool(np.isnan(np.asarray(values, float)).any())
-    except (TypeError, ValueError):
-        return False
 
 
 def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
