@@ -4,7 +4,7 @@ Rows are evaluated in batches of bounded memory.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -49,10 +49,10 @@ def errors(result: Estimate) -> np.ndarray:
     return np.where(np.isnan(stderr), 0.0, stderr)
 
 
-def cost(method: Method, dimension: int) -> int:
+def cost(method: Method, problem: Problem) -> int:
     """The cost of one row, in coordinates of lattice points."""
     price = 1 if method.growth is None else method.growth.price
-    return price * method.count * method.num_replicates * dimension
+    return price * method.count * method.num_replicates * problem.covariance.dimension
 
 
 class Attempt(NamedTuple):
@@ -139,7 +139,7 @@ class Search:
             filling = np.full(max(0, compiled - len(needy)), needy[0])
             needy = padded(needy) if len(needy) > compiled else np.concatenate([needy, filling])
             more = held.enlarged(factor)
-            if cost(more, self._dimension) * len(needy) <= self.left:
+            if cost(more, self.problem) * len(needy) <= self.left:
                 self._grown(held, method := more, rows, needy)
         self.attempts.append(Attempt(method, float(error.max()), MET))
         self.plans.append((held, rows))
@@ -194,7 +194,7 @@ class Search:
         if STEP**3 <= needed.min() < math.inf:
             factor = STEP**3
         needy = needy[np.argsort(self.error[needy], kind="stable")]
-        row = cost(method, self._dimension)
+        row = cost(method, self.problem)
         while factor * row * len(padded(needy)) > self.left:
             if factor > STEP:
                 factor //= STEP
@@ -208,7 +208,7 @@ class Search:
         """The results of rows by a held method or by one of more points, and their errors."""
         method = held.enlarged(method.count // held.count)
         self.evaluations.append((method, rows))
-        self.left -= cost(method, self._dimension) * len(rows)
+        self.left -= cost(method, self.problem) * len(rows)
         if not self.goal.differentiates:
             method = held.in_pieces(method.count // held.count)
         problem = taken(self.problem, rows)
@@ -236,26 +236,21 @@ class Search:
 
             self.result = jax.tree.map(put, self.result, result)
 
-    @property
-    def _dimension(self) -> int:
-        return self.problem.covariance.dimension
-
     def answer(self) -> Answer:
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]), leaf.dtype)
         first = self.attempts[self.owner[0]].method
         result = jax.tree.map(whole, self.result)
-        return Answer(first, result, tuple(self.attempts), tuple(self._recipe()))
-
-    def _recipe(self) -> Iterator[tuple[Method, np.ndarray | None]]:
+        recipe: list[tuple[Method, np.ndarray | None]] = []
         for index in np.unique(self.evaluation):
             method, rows = self.evaluations[index]
             chosen = np.flatnonzero(self.evaluation == index)
             position = np.zeros(len(self.error), int)
             position[rows] = np.arange(len(rows))
             if len(chosen) == len(self.error) == len(rows) and np.all(position == chosen):
-                yield method, None
+                recipe.append((method, None))
             else:
-                yield some(method, position[chosen]), chosen
+                recipe.append((some(method, position[chosen]), chosen))
+        return Answer(first, result, tuple(self.attempts), tuple(recipe))
 
 
 # --- Rows in batches ------------------------------------------------------------------------------

@@ -205,19 +205,17 @@ class Separation(Method):
 
     def _planned(self, problem: Problem) -> tuple["Separation", Plan]:
         """The method with a plan for every row of the problem, and the plan."""
-        if self.rank is not None or not is_concrete((problem.covariance, problem.region)):
-            return self._with_plan(problem)
-        rank, nearly = ranks_of_limits(problem)
-        if nearly < rank:
-            method, plan = replace(self, rank=nearly)._with_plan(problem)
-            most = float(jnp.finfo(plan.rounding.dtype).eps) ** 0.4
-            if is_concrete(plan) and bool(np.all(plan.rounding <= most)):
-                return method, plan
-        return replace(self, rank=rank if rank < full_rank(problem) else None)._with_plan(problem)
-
-    def _with_plan(self, problem: Problem) -> tuple["Separation", Plan]:
-        plan = solved_plans(problem, self.tilted, self.twisted, self.rank)
-        return replace(self, plan=plan), plan
+        rank = self.rank
+        if rank is None and is_concrete((problem.covariance, problem.region)):
+            found, nearly = ranks_of_limits(problem)
+            if nearly < found:
+                plan = solved_plans(problem, self.tilted, self.twisted, nearly)
+                most = float(jnp.finfo(plan.rounding.dtype).eps) ** 0.4
+                if is_concrete(plan) and bool(np.all(plan.rounding <= most)):
+                    return replace(self, rank=nearly, plan=plan), plan
+            rank = found if found < full_rank(problem) else None
+        plan = solved_plans(problem, self.tilted, self.twisted, rank)
+        return replace(self, rank=rank, plan=plan), plan
 
     def scaled(self, by: Array) -> "Separation":
         """The method with its plan for the constraints multiplied by `by`."""
@@ -260,7 +258,12 @@ class Separation(Method):
             return summed(*weighted_paths(proposal, uniforms), len(keys))
 
         def whole(sums: Sums) -> Estimate:
-            return summary(sums, num_points, self._unseen(sums, plan))
+            # The share of the mass that points may have missed, or that rounding may have moved.
+            number = self.num_replicates * num_points
+            unseen = unseen_share(sums, number, len(sums.log_total) / self.num_replicates)
+            if plan.rare is not None:
+                unseen = jnp.hypot(unseen, jnp.minimum(plan.rare, 1.0) * 2.0 / number)
+            return summary(sums, num_points, jnp.hypot(unseen, plan.rounding))
 
         passes = self._passes(keys, d)
         if len(passes) == 1:
@@ -271,14 +274,6 @@ class Separation(Method):
             some = jax.checkpoint(some, policy=policy)
         results = lax.map(some, passes)
         return whole(jax.tree.map(lambda x: x.reshape(num_keys, *x.shape[2:]), results))
-
-    def _unseen(self, sums: Sums, plan: Plan) -> Array:
-        """The share of the mass that points may have missed, or that rounding may have moved."""
-        number = self.num_replicates * self._num_points()
-        share = unseen_share(sums, number, len(sums.log_total) / self.num_replicates)
-        if plan.rare is not None:
-            share = jnp.hypot(share, jnp.minimum(plan.rare, 1.0) * 2.0 / number)
-        return jnp.hypot(share, plan.rounding)
 
     def _passes(self, keys: Array, dimension: int) -> Array:
         """The keys in equal parts, each as large as fits a pass."""
