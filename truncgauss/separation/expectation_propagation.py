@@ -125,15 +125,12 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
     constraints = ScaledLimits(low, high, loc, scale, correlation)
     known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
-    return constraints, known + 0.0 * jax.lax.stop_gradient(_defect(correlation) + jnp.sum(loc))
-
-
-def _defect(correlation: Array) -> Array:
-    """A finite number for a positive semi-definite matrix, else NaN."""
     # The shift is larger than the rounding of the eigenvalues of a singular matrix.
     shift = 64 * len(correlation) * float(jnp.finfo(correlation.dtype).eps)
     identity = jnp.eye(len(correlation), dtype=correlation.dtype)
-    return jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
+    # Finite for a positive semi-definite matrix, else NaN.
+    defect = jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
+    return constraints, known + 0.0 * jax.lax.stop_gradient(defect + jnp.sum(loc))
 
 
 def _cut(cavity: Cavity, constraints: ScaledLimits) -> tuple[Array, Array, Array, Array]:
@@ -160,7 +157,8 @@ def sites_of(
     cut = quick_moments(interval(low, high, center, spread))
     mean, variance = cut.mean, cut.variance
     lost = 1.0 - variance
-    active = is_curved(lost)
+    # A constraint that takes away no more than rounding of the variance is as none.
+    active = lost > float(jnp.finfo(lost.dtype).eps) ** 0.75
     lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
     # In float32 the variance in a narrow interval may be 0.
     most = float(jnp.finfo(mean.dtype).max) ** 0.5
@@ -172,12 +170,6 @@ def sites_of(
         jnp.where(active, precision, nan_propagator),
         cavity.mean + jnp.where(active, center, nan_propagator),
     )
-
-
-def is_curved(lost: Array) -> Array:
-    """Whether a share of a variance that a constraint takes away, which is the curvature of its log
-    mass, is more than rounding: else it is as without limits."""
-    return lost > float(jnp.finfo(lost.dtype).eps) ** 0.75
 
 
 def posterior(sites: Sites, correlation: Array) -> SitePosterior:

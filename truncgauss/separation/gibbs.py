@@ -81,7 +81,11 @@ def _chains(
     whatever the correlations of x, a singular covariance or more constraints than variables need no
     special treatment, and each conditional distribution is a normal truncated to one interval.
     """
-    start = rounds.paths[:, _evenly(rounds.log_weights)]
+    # One starting path for each chain, resampled systematically by weight.
+    cumulated = jnp.cumsum(jnp.exp(rounds.log_weights - jnp.max(rounds.log_weights)))
+    middles = (jnp.arange(NUM_CHAINS) + 0.5) / NUM_CHAINS
+    chosen = jnp.searchsorted(cumulated, (middles * cumulated[-1]).astype(cumulated.dtype))
+    start = rounds.paths[:, chosen]
     start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
     num_sweeps = max(16, -(-num_samples // NUM_CHAINS))
     per_sweep, others = THINNING * sampler.num_draws, sampler.num_uniforms - sampler.num_draws
@@ -103,13 +107,6 @@ def _chains(
     _, points = lax.scan(one, state, indices)
     points = points[WARM_UP:]
     return points.reshape(-1, sampler.dimension)[-num_samples:], _efficiency(points)
-
-
-def _evenly(log_weights: Array) -> Array:
-    """The indices of one starting path for each chain, resampled systematically by weight."""
-    cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    middles = (jnp.arange(NUM_CHAINS) + 0.5) / NUM_CHAINS
-    return jnp.searchsorted(cumulated, (middles * cumulated[-1]).astype(cumulated.dtype))
 
 
 def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:

@@ -62,14 +62,6 @@ def draw_offsets(
     return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
 
 
-def intersected_draws(
-    constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
-) -> tuple[Array, Array]:
-    """Draws of all variables, and log masses, for more constraints than variables."""
-    draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
-    return draws, log_mass[:-1]
-
-
 class PathMoments(NamedTuple):
     """The moments and control variates of a number of pieces of a lattice.
 
@@ -104,7 +96,9 @@ def weighted_draws(
     """The draws as offsets, and the results of `weighted_paths`."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
-        draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
+        # All variables are drawn.
+        draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
+        log_mass = log_mass[:-1]
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Intervals from several constraints have only their draws, no conditional moments.
         drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))

@@ -65,11 +65,7 @@ class Proposal(NamedTuple):
 
 def proposal_of(limits: GaussianLimits, plan: Plan) -> Proposal:
     """The proposal of a plan for limits on a Gaussian vector, differentiable in the limits."""
-    return proposal_from(plan, *arranged(limits, plan.order, len(plan.tilt)))
-
-
-def proposal_from(plan: Plan, constraints: Constraints, extra: Constraints) -> Proposal:
-    """The proposal of a plan for constraints in its order."""
+    constraints, extra = arranged(limits, plan.order, len(plan.tilt))
     if plan.twist is None:
         return Proposal(constraints, extra, plan.tilt, None, 0.0)
     twist, (low, high, loc, factor) = plan.twist, constraints

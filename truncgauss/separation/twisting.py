@@ -163,11 +163,7 @@ def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
 
     It is NaN if the covariance is not symmetric positive semi-definite.
     """
-    return chain_with(limits, limits.scale_tril, twist)
-
-
-def chain_with(limits: GaussianLimits, factor: Array, twist: Twist | None) -> Chain:
-    """The twisted distribution, given the lower-triangular factor of the covariance."""
+    factor = limits.scale_tril
     low, high, loc = limits[:3]
     if twist is None:
         nothing = jnp.zeros_like(loc)
