@@ -46,14 +46,6 @@ class Panels(NamedTuple):
     breakpoints: jax.Array
 
 
-def plane_rows(covariance: Covariance, region: LinearRegion) -> tuple[jax.Array, jax.Array]:
-    """A factor of the covariance of x, shape (d, 2), d up to 2; and the rows in z, shape (m, 2)."""
-    root = covariance.root
-    factor = root if root.shape[1] <= 2 else triangle(root)[0]
-    factor = jnp.pad(factor, ((0, 0), (0, 2 - factor.shape[1])))
-    return factor, region.rows(factor)
-
-
 def turned(rows: jax.Array, used: jax.Array) -> jax.Array:
     """Directions of t and s, the columns of an orthogonal matrix; no derivative.
 
@@ -236,7 +228,11 @@ class Polygon(NamedTuple):
 
 def polygon_of(loc: jax.Array, covariance: Covariance, region: LinearRegion) -> Polygon:
     """The polygon of a region in up to two dimensions."""
-    factor, rows = plane_rows(covariance, region)
+    # A factor of the covariance, shape (d, 2), and the rows in z, shape (m, 2).
+    root = covariance.root
+    factor = root if root.shape[1] <= 2 else triangle(root)[0]
+    factor = jnp.pad(factor, ((0, 0), (0, 2 - factor.shape[1])))
+    rows = region.rows(factor)
     used = lax.stop_gradient(jnp.isfinite(region.low) | jnp.isfinite(region.high))
     used = used & jnp.any(lax.stop_gradient(rows) != 0, axis=1)
     directions = turned(rows, used)
