@@ -60,19 +60,16 @@ def is_short(a: Array, w: Array) -> Array:
     return (w < 0.25) & (w * a < 0.25)
 
 
-def short_parts(a: Array, w: Array) -> tuple[Array, Array]:
-    """The mean density over that at the midpoint, and minus the log of that over the one at c."""
+def _narrow_mass(a: Array, w: Array) -> Array:
+    """The mass, by the series of the mean density over that at the midpoint."""
     half = 0.5 * w
     mid = a + half
     slope, bend = jnp.square(half * mid), 0.5 * half * half
     series = jnp.zeros_like(w)
     for row in reversed(_SERIES):
         series = series * bend + horner(row, slope)
-    return series, jnp.where(a < 0, 0.5 * mid * mid, half * (a + 0.5 * half))
-
-
-def _narrow_mass(a: Array, w: Array) -> Array:
-    series, fall = short_parts(a, w)
+    # Minus the log of the density at the midpoint over the one at c.
+    fall = jnp.where(a < 0, 0.5 * mid * mid, half * (a + 0.5 * half))
     # XLA makes a product of a quotient by an exponential, and copies that into each of its uses.
     return 0.5 * w * series / (0.5 * jnp.exp(fall))
 

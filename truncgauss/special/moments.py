@@ -212,11 +212,6 @@ def _wide(of_tail: Callable[..., Any], of_centre: Callable[..., Any], a: Array, 
     return jax.tree.map(lambda x, y: jnp.where(tail, x, y), *both)
 
 
-def _wide_value(a: Array, w: Array) -> IntervalMoments:
-    value: IntervalMoments = _wide(_tail_value, lambda a, w: _centre_slopes(a, w).value, a, w)
-    return value
-
-
 def _wide_slopes(a: Array, w: Array) -> _Slopes:
     slopes: _Slopes = _wide(_tail_slopes, _centre_slopes, a, w)
     return slopes
@@ -260,7 +255,8 @@ def wide_moments(p: Array, q: Array, s: Array) -> IntervalMoments:
 
     The excess is counted from max(p, 0); the entropy is without its term log s.
     """
-    value = _wide_value(p / s, q / s)
+    of_centre = lambda a, w: _centre_slopes(a, w).value
+    value: IntervalMoments = _wide(_tail_value, of_centre, p / s, q / s)
     return IntervalMoments(s * value.excess, s * s * value.variance, value.entropy)
 
 

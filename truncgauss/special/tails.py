@@ -174,16 +174,12 @@ def tail_mass(x: Array) -> Array:
     return density(x) / (x + moment_ratio(x, 1))
 
 
-def _folded_hazard(y: Array, left: Array) -> Array:
-    """The hazard at -y where `left`, at y elsewhere, for y >= 0."""
-    upper = y + moment_ratio(y, 1)
-    at_y = density(y)
-    return jnp.where(left, at_y / (1.0 - at_y / upper), upper)
-
-
 @jax.custom_jvp
 def _hazard(x: Array) -> Array:
-    return _folded_hazard(jnp.abs(x), x < 0)
+    y = jnp.abs(x)
+    upper = y + moment_ratio(y, 1)
+    at_y = density(y)
+    return jnp.where(x < 0, at_y / (1.0 - at_y / upper), upper)
 
 
 @jax.custom_jvp
