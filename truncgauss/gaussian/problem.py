@@ -172,30 +172,18 @@ def checked_key(key: Any) -> Any:
     return key
 
 
+_DEFAULT_KEYS: dict[str, PRNGKey] = {}
+
+
 def as_key(key: Any) -> PRNGKey:
     """The key itself, or jax.random.key(0) for None.
 
     Raises:
         TypeError: for anything but a JAX random key.
     """
-    if key is None:
-        return _default_key(jax.config.jax_default_prng_impl)  # type: ignore[attr-defined]
-    return checked_key(key)
-
-
-@frozen_pytree
-class LocRows(Batched):
-    """Means, one for each row of a batch."""
-
-    loc: Float[AnyArray, "*batch d"]
-
-    event_ranks = {"loc": 1}
-
-
-_DEFAULT_KEYS: dict[str, PRNGKey] = {}
-
-
-def _default_key(implementation: str) -> PRNGKey:
+    if key is not None:
+        return checked_key(key)
+    implementation = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]
     if implementation in _DEFAULT_KEYS:
         return _DEFAULT_KEYS[implementation]
     with jax.ensure_compile_time_eval():
@@ -207,6 +195,15 @@ def _default_key(implementation: str) -> PRNGKey:
     if not isinstance(key, jax.core.Tracer):  # as under `jax.shard_map`, which traces even that
         _DEFAULT_KEYS[implementation] = key
     return key
+
+
+@frozen_pytree
+class LocRows(Batched):
+    """Means, one for each row of a batch."""
+
+    loc: Float[AnyArray, "*batch d"]
+
+    event_ranks = {"loc": 1}
 
 
 def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> Any:
