@@ -233,7 +233,10 @@ def _open_region(
         lower, upper = low, high
     alone, broken = rows.region is not None and len(pattern.limited) == 1, jnp.asarray(False)
     if rows.region is not None:
-        matrix, lower, upper, broken = _without_idle(matrix, lower, upper)
+        # Faces that constrain no limited entry are without limits; exact entries may break them.
+        idle = jnp.all(matrix == 0, axis=-1)
+        broken = jnp.any(idle & ((lower > 0) | (upper < 0)), axis=-1)
+        lower, upper = jnp.where(idle, -jnp.inf, lower), jnp.where(idle, jnp.inf, upper)
         if alone:
             lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
     lower, upper, empty = _opened(lower, upper, broken)
@@ -287,17 +290,6 @@ def _across_faces(
     unit = idle[..., None] * jnp.eye(idle.shape[1], dtype=whole.dtype)
     whole = jnp.where(still, unit, whole)
     return jnp.einsum("uml,ul->um", matrix, loc), CovarianceMatrix(whole), Box(low, high)
-
-
-def _without_idle(
-    matrix: jax.Array, lower: jax.Array, upper: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Faces (u, m, l), without limits where they constrain none of the limited entries, and
-    whether the exact entries break one of these, (u,)."""
-    idle = jnp.all(matrix == 0, axis=-1)
-    broken = jnp.any(idle & ((lower > 0) | (upper < 0)), axis=-1)
-    lower = jnp.where(idle, -jnp.inf, lower)
-    return matrix, lower, jnp.where(idle, jnp.inf, upper), broken
 
 
 def _on_one_entry(

@@ -142,7 +142,8 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
     method = settled(method, integrals).for_rows(len(integrals.loc))
     loc, covariance, region, keys, empty = integrals
-    if is_of_intervals(integrals, method):
+    of_one = isinstance(region, Box) and region.dimension == 1
+    if of_one and isinstance(method, Automatic | Exact):  # in closed form
         intervals = loc, covariance.broadcast_to((len(loc),)), region
         result = parallel.over_rows(of_intervals, intervals, (0, 0, 0))
         return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
@@ -164,12 +165,6 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     result = parallel.over_rows(lambda rows: in_chunks(jax.vmap(one), rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
-
-
-def is_of_intervals(integrals: Integrals, method: Method) -> bool:
-    """Whether integrals are exact masses of intervals of one variable, in closed form."""
-    one = isinstance(integrals.region, Box) and integrals.region.dimension == 1
-    return one and isinstance(method, Automatic | Exact)
 
 
 def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimate:
