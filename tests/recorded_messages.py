@@ -307,6 +307,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_truncated_normal, three axes": lambda: tg.fit_truncated_normal(np.zeros((2, 2, 2))),
     "fit_truncated_normal, limits of two": lambda: tg.fit_truncated_normal(NINE, [0.0, 0.0]),
     "fit_truncated_normal, limits that cross": lambda: tg.fit_truncated_normal(NINE, 5.0, 4.0),
+    "Observations.of, one array": lambda: tg.Observations.of(np.zeros((20, 2))),
     "fit_truncated_normal, a box for low": lambda: tg.fit_truncated_normal(
         NINE, tg.Box([0.0], [9.0])
     ),

@@ -226,13 +226,20 @@ class Observations:
             settings: region, noise and limits_on, as in `Observations`.
 
         Raises:
-            ValueError: for entries of different lengths or equal names, or a constant category.
+            ValueError: for one array or table as the entries, entries of different lengths or equal
+                names, or a constant category.
 
         Example:
             >>> rows = tg.Observations.of({"pain": tg.Ordinal([0, 2, 1]), "age": [40, 61, 55]})
             >>> rows.labels, rows.levels
             (('pain', 'age'), ((0, 1, 2), ()))
         """
+        if hasattr(entries, "shape"):
+            raise ValueError(
+                "Observations.of: takes a list or a dictionary of one entry for each outcome, got one "
+                f"{type(entries).__name__} of shape {entries.shape}. Exact outcomes, one in each "
+                "column, are tg.Observations.exact(...)."
+            )
         entries, weights = tables.in_one_order("Observations.of", entries=entries, weights=weights)
         (codes, lower, upper, levels, unused), names = entries_of(entries, weights)
         settings.setdefault("index", tables.labels_of(entries))
