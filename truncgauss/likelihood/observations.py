@@ -236,9 +236,9 @@ class Observations:
         """
         if hasattr(entries, "shape"):
             raise ValueError(
-                "Observations.of: takes a list or a dictionary of one entry for each outcome, got one "
-                f"{type(entries).__name__} of shape {entries.shape}. Exact outcomes, one in each "
-                "column, are tg.Observations.exact(...)."
+                "Observations.of: takes a list or a dictionary of one entry for each outcome, "
+                f"got one {type(entries).__name__} of shape {entries.shape}. Exact outcomes, one "
+                "in each column, are tg.Observations.exact(...)."
             )
         entries, weights = tables.in_one_order("Observations.of", entries=entries, weights=weights)
         (codes, lower, upper, levels, unused), names = entries_of(entries, weights)
