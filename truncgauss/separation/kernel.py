@@ -115,10 +115,10 @@ def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths
     low, high, loc, factor = constraints
 
     def step(mean: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
-        limits, uniform = row
-        interval = _interval(mean, *limits)
+        (low, high, loc, scale, shift), uniform = row
+        interval = standardize(low, high, loc + mean + scale * shift, scale)
         draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
-        return limits[-1] + draw, (mean, log_mass)
+        return shift + draw, (mean, log_mass)
 
     # The last variable is drawn too, for nothing: its mass alone would double what is compiled.
     uniforms = jnp.concatenate(
@@ -269,13 +269,6 @@ def is_innermost(intervals: Interval, below: Array, above: Array) -> Array:
     return (intervals.low == below[None]) & (intervals.high == above[None])
 
 
-def _interval(
-    mean: Array, low: Array, high: Array, loc: Array, scale: Array, tilt: Array
-) -> Interval:
-    """The standardised interval of a variable whose conditional mean is loc + mean."""
-    return standardize(low, high, loc + mean + scale * tilt, scale)
-
-
 @paths.defjvp
 @in_full_precision
 def _paths_jvp(
@@ -298,9 +291,8 @@ def _moved(
     """Tangents of paths, `moved` being the tangent of the constraints."""
     scale = constraints.scale[:, None]
     low, high, loc, _ = constraints
-    interval = _interval(
-        path.means, low[:, None], high[:, None], loc[:, None], scale, tilt[:, None]
-    )
+    centers = loc[:, None] + path.means + scale * tilt[:, None]
+    interval = standardize(low[:, None], high[:, None], centers, scale)
     nothing = jnp.zeros_like(path.means[:1])
     draw = jnp.concatenate([path.draws - tilt[:-1, None], nothing])
     uniforms = jnp.concatenate([uniforms, nothing + 0.5])

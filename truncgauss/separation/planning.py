@@ -50,13 +50,9 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     rounding = jnp.zeros_like(tilt.bound)
     if rank < limits.num_constraints:
         rounding = crossing_rounding(*arranged(limits, order, rank), tilt.point)
+    rounding = jnp.hypot(rounding, input_rounding(inner, force))
     plan = Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding)
-    return with_dependence(limits, with_rounding(inner, plan, force))
-
-
-def with_rounding(inner: GaussianLimits, plan: Plan, force: Array) -> Plan:
-    """The plan with the standard error of log P from the rounding of the inputs."""
-    return replace(plan, rounding=jnp.hypot(plan.rounding, input_rounding(inner, force)))
+    return with_dependence(limits, plan)
 
 
 def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
@@ -135,5 +131,5 @@ def plan_with_sites(limits: GaussianLimits) -> Plan:
     tilt = times_vector(backwards, force)
     tilt = jnp.where(ahead | ~jnp.all(jnp.isfinite(tilt)), 0.0, tilt)
     bound = jnp.full((), jnp.inf, tilt.dtype)
-    plan = Plan(order, tilt, bound, sites.converged, rounding, twist)
-    return with_rounding(limits, plan, sites.force)
+    rounding = jnp.hypot(rounding, input_rounding(limits, sites.force))
+    return Plan(order, tilt, bound, sites.converged, rounding, twist)
