@@ -241,10 +241,11 @@ def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
         wrong = np.argwhere(empty)
         where = tuple(int(i) for i in wrong[0])
         index: Any = where[0] if len(where) == 1 else where
+        place = f" at index {index} ({len(wrong)} such place(s))" if where else ""
         raise ValueError(
             f"{owner}: low must be below high in every coordinate, got low={low[where]} and "
-            f"high={high[where]} at index {index} ({len(wrong)} such place(s)). Use -inf and inf "
-            "for an open side; condition on a coordinate that is known exactly."
+            f"high={high[where]}{place}. Use -inf and inf for an open side; condition on a "
+            "coordinate that is known exactly."
         )
 
 
