@@ -53,6 +53,22 @@ def test_another_error_of_the_compiler_is_not_taken_for_an_unknown_option():
 
 
 @pytest.mark.full
+def test_programs_of_float32_do_not_end_the_process():
+    """One that LLVM cannot compile at level 1 on processors with AVX-512."""
+    lines = (
+        "import numpy as np, truncgauss as tg",
+        "root = np.random.default_rng(5).normal(size=(5, 10)) / 10**0.5",
+        "box = tg.Box(np.full(5, -1.0), np.full(5, 2.0))",
+        "print(tg.log_probability(np.linspace(-0.3, 0.4, 5), root @ root.T, box, df=3.0,",
+        "                         noncentral='Kshirsagar').log_prob)",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    found = subprocess.run(command, env=USER, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-1000:]
+    assert abs(float(found.stdout) + 0.9627895) < 2e-5
+
+
+@pytest.mark.full
 def test_the_first_call_of_a_user():
     """In a process without the flags of these tests, on whichever JAX is installed."""
     lines = (

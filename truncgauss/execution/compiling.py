@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import parallel
@@ -28,6 +29,9 @@ LIGHT = {
 # Eight numbers at a time, where a processor can: loops over points become 1.5 times faster.
 FULL = {"xla_cpu_prefer_vector_width": 512}
 MEDIUM = LIGHT | FULL | {"xla_backend_optimization_level": 1}
+# In float32 level 1 ends the process where two numbers are repeated in a vector of eight: LLVM
+# "cannot select" their load (jaxlib 0.10.2). Level 2 takes as long to compile.
+SINGLE = MEDIUM | {"xla_backend_optimization_level": 2}
 
 
 def is_accepted(options: dict[str, Any]) -> bool:
@@ -134,6 +138,12 @@ def effort_of(cost: Cost) -> dict[str, Any]:
     return MEDIUM if cost.numbers <= MOST_MEDIUM else FULL
 
 
+def in_float32(args: Any) -> bool:
+    """Whether a program computes with float32, by its arguments and the precision that JAX has."""
+    kinds = (getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(args))
+    return jnp.result_type(float) == np.float32 or any(kind == np.float32 for kind in kinds)
+
+
 def closed_form(*args: Any) -> Cost:
     """The cost of formulas that use each number of the inputs a few times."""
     return Cost(sum(map(np.size, jax.tree.leaves(args))), loops=False)
@@ -169,7 +179,8 @@ class Compiled:
         if not is_concrete(args):
             return self.traced(*args)
         with uncollected():
-            program = self.program(effort_of(self.cost(*args)))
+            effort = effort_of(self.cost(*args))
+            program = self.program(SINGLE if effort is MEDIUM and in_float32(args) else effort)
             if not is_staged():
                 return program(*args)
             # A call would be traced as well, and may not have compiler options of its own there.
