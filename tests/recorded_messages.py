@@ -393,6 +393,19 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_clusters, True and False": lambda: clusters(outcome=NINE > 4),
     "fit_regression, NaN": lambda: regression(outcome=np.where(NINE == 4, np.nan, NINE)),
     "fit_regression, exchanged": lambda: tg.fit_regression({"constant": NINE, "x": 1 + NINE}, NINE),
+    "fit_regression, exchanged for one column": lambda: tg.fit_regression(
+        {"dose": NINE, "age": 1 + NINE}, NINE
+    ),
+    "fit_regression, another name": lambda: tg.fit_regression(NINE, NINE[:, None], left=0.0),
+    "log_probability, exchanged": lambda: tg.log_probability(
+        np.zeros(2), tg.Box([0.0, 0.0], [1.0, 1.0]), np.eye(2)
+    ),
+    "simultaneous, another spelling": lambda: tg.simultaneous(
+        np.ones(3), np.eye(3), contrasts="Dunnet"
+    ),
+    "derived by numpy": lambda: tg.fit_regression(NINE, np.ones((9, 1))).derived(
+        lambda p: np.exp(p["sigma"])
+    ),
     "a name of scikit-learn": lambda: regression().coef_,
     "to_frame, a package first": lambda: regression().to_frame("polars"),
     "quantile, the probability last": lambda: tg.quantile(np.zeros(2), np.eye(2), 0.9),

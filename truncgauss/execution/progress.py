@@ -261,6 +261,11 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     return shown
 
 
+# Arguments of other packages for bounds of an outcome.
+OTHER_NAMES = {"left": "low", "lower": "low", "low": "low", "right": "high", "upper": "high"}
+OTHER_NAMES |= {"high": "high", "ll": "low", "ul": "high"}
+
+
 def arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """A sentence on what to write where arguments do not fit."""
     known = [name for name in signature.parameters if name != "self"]
@@ -268,6 +273,12 @@ def arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[
     region = signature.parameters.get("region")
     if {"low", "high", "lower", "upper"} & {*unknown} and region and region.default is region.empty:
         return "Bounds are one argument: tg.Box(low, high), as the region."
+    side = OTHER_NAMES.get(unknown[0], "") if unknown else ""
+    if f"censored_{side}" in known:
+        return (
+            f"Bounds are censored_{side}, at which outcomes are recorded, and truncated_{side}, "
+            "beyond which there are none."
+        )
     close = closest(unknown[0], known, 0.7) if unknown else ""
     if close:
         return f"Did you mean {close}?"

@@ -36,6 +36,7 @@ from truncgauss.probability.quantiles import (
     quantile,
 )
 from truncgauss.probability.radial import LargestCoordinate
+from truncgauss.tables.names import meant
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
@@ -422,7 +423,8 @@ def contrasts_of(
     if isinstance(contrasts, str):
         if contrasts not in ("dunnett", "tukey"):
             raise ValueError(
-                f'contrasts must be "dunnett", "tukey", a matrix or None, got {contrasts!r}.'
+                f'contrasts must be "dunnett", "tukey", a matrix or None, got {contrasts!r}'
+                f"{meant(contrasts, ('dunnett', 'tukey')) or '.'}"
             )
         if k < 2:
             raise ValueError(f"{contrasts} compares groups: two estimates are needed, got {k}.")

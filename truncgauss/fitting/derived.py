@@ -277,7 +277,12 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
     flat = Flat.of(function, fit)
     with jax.enable_x64(True):
         at = jnp.asarray(fit.estimates, jnp.float64)
-        shaped = jax.eval_shape(lambda at: array_of(function(fit.parameters(at)), name), at)
+        try:
+            shaped = jax.eval_shape(lambda at: array_of(function(fit.parameters(at)), name), at)
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                f"derived: {name}: write the function with jax.numpy, such as jnp.exp, not numpy."
+            ) from error
         if not jnp.issubdtype(shaped.dtype, np.floating):
             raise ValueError(f"{name}: expected real numbers, got dtype {shaped.dtype}.")
         along: Any = DerivedCoordinates(fit.coordinates, flat)

@@ -129,7 +129,7 @@ def inputs_of(
     columns = tuple(rest)
     ordered = isinstance(columns[0], Ordinal)
     if not ordered and not binary:
-        tables.check_outcome(columns[0], WHAT, data)
+        tables.check_outcome(columns[0], columns[1], WHAT, data)
     outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
     index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome

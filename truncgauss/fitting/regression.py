@@ -193,7 +193,7 @@ def fit_regression(
             f"{what}: the outcome is tg.Observations, which hold their bounds themselves. "
             "Give them to tg.fit_observations, with the design."
         )
-    tables.check_outcome(outcome, what, data)
+    tables.check_outcome(outcome, design, what, data)
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
     outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
@@ -232,16 +232,21 @@ class Regression(GaussianRows):
     def check(self) -> None:
         if len(self.first) >= self.summary.num_rows:
             raise ValueError(
-                f"fit_regression: {self.summary.num_rows} observation(s) cannot determine so many "
-                "coefficients; more are needed, or fewer covariates."
+                f"fit_regression: {self.summary.num_rows} observation(s) cannot determine "
+                f"{len(self.first)} parameters; more are needed, or fewer covariates."
             )
         rows = self.observations
         wrong = impossible(rows)
         if len(wrong):
+            first, shape = wrong[0], rows.lower.shape
+            ends = rows.region_limits(np)[:2]
+            low, high = (np.broadcast_to(np.asarray(end), shape)[first] for end in ends)
             raise ValueError(
                 f"fit_regression: {len(wrong)} of {rows.num_rows} observation(s) lie outside their "
-                f"bounds of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
-                f"upper {rows.upper[wrong[0]]}. Correct the bounds, or remove those observations."
+                f"bounds of truncation, first row {first}: lower {rows.lower[first]}, upper "
+                f"{rows.upper[first]}, where outcomes are between {low[0]:g} and {high[0]:g}. "
+                "Correct the bounds, or remove those observations; what is recorded at a bound is "
+                "censored, not truncated."
             )
 
     @property

@@ -340,7 +340,7 @@ def model_of(
     labels = labels if labels[0] != labels[1] else ("selected", "outcome")
     refuse_spread(what, pairs)
     if not binary:
-        tables.check_outcome(pairs[1][0], what, data)
+        tables.check_outcome(*pairs[1], what, data)
     refuse_texts(pairs[0][0], names[0], data)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:

@@ -100,6 +100,11 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
                 f"loc must be the mean, got a {type(loc).__name__}: the region comes last, as in "
                 "(loc, covariance, region)."
             )
+        if isinstance(covariance, Region):
+            raise TypeError(
+                f"covariance must be a matrix, got a {type(covariance).__name__}: the region comes "
+                "last, as in (loc, covariance, region)."
+            )
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. For bounds write tg.Box(low, high)."

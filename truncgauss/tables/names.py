@@ -5,9 +5,13 @@ from collections.abc import Iterable
 
 
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:
-    """The name that is most like a word; empty if none is like it."""
-    texts = [name for name in known if isinstance(name, str)]
-    return next(iter(difflib.get_close_matches(str(word), texts, 1, cutoff)), "")
+    """The name that is most like a word, whatever its capitals, or the only one that begins with
+    it; empty if there is none."""
+    texts = {name.casefold(): name for name in known if isinstance(name, str)}
+    plain = str(word).casefold()
+    begun = [name for name in texts if len(plain) > 2 and name.startswith(plain)]
+    near = difflib.get_close_matches(plain, texts, 1, cutoff) or begun[len(begun) != 1 :][:1]
+    return texts[near[0]] if near else ""
 
 
 def meant(word: object, known: Iterable[object]) -> str:
