@@ -397,6 +397,10 @@ FITS: dict[str, Callable[[], Any]] = {
         {"dose": NINE, "age": 1 + NINE}, NINE
     ),
     "fit_regression, another name": lambda: tg.fit_regression(NINE, NINE[:, None], left=0.0),
+    "fit_observations, bounds of an array": lambda: tg.fit_observations(NINE, censored_low=0.0),
+    "log_probability, a mean": lambda: tg.log_probability(
+        mean=[0.0], cov=[[1.0]], region=tg.Box([0.0], [1.0])
+    ),
     "log_probability, exchanged": lambda: tg.log_probability(
         np.zeros(2), tg.Box([0.0, 0.0], [1.0, 1.0]), np.eye(2)
     ),

@@ -166,7 +166,7 @@ MISTAKES = [
     ("tiny.py", "[tiny]", "1:13: experiment", "unknown; known: assay"),
     ("experiment", "experimint", "1:1: experiment", "is required; known: assay"),
     ("names: [a, b]", "names: [a, b", "13:1: file", "is not YAML"),
-    ("names: [a, b]", "names: [a, b]\n\tx: 1", "13:1: file", "is not YAML"),
+    ("names: [a, b]", "names: [a, b]\n\tx: 1", "13:1: file", "indented by a tab"),
     ("names: [a, b]", "names: [a, b]\n---\nx: 1", "13:1: file", "another document"),
     ("names: [a, b]", "names: [a, 3]", "12:12: names[1]", "must be a valid string (got 3)"),
     ("names: [a, b]", "names: &n [a, *n]", "12:8: names[1]", "alias"),

@@ -289,6 +289,8 @@ def test_ordered_categories_are_an_outcome_of_a_formula():
     table = pandas.DataFrame({"x": x, "word": words})
     with pytest.raises(ValueError, match="the outcome 'word' holds texts. Say their order: tg.Ord"):
         tg.fit_regression("word ~ x", data=table)
+    with pytest.raises(ValueError, match=r"If they are numbers, convert them: table\['x'\].astype"):
+        tg.fit_regression("x ~ word", data=table.astype(str))
     limits = table.assign(word=np.where(x < 0, "<0.5", "1.2"))
     with pytest.raises(
         ValueError, match="the outcome 'word' holds censored values, such as '<0.5'. Read th"

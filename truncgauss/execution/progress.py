@@ -279,7 +279,13 @@ def arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[
             f"Bounds are censored_{side}, at which outcomes are recorded, and truncated_{side}, "
             "beyond which there are none."
         )
-    close = closest(unknown[0], known, 0.7) if unknown else ""
+    if unknown and unknown[0].startswith(("censored_", "truncated_")) and "observations" in known:
+        return (
+            "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
+            f"{unknown[0]}=...), or tg.Observations(low, high)."
+        )
+    close = "loc" if unknown[:1] == ["mean"] and "loc" in known else ""
+    close = close or (closest(unknown[0], known, 0.7) if unknown else "")
     if close:
         return f"Did you mean {close}?"
     key, first = args[0] if args else kwargs.get("key"), ""

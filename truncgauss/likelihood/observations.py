@@ -383,8 +383,8 @@ class Observations:
             noise = as_float_array(xp.asarray(noise)[..., None] * xp.eye(d, dtype=noise.dtype))
         if noise.shape not in ((d, d), (n, d, d)):
             raise ValueError(
-                f"Observations: noise must have shape ({d}, {d}), ({n}, {d}) or ({n}, {d}, {d}), "
-                f"got {noise.shape}."
+                "Observations: noise must be the covariance of all observations or of each, "
+                f"({d}, {d}) or ({n}, {d}, {d}), or variances ({n}, {d}), got {noise.shape}."
             )
         self._set(noise=noise)
         if not is_concrete(noise):

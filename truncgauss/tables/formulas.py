@@ -216,8 +216,14 @@ def formula(
                 "the outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
                 f"'~{text.partition('~')[2]}'."
             )
+        try:
+            np.asarray(by_name[name]).astype(float)
+        except (TypeError, ValueError):
+            numbers = ""
+        else:
+            numbers = f"If they are numbers, convert them: table[{name!r}].astype(float). Else say"
         raise ValueError(
-            f"formula {text!r}: the outcome {name!r} holds texts. Say their order: "
+            f"formula {text!r}: the outcome {name!r} holds texts. {numbers or 'Say'} their order: "
             f"tg.Ordinal(table[{name!r}], levels=[...]) is the outcome then, and the design "
             f"'~{text.partition('~')[2]}'."
         )

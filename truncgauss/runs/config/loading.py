@@ -58,6 +58,9 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
         if len(got) >= least:  # pydantic counts what is valid, and what is not has its own line
             return None
         message = f"must have at least {least} entries" if got else "must not be empty"
+    elif kind == "less_than" and item["ctx"]["lt"] == 1 and isinstance(got, int | float):
+        percent = f"; for {got:g} % write {got / 100:g}" if 1 < got < 100 else ""
+        message = f"must be less than 1{percent}"
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]
     elif kind == "tuple_type":

@@ -188,6 +188,8 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
     except MarkedYAMLError as error:
         location = _position(error.problem_mark or error.context_mark)
         message = f"is not YAML: {error.problem or error.context}"
+        if "character '\\t'" in message:
+            message = "is not YAML: indented by a tab, where only spaces are allowed"
         raise document.error(message, at, location, _quoted(text, location[0])) from error
     except ReaderError as error:
         message = "is not YAML: a character that is not printable"
