@@ -396,6 +396,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_regression, exchanged for one column": lambda: tg.fit_regression(
         {"dose": NINE, "age": 1 + NINE}, NINE
     ),
+    "fit_regression, arrays exchanged": lambda: tg.fit_regression(
+        np.column_stack([np.ones(9), 2.0 + NINE]), NINE
+    ),
     "fit_regression, another name": lambda: tg.fit_regression(NINE, NINE[:, None], left=0.0),
     "fit_observations, bounds of an array": lambda: tg.fit_observations(NINE, censored_low=0.0),
     "log_probability, a mean": lambda: tg.log_probability(

@@ -184,6 +184,8 @@ def test_the_shape_of_residuals_is_explained(values, worm, quantiles, meaning):
 @pytest.mark.parametrize("level", [0.1, 0.9])
 def test_contours_hold_their_probability(level):
     loc, covariance = np.array([1.0, -2.0]), np.array([[2.0, 0.9], [0.9, 0.5]])
+    with pytest.raises(ValueError, match="levels must lie between 0 and 1, got 90. For 90 % write"):
+        plotting.contours(loc, covariance, levels=[90])
     ax = plotting.contours(loc, covariance, levels=[level], label="fit")
     ellipse = ax.patches[0]
     outline = ellipse.get_patch_transform().transform(ellipse.get_path().vertices)

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
+from truncgauss.execution.pytrees import of_percent
 from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -45,7 +46,8 @@ def contours(
         **kwargs: properties of the ellipses.
 
     Raises:
-        ValueError: if loc and covariance are not those of a Gaussian in the plane.
+        ValueError: if loc and covariance are not those of a Gaussian in the plane, or a level is no
+            probability.
 
     Example:
         >>> ax = tg.plotting.contours([0.0, 0.0], jnp.eye(2), levels=[0.5])
@@ -69,6 +71,9 @@ def contours(
         linestyle=line["linestyle"], label=label,
     )  # fmt: skip
     for level in levels:
+        if not 0 < level < 1:
+            percent = of_percent(level)
+            raise ValueError(f"contours: levels must lie between 0 and 1, got {level!r}.{percent}")
         radius = np.sqrt(-2 * np.log1p(-level))
         long, short = 2 * radius * np.sqrt(variances[1]), 2 * radius * np.sqrt(variances[0])
         ax.add_patch(Ellipse(loc, long, short, **line))

@@ -183,15 +183,17 @@ def refuse_booleans(values: Any, what: str, data: Any = None) -> None:
 
 def check_outcome(values: Any, design: Any, what: str, data: Any = None) -> None:
     """Raise ValueError for an outcome of True and False, and for a design in its place, which its
-    column of ones tells, or that it is a table and the design of one axis."""
+    column of ones tells, or that it has several columns and the design one axis."""
     refuse_booleans(values, f"{what}: outcome", data)
     names = named_columns(values) or {}
     ones = not {"constant", "const", "intercept", "Intercept"}.isdisjoint(names)
-    if ones or (len(names) > 1 and getattr(design, "ndim", 0) == 1):
+    wide = len(names) > 1 or (getattr(values, "ndim", 0) == 2 and values.shape[1] > 1)
+    if ones or (wide and getattr(design, "ndim", 0) == 1):
         bounds = "" if ones else " If they are bounds, give the design two axes, (n, 1)."
+        columns = ", ".join(map(str, names)) or f"{values.shape[1]} columns"
         raise ValueError(
-            f"{what}: the outcome holds covariates, {', '.join(map(str, names))}. The outcome "
-            f"comes first, and its design after it.{bounds}"
+            f"{what}: the outcome holds covariates, {columns}. The outcome comes first, and its "
+            f"design after it.{bounds}"
         )
 
 
