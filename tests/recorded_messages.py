@@ -1,9 +1,6 @@
 """Errors that users meet, recorded as texts in numbers.json beside the results of calls."""
 
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +44,14 @@ def regression(**changes: Any) -> tg.fitting.RegressionFit:
     return tg.fit_regression(**({"outcome": NINE, "design": ONES} | changes))
 
 
+def line() -> tg.fitting.RegressionFit:
+    return regression(design={"one": ONES[:, 0], "wage": NINE % 4})
+
+
+def pair() -> Any:
+    return tg.fit_observations(exact(np.stack([NINE, NINE % 4], axis=1), names=("u", "v")))
+
+
 def mixed(weights: Any, locs: Any) -> tg.Estimate:
     return tg.mixtures.mixture_log_likelihood(rows(), weights, locs, np.stack([EYE, EYE]))
 
@@ -84,6 +89,10 @@ def selection(**changes: Any) -> Any:
     return tg.fit_selection(**(settings | changes))
 
 
+def vector(covariance: Any, loc: Any = (0.0,), **settings: Any) -> Any:
+    return tg.TruncatedMultivariateNormal(np.asarray(loc), covariance, **settings)
+
+
 def held_for_a_ball() -> tg.Method:
     return tg.ImportanceSampling(64).hold(np.zeros(2), EYE, tg.Ball(np.zeros(2), 1.0))
 
@@ -99,6 +108,10 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "None for a limit": lambda: tg.Box(0.0, [1.0, None]),
     "None for all limits": lambda: tg.Box(None, 1.0),
     "text for a limit": lambda: tg.Box(["0", "1"], 2.0),
+    "a complex limit": lambda: tg.Box([1j, 0.0], [INF, INF]),
+    "text for limits of faces": lambda: tg.Polyhedron(EYE, 0.0, "1"),
+    "text for a radius": lambda: tg.Ball([0.0, 1.0], "1.0"),
+    "text for a shape": lambda: tg.Ellipsoid([0.0, 1.0], EYE.astype(str)),
     "a polyhedron of one axis": lambda: tg.Polyhedron([1.0, 2.0], [0.0], [1.0]),
     "a limit too few": lambda: tg.Polyhedron(EYE, [0.0], [1.0, 1.0]),
     "a negative radius": lambda: tg.Ball([0.0], -1.0),
@@ -121,6 +134,9 @@ COVARIANCES: dict[str, Callable[[], Any]] = {
     "beside a complex mean": lambda: probability(loc=[1j, 0.0]),
     "not symmetric": lambda: probability(covariance=[[1.0, 0.5], [0.2, 1.0]]),
     "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
+    "beside a text for the mean": lambda: probability(loc=["a", 0]),
+    "beside a number for all limits": lambda: probability(3, region=tg.Box(0.0, INF)),
+    "a factor of text": lambda: tg.LowRank([["1"]], [1.0]),
     "not square": lambda: probability(covariance=np.ones((2, 3))),
     "a number": lambda: probability(1, covariance=1.0),
     "a vector": lambda: probability(covariance=[1.0, 2.0]),
@@ -191,6 +207,12 @@ METHODS: dict[str, Callable[[], Any]] = {
         method=tg.Separation(16, 2).hold(np.zeros((2, 2)), EYE + 0.3, box(2)),
     ),
     "a seed for a key": lambda: probability(key=0),
+    "text for a key": lambda: probability(key="key"),
+    "moments by a seed": lambda: tg.truncated_moments(np.zeros(2), EYE, box(2), key=0),
+    "draws by a seed": lambda: tg.truncated_samples(0, np.zeros(2), EYE, box(2), 2),
+    "weighted draws by a seed": lambda: tg.weighted_samples(0, np.zeros(2), EYE, box(2), 2),
+    "draws of a mixture by a seed": lambda: truncated_mixture(low=0.0).sample(0),
+    "a likelihood by a seed": lambda: tg.log_likelihood(exact(), [0.0], [[1.0]], key=0),
     "draws of a selection above 1": lambda: tg.truncated_samples(
         jax.random.key(0), np.zeros(2), EYE, tg.Selection(lambda x: 2.0, 2), 3
     ),
@@ -213,6 +235,52 @@ METHODS: dict[str, Callable[[], Any]] = {
     "a gradient of draws": lambda: jax.grad(
         lambda loc: tg.truncated_samples(jax.random.key(0), loc, EYE, box(2), 3).mean()
     )(jnp.zeros(2)),
+    "moments by Exact in 5": lambda: tg.truncated_moments(
+        np.zeros(5), 0.5 * np.eye(5) + 0.5, tg.Box(np.zeros(5), INF), tg.Exact()
+    ),
+    "moments of two dimensions": lambda: tg.truncated_moments(np.zeros(4), EYE, box(2)),
+    "moments by a name": lambda: tg.truncated_moments(np.zeros(2), EYE, box(2), "exact"),
+    "no degrees of freedom": lambda: probability(df=0.0),
+    "a t by another name": lambda: probability(df=3.0, noncentral="central"),
+    "a t of a selection": lambda: probability(region=tg.Selection(lambda x: 1.0, 2), df=3.0),
+    "a tail of no degrees of freedom": lambda: tg.log_quadratic_form_tail(1.0, [1.0], df=0.0),
+    "a tail of negative noncentrality": lambda: tg.log_quadratic_form_tail(
+        1.0, [1.0], noncentrality=-1.0
+    ),
+    "a tail of other degrees of freedom": lambda: tg.log_quadratic_form_tail(
+        1.0, [1.0, 2.0], df=[1.0, 1.0, 1.0]
+    ),
+    "a tail of one weight": lambda: tg.log_quadratic_form_tail(1.0, 1.0),
+    "a quantile of 1": lambda: tg.quantile(1.0, [0.0], [[1.0]]),
+    "a quantile of text for df": lambda: tg.quantile(0.5, [0.0], [[1.0]], df="four"),
+    "a quantile of negative df": lambda: tg.quantile(0.5, [0.0], [[1.0]], df=-1.0),
+    "a quantile of another t": lambda: tg.quantile(0.5, [0.0], [[1.0]], noncentral="central"),
+    "a quantile of another tail": lambda: tg.quantile(0.5, [0.0], [[1.0]], tail="two-sided"),
+    "a complex number for ndtr": lambda: tg.special.ndtr(1j),
+    "no function for first_nonfinite": lambda: tg.first_nonfinite(ONES, 0.0),
+    "no array for first_nonfinite": lambda: tg.first_nonfinite(lambda x: 3, 1.0),
+    "a normal of a negative scale": lambda: tg.TruncatedNormal(
+        0.0, [1.0, -1.0], validate_args=True
+    ),
+    "a normal of NaN": lambda: tg.TruncatedNormal(np.nan, validate_args=True),
+    "a normal of two shapes": lambda: tg.TruncatedNormal(np.zeros(2), np.ones(3)),
+    "a normal of complex numbers": lambda: tg.TruncatedNormal(1j, 1.0, low=0.0),
+    "a normal of text": lambda: tg.TruncatedNormal(0.0, 1.0, low="0"),
+    "a normal without a key": lambda: tg.TruncatedNormal().sample(None),
+    "a vector without a covariance": lambda: vector(None),
+    "a vector of two covariances": lambda: vector([[1.0]], scale_tril=[[1.0]]),
+    "a vector of limits and a region": lambda: vector([[1.0]], low=0.0, region=box()),
+    "a vector in a ball": lambda: vector([[1.0]], region=tg.Ball([0.0], 1.0)),
+    "a vector of another dimension": lambda: vector(EYE),
+    "a vector of complex numbers": lambda: vector([[1.0]], [1j]),
+    "a vector that is not symmetric": lambda: vector([[1.0, 0.5], [0.0, 1.0]], np.zeros(2)),
+    "a vector of an indefinite precision": lambda: vector(
+        None, np.zeros(2), precision_matrix=[[1.0, 2.0], [2.0, 1.0]]
+    ),
+    "a vector of a singular factor": lambda: vector(
+        None, np.zeros(2), scale_tril=[[1.0, 0.0], [1.0, 0.0]], validate_args=True
+    ),
+    "a vector at infinity": lambda: vector(EYE, [0.0, INF], validate_args=True),
     "a value of another dimension": lambda: tg.TruncatedMultivariateNormal(
         np.zeros(2), EYE, low=0.0
     ).log_prob(jnp.zeros(3)),
@@ -235,6 +303,8 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "limits that are equal where the others lie": lambda: tg.fit_observations(
         rows(np.append(1e9 + NINE, 1e-9), np.append(1e9 + NINE, 2e-9))
     ),
+    "text for noise": lambda: exact(noise="0.1"),
+    "text for the means of a mixture": lambda: truncated_mixture(locs=[["0"]], low=0.0),
     "noise of another shape": lambda: rows(noise=[1.0, 2.0, 3.0]),
     "noise that is indefinite": lambda: rows(noise=[[1.0, 2.0], [2.0, 1.0]]),
     "noise that is not symmetric": lambda: rows(noise=[[1.0, 0.5], [0.0, 1.0]]),
@@ -276,6 +346,8 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_shift, more counts than trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box(), 20),
     "fit_shift, fractions of trials": lambda: tg.fit_shift([0.3], [0.0], [[1.0]], box(), 20),
     "fit_shift, no trials": lambda: tg.fit_shift([0], [0.0], [[1.0]], box(), 0),
+    "fit_shift, text": lambda: tg.fit_shift(["0.3"], [0.0], [[1.0]], box()),
+    "fit_shift, a seed": lambda: tg.fit_shift([0.3], [0.0], [[1.0]], box(), key=0),
     "fit_shift, NaN": lambda: tg.fit_shift([np.nan], [0.0], [[1.0]], box(), 20),
     "fit_shift, other regions": lambda: tg.fit_shift(
         [0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF)
@@ -284,6 +356,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_limits, no box": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0)),
     "fit, an objective of vectors": lambda: tg.minimize(lambda x: x, jnp.zeros(2)),
     "fit, no function": lambda: tg.minimize(1.0, jnp.zeros(2)),
+    "fit, a seed": lambda: tg.minimize(lambda x, key: x**2, 1.0, key=0),
     "fit, no parameter": lambda: tg.minimize(jnp.sum, {}),
     "fit, complex numbers": lambda: tg.minimize(jnp.sum, jnp.zeros(2, complex)),
     "fit, negative steps": lambda: tg.minimize(jnp.sum, 1.0, num_steps=-1),
@@ -297,6 +370,7 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_truncated_normal, NaN": lambda: tg.fit_truncated_normal([[0.5], [-1.0], [np.nan]]),
     "fit_truncated_normal, rows outside": lambda: tg.fit_truncated_normal([0.5, -1.0, -2.0], 0.0),
+    "fit_truncated_normal, a seed": lambda: tg.fit_truncated_normal(1.0 + NINE, 0.0, key=0),
     "fit_truncated_normal, constant": lambda: tg.fit_truncated_normal(
         [[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]]
     ),
@@ -324,6 +398,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "Statistics, other columns": lambda: (
         tg.Statistics.from_rows([1.0, 2.0]) + tg.Statistics.from_rows([[1.0, 2.0]])
     ),
+    "Statistics, a scatter of one": lambda: tg.Statistics(3, [1.0], [1.0]),
+    "Statistics, under jit": lambda: jax.jit(tg.Statistics.from_rows)(np.ones(3)),
+    "Statistics, and a number": lambda: tg.Statistics.from_rows(np.ones((3, 2))) + 3,
     "Statistics, not symmetric": lambda: tg.Statistics(3, [1.0, 2.0], [[1.0, 0.5], [0.4, 1.0]]),
     "fit_observations, impossible rows": lambda: tg.fit_observations(
         exact([0.5, -1.0, 2.0], region=tg.Box([0.0], [INF]))
@@ -367,15 +444,29 @@ FITS: dict[str, Callable[[], Any]] = {
     "a dictionary for a limit": lambda: tg.Box({"y": 0.0}, 1.0),
     "fit_regression, a start by name": lambda: regression(start={"x": 1.0}),
     "fit_observations, a start of one": lambda: tg.fit_observations(exact(), start=[1.0]),
-    "margins of a text": lambda: regression(
-        design={"one": ONES[:, 0], "wage": NINE % 4}
-    ).margins(variables="wages"),
+    "margins of a text": lambda: line().margins(variables="wages"),
     "use_compilation_cache, a number": lambda: tg.use_compilation_cache(3),  # type: ignore[arg-type]
     "an argument that is none": lambda: regression(censor_low=0.0),
     "an argument too few": lambda: tg.log_probability(np.zeros(2), EYE),  # type: ignore[call-arg]
     "a name that is none": lambda: tg.fit_regresion,  # type: ignore[attr-defined]
+    "derived, not finite": lambda: regression().derived(lambda p: p.sigma / 0.0, "ratio"),
+    "derived, a number": lambda: regression().derived(3),
+    "derived, a comparison": lambda: regression().derived(lambda p: p.sigma > 0),
+    "derived, an unknown name": lambda: regression().derived("slope"),
+    "derived, an unknown estimate": lambda: regression().derived(lambda p: p["loc[7]"]),
     "derived of nothing": lambda: regression().derived(lambda p: None),
     "Ordinal, levels in one text": lambda: tg.Ordinal(["lo", "hi"], "lohi"),
+    "simultaneous, an alternative": lambda: tg.simultaneous(
+        [1.0], [[1.0]], alternative="two sided"
+    ),
+    "simultaneous, contrasts": lambda: tg.simultaneous([1.0], [[1.0]], contrasts="scheffe"),
+    "simultaneous, NaN": lambda: tg.simultaneous([1.0, np.nan], EYE, contrasts="tukey"),
+    "simultaneous, not symmetric": lambda: tg.simultaneous([1.0, 2.0], [[1.0, 0.5], [0.0, 1.0]]),
+    "simultaneous, negative variances": lambda: tg.simultaneous([1.0, 2.0], -EYE),
+    "simultaneous, no variance": lambda: tg.simultaneous([1.0, 2.0], EYE, contrasts=[[0.0, 0.0]]),
+    "simultaneous, of three": lambda: tg.simultaneous([1.0, 2.0], np.eye(3)),
+    "simultaneous, a level in percent": lambda: tg.simultaneous([1.0], [[1.0]], level=95),
+    "simultaneous, no degrees of freedom": lambda: tg.simultaneous([1.0], [[1.0]], df=0),
     "simultaneous, variances": lambda: tg.simultaneous([1.0, 2.0], [1.0, 2.0]),
     "fit_observations, variances": lambda: tg.fit_observations(
         rows(), covariance=np.ones(2)  # type: ignore[arg-type]
@@ -416,6 +507,25 @@ FITS: dict[str, Callable[[], Any]] = {
     "a name of scikit-learn": lambda: regression().coef_,
     "to_frame, a package first": lambda: regression().to_frame("polars"),
     "quantile, the probability last": lambda: tg.quantile(np.zeros(2), np.eye(2), 0.9),
+    "predict, a column that is not there": lambda: line().predict({"one": 1.0, "wages": [1.0]}),
+    "predict, without the constant": lambda: line().predict({"wage": [1.0, 2.0]}),
+    "predict, other columns": lambda: line().predict(np.ones((2, 3))),
+    "predict, a gap": lambda: line().predict({"one": 1.0, "wage": [1.0, np.nan]}),
+    "predict, another kind": lambda: line().predict(kind="median"),
+    "predict, a probability without limits": lambda: line().predict(kind="probability"),
+    "predict, a quantile of 95": lambda: line().predict(kind="quantile", probability=95),
+    "predict, other rows": lambda: line().predict(known=exact([1.0])),
+    "predict, a quantile of an entry": lambda: pair().predict(
+        exact([[2.0, 1.0]]), "quantile", entry="v"
+    ),
+    "predict, a quantile of no entry": lambda: pair().predict(kind="quantile"),
+    "predict, nothing between": lambda: pair().predict(
+        rows([[-INF, -INF]], [[0.5, INF]]), "probability", low=[1.0, -INF]
+    ),
+    "margins, no covariates": lambda: pair().margins(),
+    "margins, an unknown covariate": lambda: line().margins(variables=["height"]),
+    "margins, at an unknown covariate": lambda: line().margins({"height": 1.0}),
+    "margins of a mixture": lambda: tg.fit_mixture(exact(), 1).margins(),
     "predict, an entry of no quantile": lambda: regression().predict(entry="y"),
     "predict, a probability of no quantile": lambda: regression().predict(probability=0.9),
     "fit_regression, three columns": lambda: regression(outcome=np.zeros((9, 3))),
@@ -437,6 +547,12 @@ FITS: dict[str, Callable[[], Any]] = {
         [500], [0.0], [[1.0]], tg.Box([30.0], [31.0]), 1000,
         method=tg.SoftMonteCarlo(num_samples=64, num_replicates=1, edge=tg.Hard()),
     ),
+    "fit_regression, clusters without a sandwich": lambda: regression(cluster=NINE),
+    "fit_regression, three labels": lambda: regression(cluster=[1, 2, 3], information="sandwich"),
+    "fit_regression, no labels": lambda: regression(cluster=[None] * 9, information="sandwich"),
+    "fit_regression, one cluster": lambda: regression(cluster=ONES[:, 0], information="sandwich"),
+    "fit_regression, text for a limit": lambda: regression(truncated_low="1.0"),
+    "fit_regression, text for noise": lambda: regression(noise="1.0"),
     "fit_regression, negative noise": lambda: regression(noise=-1.0),
     "fit_regression, guessed information": lambda: regression(information="guessed"),
     "fit_regression, scale of a design": lambda: regression(
@@ -524,6 +640,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_mixture, arrays": lambda: tg.fit_mixture(np.zeros((10, 2)), 2),
     "fit_mixture, few rows": lambda: tg.fit_mixture(exact([0.0, 1.0, 3.0]), 2),
     "fit_mixture, no component": lambda: tg.fit_mixture(exact(), 0),
+    "fit_mixture, a negative prior": lambda: tg.fit_mixture(exact(), 1, prior_rows=-1.0),
     "fit_mixture, 1.5 components": lambda: tg.fit_mixture(exact(), 1.5),
     "fit_mixture, a start below 0": lambda: tg.fit_mixture(
         exact(), 1, start=([1.0], [[0.0]], [[[-1.0]]])
@@ -597,6 +714,7 @@ TABLES: dict[str, Callable[[], Any]] = {
     "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),
     "a column of objects": lambda: tables.read({"x": [1.0, None, 2.0]}),
     "a column of text": lambda: tables.read({"x": ["a", "b"]}),
+    "a frame with one name twice": lambda: tables.read(DataFrame(EYE, columns=["x", "x"])),
     "a column of two axes": lambda: tables.read({"x": [[1.0], [2.0]]}),
 
     "a file, an unknown column": lambda: from_file("x,y\n1,2\n", ["z"]),
@@ -611,67 +729,3 @@ for _group, _calls in {
 }.items():  # fmt: skip
     for _name, _function in _calls.items():
         call(f"{_group}: {_name}")(lambda function=_function: refusal(function))
-
-
-# ------------------------------------------------------------------------- configs
-
-
-CONFIG = """\
-experiment: shift_curve
-seed: 20261
-devices: 1
-dtype: float64
-gaussian: {loc: [0.0, 1.0], covariance: [[1.0, 0.5], [0.5, 1.0]]}
-limits:
-  low: [1.0, -.inf]
-  high: [2.0, 3.0]
-shift: {start: -6.0, stop: 6.0, num: 500}
-core: 2.0
-steepness: 100.0
-surrogate_steepness: 4.0
-num_samples: [1000]
-num_repeats: 2
-"""
-# What is replaced by what.
-MISTAKES = {
-    "none": ("", ""),
-    "an unknown key": ("seed: 20261", "seed: 20261\nsede: 2"),
-    "a duplicate key": ("seed: 20261", "seed: 20261\nseed: 1"),
-    "a key that is missing": ("steepness: 100.0\n", ""),
-    "text for a number": ("seed: 20261", "seed: one"),
-    "a negative seed": ("seed: 20261", "seed: -1"),
-    "a number for a count": ("num_samples: [1000]", "num_samples: [1e3]"),
-    "limits that cross": ("high: [2.0", "high: [0.5"),
-    "a limit too few": ("high: [2.0, 3.0]", "high: [2.0]"),
-    "infinity as text": ("-.inf", "-inf"),
-    "not a number": ("high: [2.0", "high: [.nan"),
-    "not symmetric": ("[0.5, 1.0]]", "[0.4, 1.0]]"),
-    "indefinite": ("[[1.0, 0.5], [0.5, 1.0]]", "[[1.0, 2.0], [2.0, 1.0]]"),
-    "a precision": ("float64", "float46"),
-    "an experiment": ("shift_curve", "shiftcurve"),
-    "a list that is open": ("num_samples: [1000]", "num_samples: [1000"),
-    "an alias": ("num_samples: [1000]", "num_samples: &n [1000, *n]"),
-    "a tag": ("seed: 20261", "seed: !!int x"),
-    "another document": ("num_repeats: 2", "num_repeats: 2\n---\nx: 1"),
-    "two mistakes": ("seed: 20261\ndevices: 1", "seed: x\ndevices: 0"),
-}
-
-
-@call("config: truncgauss check")
-def checked() -> Any:
-    """What the command prints for each file, and its code; all by one process."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = [f"{index:02}.yaml" for index in range(len(MISTAKES))]
-        for file, (old, new) in zip(files, MISTAKES.values()):
-            text = CONFIG.replace(old, new, 1) if old else CONFIG
-            assert (text != CONFIG) == bool(old)
-            (pathlib.Path(folder) / file).write_text(text, "utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "truncgauss.cli", "check", *files],
-            capture_output=True, text=True, cwd=folder, env=os.environ | {"COLUMNS": "200"},
-        )  # fmt: skip
-    printed = (done.stdout + done.stderr).splitlines()
-    found = {name: [line for line in printed if line.startswith(file)]
-             for name, file in zip(MISTAKES, files)}  # fmt: skip
-    others = [line for line in printed if not line.startswith(tuple(files))]
-    return found | {"other lines": others, "code": int(done.returncode)}

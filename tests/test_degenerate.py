@@ -304,14 +304,6 @@ def test_half_precision_is_for_one_interval_only(dtype):
     np.testing.assert_allclose(float(log_mass), -10.360101, rtol=4 * float(jnp.finfo(dtype).eps))
 
 
-def test_no_dimensions_and_complex_numbers_are_refused():
-    with pytest.raises(ValueError, match="the dimension is 0: without coordinates there is"):
-        tg.log_probability(np.zeros(0), np.zeros((0, 0)), tg.Box([], []))
-    for name, loc, low in (("loc", np.array([1j, 0.0]), 0.0), ("Box: low", np.zeros(2), 1j)):
-        with pytest.raises(ValueError, match=f"^{name} must be real numbers, got .* complex128"):
-            tg.log_probability(loc, np.eye(2), tg.Box([low, low], [INF, INF]))
-
-
 def test_modules_are_reachable_at_once():
     """`tg.safe` was there only once another import had brought it."""
     code = """

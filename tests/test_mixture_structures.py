@@ -40,9 +40,3 @@ def test_a_prior_is_that_of_a_direct_maximisation(tied):
     )
     errors = np.sqrt(np.diagonal(np.linalg.inv(curvature)))
     np.testing.assert_allclose(fit.standard_errors.locs.ravel(), errors[1:3], rtol=0.02)
-
-
-def test_a_negative_prior_is_refused():
-    rows = tg.Observations.exact(np.arange(9.0))
-    with pytest.raises(ValueError, match="prior_rows must be 0 or positive, got -1.0"):
-        tg.fit_mixture(rows, 1, prior_rows=-1.0)

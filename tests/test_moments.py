@@ -323,16 +323,6 @@ def test_errors_include_the_rounding_of_the_inputs(matrix, by_factor, low, high)
     assert np.all(seen <= 3 * given.covariance_stderr + size * size[:, None])
 
 
-def test_wrong_inputs_are_told():
-    box = tg.Box(np.zeros(5), INF)
-    with pytest.raises(ValueError, match="Exact applies to"):
-        tg.truncated_moments(np.zeros(5), equal_correlations(5), box, tg.Exact())
-    with pytest.raises(ValueError, match="dimensions disagree"):
-        tg.truncated_moments(np.zeros(4), equal_correlations(5), box)
-    with pytest.raises(TypeError, match="method must be tg.Automatic"):
-        tg.truncated_moments(np.zeros(5), equal_correlations(5), box, "exact")
-
-
 @pytest.mark.full
 def test_empty_regions_have_no_moments():
     of = jax.jit(lambda high: tg.truncated_moments([0.0], [[1.0]], tg.Box([1.0], high)))

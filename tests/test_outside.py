@@ -184,14 +184,6 @@ def test_edges_of_quadratic_forms():
     single = tg.log_quadratic_form_tail(np.float32(300.0), np.array([6, 3, 1], np.float32), 2)
     assert single.log_prob.dtype == jnp.float32
     assert abs(single.log_prob + 24.12453126) < 1e-4 + float(single.stderr)
-    with pytest.raises(ValueError, match="df must be positive, got 0"):
-        tg.log_quadratic_form_tail(1.0, [1.0], df=0.0)
-    with pytest.raises(ValueError, match="noncentrality must be at least 0"):
-        tg.log_quadratic_form_tail(1.0, [1.0], noncentrality=-1.0)
-    with pytest.raises(ValueError, match="one number or have a last axis of 2"):
-        tg.log_quadratic_form_tail(1.0, [1.0, 2.0], df=[1.0, 1.0, 1.0])
-    with pytest.raises(ValueError, match="weights must have shape"):
-        tg.log_quadratic_form_tail(1.0, 1.0)
 
 
 def exceedance(q, weights):

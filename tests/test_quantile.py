@@ -252,17 +252,3 @@ def test_derivatives_in_df_and_in_a_singular_covariance():
     slopes = jax.grad(quantile)(jnp.array(pairs @ pairs.T))
     along = np.sum(slopes * (pairs @ pairs.T))
     np.testing.assert_allclose(along, 0.5 * quantile(pairs @ pairs.T), rtol=1e-9)
-
-
-@pytest.mark.full
-def test_refusals():
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        tg.quantile(1.0, [0.0], [[1.0]])
-    with pytest.raises(ValueError, match="df must be numbers"):
-        tg.quantile(0.5, [0.0], [[1.0]], df="four")
-    with pytest.raises(ValueError, match="must be positive, got -1"):
-        tg.quantile(0.5, [0.0], [[1.0]], df=-1.0)
-    with pytest.raises(ValueError, match="noncentral must be one of shifted, Kshirsagar"):
-        tg.quantile(0.5, [0.0], [[1.0]], noncentral="central")
-    with pytest.raises(ValueError, match="tail must be"):
-        tg.quantile(0.5, [0.0], [[1.0]], tail="two-sided")

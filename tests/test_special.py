@@ -402,8 +402,3 @@ def test_quantiles_of_0_and_1_are_the_limits():
     assert end == -0.1 and with_slopes(1.0, 0.3, 1.7, -0.1, 1 / 3)[0] == 1 / 3
     assert with_slopes(1.0, 0.0, 1.0, 0.0, INF)[0] == INF
     np.testing.assert_allclose(slope, [1.0, 0.0], atol=1e-15)
-
-
-def test_complex_numbers_are_refused():
-    with pytest.raises(ValueError, match="real numbers are expected, got dtype complex"):
-        special.ndtr(1j)

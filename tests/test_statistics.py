@@ -81,18 +81,6 @@ def test_weights_stand_for_repeated_rows():
     np.testing.assert_allclose(weighted.scatter, repeated.scatter, rtol=1e-14)
 
 
-def test_statistics_of_other_columns_are_not_added():
-    one, two = tg.Statistics.from_rows([1.0, 2.0]), tg.Statistics.from_rows([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="1 and 2 columns"):
-        one + two
-    with pytest.raises(ValueError, match=r"\(d, d\)"):
-        tg.Statistics(3, [1.0], [1.0])
-    with pytest.raises(ValueError, match="symmetric"):
-        tg.Statistics(3, [1.0, 2.0], [[1.0, 0.5], [0.4, 1.0]])
-    with pytest.raises(ValueError, match="outside of jit"):
-        jax.jit(tg.Statistics.from_rows)(np.ones(3))
-
-
 def truncated(n, d, seed=0):
     rows = np.random.default_rng(seed).normal(0.3, 1.0, size=(n, d))
     return rows[(rows > -0.5).all(axis=1)]
@@ -162,8 +150,3 @@ def test_limits_and_noise_of_each_row():
     np.testing.assert_allclose(-best, fit.log_likelihood, rtol=1e-10)
     for loc, scatter in [(1e-3, 0.0), (-1e-3, 0.0), (0.0, 1e-3), (0.0, -1e-3)]:
         assert loss(float(fit.loc[0]) + loc, variance + scatter) > best
-
-
-def test_other_things_are_not_added():
-    with pytest.raises(TypeError, match="tg.Statistics of other rows"):
-        tg.Statistics.from_rows(np.ones((3, 2))) + 3

@@ -128,17 +128,6 @@ def test_moments_within_a_bounded_polyhedron_exist_for_any_df():
     assert np.all(np.isnan(tg.truncated_moments([0.3, 0.0], PAIR, strip, df=0.7).mean))
 
 
-def test_refusals():
-    box = tg.Box([0.0], [1.0])
-    with pytest.raises(ValueError, match="must be positive"):
-        tg.log_probability([0.0], [[1.0]], box, df=0.0)
-    with pytest.raises(ValueError, match="Kshirsagar"):
-        tg.log_probability([0.0], [[1.0]], box, df=3.0, noncentral="central")
-    everything = tg.Selection(lambda x: np.ones(x.shape[:-1]), 1)
-    with pytest.raises(ValueError, match="Draw from the t"):
-        tg.log_probability([0.0], [[1.0]], everything, df=3.0)
-
-
 def test_a_trace_with_df_as_a_number_takes_its_nodes():
     region = tg.Box([2.0], [np.inf])
     result = jax.jit(lambda loc: tg.log_probability(loc, [[1.0]], region, df=0.4))(np.zeros(1))
