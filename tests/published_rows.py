@@ -44,6 +44,12 @@ def affairs():
     return tg.Observations(lower, upper), covariates(rows, *names)
 
 
+def ohio():
+    """Columns of four visits of children each, who wheezed or not."""
+    rows = table("ohio_sixcities.csv")
+    return {name: column(rows, name) for name in rows[0]}
+
+
 def pm10():
     """Concentrations of particles, seen above 2 only."""
     rows = table("pm10_trunc.csv")

@@ -9,14 +9,12 @@ import pytest
 from scipy import optimize, special, stats
 
 import truncgauss as tg
-from tests.published_rows import SHARED
+from tests.published_rows import needed, ohio
 from truncgauss.fitting import long_tables
 from truncgauss.fitting.clusters import critical_root, model_of
 from truncgauss.fitting.long_tables import inputs_of
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.result import LikelihoodFit
-
-OHIO = SHARED / "ohio_sixcities.csv"
 
 
 def model(outcome, design, cluster, terms, binary=False):
@@ -52,10 +50,9 @@ def test_a_balanced_gaussian_model_has_the_closed_form_likelihood():
     np.testing.assert_allclose(effects.standard_error, expected[1] * np.sqrt(1 - slope), rtol=1e-8)
 
 
-@pytest.mark.skipif(not OHIO.exists(), reason="needs shared/data")
+@needed
 def test_wheeze_of_ohio_children():
-    data = np.genfromtxt(OHIO, delimiter=",", names=True)
-    table = {name: data[name] for name in data.dtype.names}
+    table = ohio()
     fit = tg.fit_clusters(
         "resp ~ age * smoke",
         None,

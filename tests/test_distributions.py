@@ -217,9 +217,6 @@ def test_without_float64():
         assert value.dtype == slope.dtype == np.float32 and np.isfinite(slope).all()
 
 
-# --- Many dimensions ------------------------------------------------------------------------------
-
-
 # --- Models ---------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from tests.test_statistics import count_compilations
 from truncgauss.likelihood import filled_up
 
 INF = np.inf
@@ -123,13 +122,17 @@ def mixture(n):
 
 @pytest.mark.quick("regression")
 @pytest.mark.parametrize("fitted", [gaussian, regression, mixture])
-def test_a_fit_of_another_number_of_rows_compiles_nothing(fitted):
+def test_a_fit_of_another_number_of_rows_compiles_nothing(fitted, compilations):
     """Of 120 rows after 100, and what is asked of it afterwards."""
     fitted(100)
-    assert count_compilations(lambda: fitted(120)) == []
+    before = len(compilations)
+    fitted(120)
+    assert len(compilations) == before
 
 
-def test_residuals_of_another_number_of_rows_compile_nothing():
+def test_residuals_of_another_number_of_rows_compile_nothing(compilations):
     found = lambda n: tg.quantile_residuals((missing(n), [0.0, 0.0], np.eye(2)))
     assert found(100).shape == (100, 2)
-    assert count_compilations(lambda: found(120)) == []
+    before = len(compilations)
+    found(120)
+    assert len(compilations) == before

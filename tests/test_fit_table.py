@@ -147,32 +147,6 @@ num_starts: 2"""
 
 
 @needed
-def test_truncated_regressions(tmp_path):
-    text = """outcomes: {achiv: {truncated_low: 40}}
-covariates: [langscore]
-categories: {prog: general}"""
-    results = fitted(tmp_path, text, "ucla_truncreg_achiv.csv")
-    # The printed fit stops short of the maximum, by 3e-3 of a standard error of 2.7 at most.
-    assert -591.309826 <= results["log_likelihood"] < -591.3097
-    found = dict(zip(results["names"], results["estimates"]))
-    assert found["langscore"] == pytest.approx(0.7126732184, abs=2e-4)
-    assert found["prog: academic"] == pytest.approx(4.0626698309, abs=1e-2)
-    assert found["prog: vocational"] == pytest.approx(-1.1442162182, abs=1e-2)
-    text = """outcomes: {PM10: {truncated_low: 2}}
-covariates: [cars, temp, wind.speed, temp.diff, wind.dir, hour, day]"""
-    results = fitted(tmp_path, text, "pm10_trunc.csv")
-    check(results, -464.6793535, {"cars": 0.256125491, "wind.speed": -0.074739182})
-
-
-@needed
-def test_limits_of_each_row(tmp_path):
-    text = "outcomes: {y: {truncated_low: u, truncated_high: v}}"
-    results = fitted(tmp_path, text, "quasars_dt.csv")
-    estimates = {"loc[y]": -2.478900110774, "sigma": 1.266962704526}
-    check(results, -59.889044870074, estimates, [0.962181])
-
-
-@needed
 @pytest.mark.slow
 def test_censored_missing_and_interval_outcomes(tmp_path):
     text = """outcomes:

@@ -136,9 +136,6 @@ def test_profile_intervals_of_complete_rows_have_closed_forms():
     )
 
 
-# Ends
-
-
 # Published fits
 
 

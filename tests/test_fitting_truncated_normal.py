@@ -1,8 +1,5 @@
 """`fit_truncated_normal`: other optimisers, published fits, existence, refusals."""
 
-import os
-import pathlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
+from tests import published_rows
 from truncgauss import fitting
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.optimization.newton import derivatives, point, slope
@@ -17,8 +15,6 @@ from truncgauss.fitting.truncated_normal import packed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 
-ROOT = pathlib.Path(__file__).parents[1]
-SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))
 INF = jnp.inf
 
 
@@ -107,9 +103,11 @@ def test_nearly_collinear_columns_are_fitted():
     np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-9)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the published tables are not beside the project")
+@published_rows.needed
 def test_a_published_bivariate_fit():
-    table = np.genfromtxt(SHARED / "tmvtnorm_gmm_example_n500.csv", delimiter=",", skip_header=1)
+    table = np.genfromtxt(
+        published_rows.SHARED / "tmvtnorm_gmm_example_n500.csv", delimiter=",", skip_header=1
+    )
     fit = tg.fit_truncated_normal(table, [-1.0, -2.0], [3.0, np.inf])
     assert fit.converged
     # Published to the tolerance of its optimiser; the likelihood is flat to second order there.

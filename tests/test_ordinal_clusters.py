@@ -5,11 +5,9 @@ import pytest
 from scipy import special
 
 import truncgauss as tg
-from tests.published_rows import SHARED
+from tests.published_rows import needed, ohio
 from truncgauss.fitting.clusters import model_of
 from truncgauss.fitting.long_tables import inputs_of
-
-OHIO = SHARED / "ohio_sixcities.csv"
 
 
 def visits(count=25, m=5, seed=0, slope=0.0):
@@ -94,10 +92,9 @@ def test_categories_of_relatives_agree_with_quadrature():
         assert abs(got - hermite(codes[s], 0.5 * time[s], root, cuts, 60)) < 1e-8
 
 
-@pytest.mark.skipif(not OHIO.exists(), reason="needs shared/data")
+@needed
 def test_two_levels_are_a_probit():
-    data = np.genfromtxt(OHIO, delimiter=",", names=True)
-    table = {name: data[name] for name in data.dtype.names}
+    table = ohio()
     outcome, terms = tg.Ordinal(table["resp"]), (tg.RandomEffects(), tg.Residual())
     fit = tg.fit_clusters(
         outcome, "~ age * smoke", "id", terms, data=table, num_profiles=0, progress=False

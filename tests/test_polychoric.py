@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import integrate, stats
 
 import truncgauss as tg
 from truncgauss.fitting.orthants import orthant
@@ -98,23 +98,6 @@ def test_rows_are_their_table(olsson):
     np.testing.assert_allclose(fit.estimates, olsson.estimates, rtol=1e-9)
     weighted = quiet(*np.indices((3, 3)).reshape(2, -1), weights=OLSSON.ravel())
     np.testing.assert_allclose(weighted.estimates, olsson.estimates, rtol=1e-9)
-
-
-def test_the_maximum_is_that_of_another_optimiser_with_other_integrals(olsson):
-    def loss(x):
-        rho, *cuts = x
-        first, second = np.r_[-9, cuts[:2], 9], np.r_[-9, cuts[2:], 9]
-        if not (abs(rho) < 1 and np.all(np.diff(first) > 0) and np.all(np.diff(second) > 0)):
-            return np.inf
-        law, total = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]]), 0.0
-        cdf = np.array([[law.cdf([a, b]) for b in second] for a in first])
-        masses = np.diff(np.diff(cdf, axis=0), axis=1)
-        return total - np.sum(OLSSON * np.log(np.maximum(masses, 1e-300)))
-
-    start = [0.4, -1.5, 0.0, -0.5, 0.5]
-    best = optimize.minimize(loss, start, method="Nelder-Mead", options={"maxfev": 2000})
-    np.testing.assert_allclose(best.fun, -olsson.log_likelihood, atol=1e-6)
-    np.testing.assert_allclose(best.x, olsson.estimates, atol=2e-3)
 
 
 def test_normality_is_tested_against_the_table(olsson):

@@ -46,19 +46,12 @@ def test_one_coordinate_in_any_tail(share):
     assert lower.stderr == upper.stderr == both.stderr == 0
 
 
-@pytest.mark.parametrize("df", [0.5, 3.0, 1e12])
-def test_students_quantiles(df):
-    shares = np.array([1e-12, 0.2, 0.975])
-    result = tg.quantile(shares, [0.0], [[1.0]], df=df)
-    np.testing.assert_allclose(result.value, stats.t.ppf(shares, df), rtol=1e-9)
-
-
 def test_students_quantiles_in_any_tail_against_fifty_digits():
     """P(|T| > x) is an incomplete beta function: its distance to what was asked for, over the
     density times x, is the relative error of x."""
     shares = np.array([1e-300, 1e-100, 1e-12, 0.01, 0.3, 0.6, 0.99, 1 - 1e-12, 1 - 2.0**-53])
     with mpmath.workdps(50):
-        for df in (0.01, 0.3, 1.0, 2.5, 30.0, 1e6):
+        for df in (0.01, 0.3, 1.0, 2.5, 30.0, 1e6, 1e12):
             result = tg.quantile(shares, [0.0], [[1.0]], df=df)
             assert np.all(result.stderr == 0)
             half = mpmath.mpf(df) / 2

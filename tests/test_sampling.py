@@ -282,9 +282,6 @@ def test_weighted_expectations_are_differentiable():
     np.testing.assert_allclose(slopes[1], np.linalg.solve(matrix(0.5), moments), rtol=2e-2)
 
 
-# --- What is refused ------------------------------------------------------------------------------
-
-
 # --- Larger, slower -------------------------------------------------------------------------------
 
 

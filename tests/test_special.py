@@ -350,29 +350,6 @@ def test_two_million_random_problems(dtype):
     check(rows, dtype, order=1)
 
 
-@pytest.mark.slow
-def test_draws_follow_the_distribution():
-    # Dvoretzky, Kiefer and Wolfowitz: with n draws the distance exceeds sqrt(log(2/alpha)/(2n))
-    # with probability below alpha; a distribution 0.01 away is missed no more often than that.
-    alpha, distance = 1e-6, 0.01
-    n = math.ceil(2 * math.log(2 / alpha) / distance**2)
-    limits = [(-1.0, 2.0), (9.0, 10.0), (-INF, -30.0), (5.0, 5.0 + 1e-6), (-INF, INF), (-0.3, INF)]
-
-    @jax.jit
-    def draws_and_parts(uniform, low, high):
-        draws = special.truncated_quantile(uniform, 0.0, 1.0, low, high)
-        mass = special.log_interval_mass(low, draws, draws - low)
-        return draws, jnp.exp(mass - special.log_interval_mass(low, high))
-
-    for k, (low, high) in enumerate(limits):
-        uniform = jax.random.uniform(jax.random.key(k), (n,), minval=1e-12)
-        draws, part = map(np.sort, draws_and_parts(uniform, low, high))
-        assert low <= draws[0] and draws[-1] <= high
-        steps = np.arange(n + 1) / n
-        gap = max(np.abs(part - steps[1:]).max(), np.abs(part - steps[:-1]).max())
-        assert gap < distance / 2, (low, high, gap)
-
-
 @pytest.mark.quick("inf")
 @pytest.mark.parametrize("high", [2.0, INF])
 def test_derivatives_by_a_small_scale_in_float32(high):

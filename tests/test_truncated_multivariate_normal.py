@@ -10,14 +10,9 @@ import pytest
 
 import truncgauss as tg
 from tests.normal_truth import Truth
-from tests.truncated_vectors import PAIR, Given, vector_law
+from tests.truncated_vectors import PAIR, Given, shape_of, vector_law
 
 INF = math.inf
-
-
-def shape_of(function, *arguments):
-    """The shape of what a function would return."""
-    return jax.eval_shape(function, *arguments).shape
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to, constraints
 
 import truncgauss as tg
 from tests.normal_truth import DIGITS, Truth, derivatives
-from tests.truncated_vectors import vector_law
+from tests.truncated_vectors import shape_of, vector_law
 
 INF = math.inf
 
@@ -175,11 +175,6 @@ def test_equal_and_inverted_limits():
         assert np.array_equal(np.isnan(values), [True, True, False])
 
 
-def shape_of(function, *arguments):
-    """The shape of what a function would return."""
-    return jax.eval_shape(function, *arguments).shape
-
-
 def test_shapes_of_the_normal_distribution():
     truncated = tg.TruncatedNormal(np.zeros((3, 1)), 1.0, [-1.0, 0.0], None)
     key, x = jax.random.key(0), np.ones((5, 1, 1))
@@ -210,12 +205,3 @@ def test_shapes_of_the_normal_distribution():
     masked = truncated.mask(np.array([True, False]))
     slope = jax.grad(lambda x: masked.log_prob(x).sum())(jnp.array([0.5, -7.0]))
     assert np.isfinite(slope).all() and slope[1] == 0.0
-
-
-def test_icdf_of_the_ends_is_the_limits():
-    truncated = tg.TruncatedNormal(0.0, 1.0, low=0.0)
-    assert truncated.icdf(0.0) == 0.0 and truncated.icdf(1.0) == jnp.inf
-    assert tg.TruncatedNormal(0.0, 1.0, high=1 / 3).icdf(jnp.array([0.0, 1.0])).tolist() == [
-        -jnp.inf,
-        1 / 3,
-    ]

@@ -1,5 +1,6 @@
 """A truncated vector in two dimensions, with a method that gives what it is told."""
 
+import jax
 import jax.numpy as jnp
 
 import truncgauss as tg
@@ -26,3 +27,8 @@ class Given(Method):
 
 def vector_law(loc, covariance=PAIR, **options):
     return tg.TruncatedMultivariateNormal(loc, covariance, **{"method": Given(), **options})
+
+
+def shape_of(function, *arguments):
+    """The shape of what a function would return."""
+    return jax.eval_shape(function, *arguments).shape
