@@ -105,6 +105,7 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "equal limits": lambda: tg.Box([0.0, 2.0], [1.0, 2.0]),
     "limits that cross": lambda: tg.Box([[0.0], [3.0]], [1.0]),
     "limits of two shapes": lambda: tg.Box([0.0, 1.0], [1.0, 2.0, 3.0]),
+    "names of SciPy": lambda: tg.Box(lower=0.0, upper=1.0),
     "None for a limit": lambda: tg.Box(0.0, [1.0, None]),
     "None for all limits": lambda: tg.Box(None, 1.0),
     "text for a limit": lambda: tg.Box(["0", "1"], 2.0),
@@ -381,6 +382,27 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_truncated_normal, three axes": lambda: tg.fit_truncated_normal(np.zeros((2, 2, 2))),
     "fit_truncated_normal, limits of two": lambda: tg.fit_truncated_normal(NINE, [0.0, 0.0]),
     "fit_truncated_normal, limits that cross": lambda: tg.fit_truncated_normal(NINE, 5.0, 4.0),
+    "Observations, one array": lambda: tg.Observations(NINE),
+    "from_table, a limit of detection": lambda: tg.Observations.from_table(
+        {"x": NINE}, "x", lod=0.5
+    ),
+    "from_table, a limit with its unit": lambda: tg.Observations.from_table(
+        {"x": NINE}, "x", censored_low="0.8 mg"
+    ),
+    "from_table, a decimal comma": lambda: tg.Observations.from_table(
+        {"x": ["1,5", "<0.5"]}, "x", censoring="text"
+    ),
+    "fit_mixture, exchanged": lambda: tg.fit_mixture(2, exact()),
+    "fit_mixture, another word": lambda: tg.fit_mixture(exact(), 2, covariance="diag"),
+    "a region after the covariance": lambda: tg.TruncatedMultivariateNormal(
+        np.zeros(2), EYE, box(2)
+    ),
+    "draws of a number": lambda: tg.TruncatedNormal(0.0, 1.0, low=0.0).sample(
+        jax.random.key(0), 10
+    ),
+    "bounds after the covariance": lambda: tg.log_probability(np.zeros(2), EYE, 0.0, 1.0),
+    "a picture of no region": lambda: tg.plotting.region([0.0, 1.0]),
+    "a band of two lengths": lambda: tg.plotting.band([0.0, 1.0], [0.0], [1.0, 2.0]),
     "Observations.of, one array": lambda: tg.Observations.of(np.zeros((20, 2))),
     "fit_truncated_normal, a box for low": lambda: tg.fit_truncated_normal(
         NINE, tg.Box([0.0], [9.0])

@@ -201,6 +201,28 @@ def test_wrong_formulas_are_refused(text, words):
         tables.formula(text, rows())
 
 
+def test_covariates_of_numbers_stored_as_texts_are_refused():
+    """Measurements with decimals, or nearly all different; codes and marked categories are not."""
+    pytest.importorskip("formulaic")
+    pandas = pytest.importorskip("pandas")
+    y = np.arange(24.0)
+    columns = {
+        "decimal": [f"{x / 2}" for x in y],
+        "limit": ["<0.5", *map(str, range(23))],
+        "year": [str(1990 + int(x)) for x in y],
+        "gap": ["unknown", *(f"{x:.1f}" for x in y[1:])],
+    }
+    for name, column in columns.items():
+        table = {"y": y, name: column}
+        with pytest.raises(ValueError, match=f"the covariate '{name}' holds numbers stored as"):
+            tables.formula(f"y ~ {name}", table)
+        assert len(tables.formula(f"y ~ C({name})", table)[1]) == 24
+    codes = {"y": y, "site": ["1", "2", "10"] * 8, "half": pandas.Categorical(["0.5", "1.5"] * 12)}
+    assert [*tables.formula("y ~ site + half", codes)[1]][1:] == [
+        "site[T.10]", "site[T.2]", "half[T.1.5]"
+    ]  # fmt: skip
+
+
 def test_formulas_need_their_table():
     with pytest.raises(ValueError, match="is a formula: give the table of its columns"):
         tg.fit_regression("wage ~ age", progress=False)

@@ -26,6 +26,7 @@ from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
 from truncgauss.runs.config import ConfigError
 from truncgauss.runs.folder import publish, read, unfinished, writable
+from truncgauss.tables.names import meant
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
@@ -335,9 +336,11 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
         )
     if changes and getattr(asked, "config", None) is None:
         after = "; settings come after the config" if words[0] == "run" else ""
+        option = changes[0].split("=")[0]
+        options = [field.name.replace("_", "-") for field in dataclasses.fields(asked)]
+        near = meant(option.lstrip("-"), options).replace("'", "").replace("mean ", "mean --")
         raise ConfigError(
-            f"{ERROR}: {words[0]} has no option {changes[0].split('=')[0]}{after}: "
-            f"truncgauss {words[0]} --help"
+            f"{ERROR}: {words[0]} has no option {option}{after}: truncgauss {words[0]} --help{near}"
         )
     return asked, changes
 

@@ -71,6 +71,8 @@ def truncated_problem(
     dtype = common_dtype(values)
     with compile_time_constants(values):
         forms = {name: value for name, value in covariances.items() if value is not None}
+        if any(isinstance(value, Region) for value in forms.values()):
+            raise TypeError(f"{owner}: a region is given by its name: region=tg.Box(low, high).")
         if len(forms) != 1:
             raise ValueError(
                 f"{owner} needs exactly one of {', '.join(covariances)}; got "

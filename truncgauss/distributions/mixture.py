@@ -11,6 +11,7 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.distributions.arguments import common_dtype, one_region
 from truncgauss.distributions.supports import Between, Inside
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.fitting.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -24,6 +25,7 @@ from truncgauss.probability.sampling import truncated_samples
 MOST_ATTEMPTS = 100_000  # proposals for one draw from a region without linear constraints
 
 
+@explained_class
 class TruncatedMixture(Distribution):
     r"""A mixture of K Gaussians, truncated to a region.
 

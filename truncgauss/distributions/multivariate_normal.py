@@ -24,6 +24,7 @@ from truncgauss.distributions.arguments import (
 )
 from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import diagonal_of
@@ -37,6 +38,7 @@ from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.sampling import truncated_samples
 
 
+@explained_class
 class TruncatedMultivariateNormal(TruncatedDistribution):
     r"""A Gaussian vector truncated to a box or a polyhedron R.
 
@@ -268,7 +270,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
-        self._check_key(key)
+        self._check_draw(key, sample_shape)
         sample_shape = tuple(sample_shape)
         law = {name: jax.lax.stop_gradient(x) for name, x in self._law.items()}
         parts = jax.lax.stop_gradient((self.loc, self.covariance, self.region))

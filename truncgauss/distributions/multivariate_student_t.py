@@ -10,10 +10,12 @@ from numpyro.distributions import constraints
 
 from truncgauss.distributions.arguments import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
+from truncgauss.execution.arguments import explained_class
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.probability.student import LARGEST_DF, log_density
 
 
+@explained_class
 class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
     r"""A multivariate t vector truncated to a box or a polyhedron R.
 

@@ -19,6 +19,7 @@ from truncgauss.distributions.arguments import (
     require,
 )
 from truncgauss.distributions.supports import Between, TruncatedDistribution
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import check_limits
@@ -40,6 +41,7 @@ variance = jax.jit(truncated_variance, inline=True)
 entropy = jax.jit(truncated_entropy, inline=True)
 
 
+@explained_class
 class TruncatedNormal(TruncatedDistribution):
     r"""A normal variable truncated to [low, high], accurate in any tail.
 
@@ -120,7 +122,7 @@ class TruncatedNormal(TruncatedDistribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws by inversion, differentiable in every parameter."""
-        self._check_key(key)
+        self._check_draw(key, sample_shape)
         dtype = self.loc.dtype
         uniform = jax.random.uniform(key, tuple(sample_shape) + self.batch_shape, dtype)
         # The middles of the cells, as their left ends would include 0.

@@ -190,7 +190,12 @@ class TruncatedDistribution(Distribution):
         ndims = len(self.batch_shape) if ndims is None else ndims
         return Event(self, ndims) if ndims else self
 
-    def _check_key(self, key: Any) -> None:
+    def _check_draw(self, key: Any, sample_shape: Any) -> None:
+        if not isinstance(sample_shape, Sequence):
+            raise TypeError(
+                f"{type(self).__name__}: sample_shape must be a tuple, got {sample_shape!r}; "
+                f"write ({sample_shape!r},)."
+            )
         if not is_prng_key(key):
             raise ValueError(
                 f"{type(self).__name__}: a draw needs one JAX random key, got {key!r}. Pass "

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 
-from truncgauss.tables.names import closest
+from truncgauss.execution.arguments import explain
 
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
@@ -252,46 +252,10 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             with bar(None, function.__name__, bool(said)):
                 return function(*args, **kwargs)
         except TypeError as error:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError:  # Python says which argument is wrong, but not which there are
-                raise TypeError(f"{error}. {arguments(signature, args, kwargs)}") from None
+            explain(error, signature, args, kwargs)
             raise
 
     return shown
-
-
-# Arguments of other packages for bounds of an outcome.
-OTHER_NAMES = {"left": "low", "lower": "low", "low": "low", "right": "high", "upper": "high"}
-OTHER_NAMES |= {"high": "high", "ll": "low", "ul": "high"}
-
-
-def arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """A sentence on what to write where arguments do not fit."""
-    known = [name for name in signature.parameters if name != "self"]
-    unknown = [name for name in kwargs if name not in known]
-    region = signature.parameters.get("region")
-    if {"low", "high", "lower", "upper"} & {*unknown} and region and region.default is region.empty:
-        return "Bounds are one argument: tg.Box(low, high), as the region."
-    side = OTHER_NAMES.get(unknown[0], "") if unknown else ""
-    if f"censored_{side}" in known:
-        return (
-            f"Bounds are censored_{side}, at which outcomes are recorded, and truncated_{side}, "
-            "beyond which there are none."
-        )
-    if unknown and unknown[0].startswith(("censored_", "truncated_")) and "observations" in known:
-        return (
-            "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
-            f"{unknown[0]}=...), or tg.Observations(low, high)."
-        )
-    close = "loc" if unknown[:1] == ["mean"] and "loc" in known else ""
-    close = close or (closest(unknown[0], known, 0.7) if unknown else "")
-    if close:
-        return f"Did you mean {close}?"
-    key, first = args[0] if args else kwargs.get("key"), ""
-    if known[:1] == ["key"] and not str(getattr(key, "dtype", "")).startswith(("key", "uint")):
-        first = "The first argument must be a random key, jax.random.key(0). "
-    return f"{first}It takes {', '.join(known)}."
 
 
 def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:

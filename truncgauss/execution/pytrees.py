@@ -9,7 +9,6 @@ here without the constructor, which validates only what a user passes.
 import contextlib
 import dataclasses
 import functools
-import numbers
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
@@ -175,12 +174,6 @@ def no_numbers(needed: str, *values: Any, advice: str = "") -> TypeError:
         for value in values
     ]  # fmt: skip
     return TypeError(f"{needed}; got {' and '.join(got)}.{advice}")
-
-
-def of_percent(value: Any) -> str:
-    """The end of a message about a number that must lie between 0 and 1 and may be a percentage."""
-    percent = isinstance(value, numbers.Real) and 1 < float(value) < 100
-    return f" For {value:g} % write {float(value) / 100:g}." if percent else ""
 
 
 def as_jax_array(array: AnyArray) -> jax.Array:

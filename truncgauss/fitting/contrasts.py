@@ -21,7 +21,7 @@ from jaxtyping import Real
 
 from truncgauss import tables
 from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import no_numbers, of_percent
+from truncgauss.execution.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
 from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
@@ -37,6 +37,7 @@ from truncgauss.probability.quantiles import (
 )
 from truncgauss.probability.radial import LargestCoordinate
 from truncgauss.tables.names import meant
+from truncgauss.tables.shares import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
@@ -248,8 +249,7 @@ def simultaneous(
     df = float(df)
     if not df > 0:
         raise ValueError(f"df, the degrees of freedom, must be positive, got {df}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}.{of_percent(level)}")
+    check_share(level, "simultaneous: level")
     estimates, covariance, contrasts, names = _by_labels(estimates, covariance, contrasts, names)
     b, matrix = _with_covariance(estimates, covariance)
     rows, labels = contrasts_of(contrasts, len(b), names)

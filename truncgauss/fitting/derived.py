@@ -14,9 +14,10 @@ from scipy import stats
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, no_numbers, static_field
-from truncgauss.fitting.optimization.result import check_level, table_of
+from truncgauss.fitting.optimization.result import table_of
 from truncgauss.fitting.optimization.wald import estimates_at, untrusted
 from truncgauss.tables.names import listed
+from truncgauss.tables.shares import check_share
 
 ROUNDING = 1e-14  # of a value, which no error is below
 FEW_ENTRIES = 8  # of a function of the user's, that need no program of their own
@@ -212,7 +213,7 @@ class Derived:
         Raises:
             ValueError: for a level that is not between 0 and 1.
         """
-        check_level(level, "wald")
+        check_share(level, "wald: level")
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.standard_error
         return np.stack([self.value - half, self.value + half], axis=-1)
 
@@ -231,7 +232,7 @@ class Derived:
             >>> fit.derived(lambda p: p.sigma**2, "variance").profile().round(3)
             array([0.405, 7.517])
         """
-        check_level(level, "profile")
+        check_share(level, "profile: level")
         if not self.fit.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.fit.reason}")
         presume_the_model("profile", self.fit)

@@ -36,7 +36,10 @@ def check_settings(information: str, num_profiles: int, cluster: Any = None) -> 
     if cluster is not None and information != "sandwich":
         raise ValueError(f'cluster needs information="sandwich", got {information!r}.')
     if information not in INFORMATION:
-        raise ValueError(f'information must be "observed" or "sandwich", got {information!r}.')
+        raise ValueError(
+            'information must be "observed", or "sandwich" for robust standard errors, got '
+            f"{information!r}."
+        )
     check_count("num_profiles", num_profiles)
 
 

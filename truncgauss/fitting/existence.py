@@ -140,7 +140,7 @@ def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) 
             how = "meets every exact observation and lies within the bounds of all others"
         if not exact.any():
             how = "lies within the bounds of every observation, of which none is known exactly"
-            advice = "narrower bounds, or a known variance"
+            advice = "narrower bounds in the units of the outcome, or a known variance"
         return (
             f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
             f"{how}. Use more observations, fewer covariates, {advice}."

@@ -13,9 +13,12 @@ from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.likelihood import Observations
+from truncgauss.tables.formulas import DROPPED
+from truncgauss.tables.names import meant
 
 SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
+STRUCTURES = ("full", "diagonal")
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
 
 
@@ -71,8 +74,11 @@ def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str)
             f"of {d} such, one for each outcome; got {[part.shape for part in parts]}."
         )
     for j, part in enumerate(parts):
-        if not np.all(np.isfinite(part)):
-            raise ValueError(f"{what}: the {name} of outcome {j} holds NaN or infinity.")
+        if len(wrong := np.argwhere(~np.isfinite(part))):
+            raise ValueError(
+                f"{what}: the {name} of outcome {j} holds NaN or infinity, first in row "
+                f"{wrong[0, 0]}, column {wrong[0, 1]}. {DROPPED}"
+            )
 
 
 def as_columns(design: Any, what: str) -> tables.Table:
@@ -96,10 +102,10 @@ def as_coordinates(
     """
     d = len(sizes)
     if isinstance(covariance, str):
-        if covariance not in ("full", "diagonal"):
+        if covariance not in STRUCTURES:
             raise ValueError(
                 'fit_observations: covariance must be "full", "diagonal" or a matrix with NaN '
-                f"where it is free, got {covariance!r}."
+                f"where it is free, got {covariance!r}{meant(covariance, STRUCTURES) or '.'}"
             )
         template = np.full((d, d), np.nan)
         if covariance == "diagonal":

@@ -133,6 +133,7 @@ class GaussianCoordinates:
         ends = np.cumsum([0, *self.sizes])
         return tuple(coefficients[i:j] for i, j in zip(ends, ends[1:])), matrix
 
+    @np.errstate(over="ignore", invalid="ignore")  # where a likelihood has no maximum
     def _matrix(self, rest: Any) -> Any:
         """The covariance matrix, from log standard deviations and Fisher's z."""
         xp, d, k = namespace(rest), len(self.sizes), len(self.scales)

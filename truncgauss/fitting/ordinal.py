@@ -32,6 +32,7 @@ from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
+    STRUCTURES,
     as_coordinates,
     check_designs,
     each_design,
@@ -70,7 +71,6 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.tables import Table
 
-STRUCTURES = ("full", "diagonal")
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 UNUSED = "Levels of {} that never occur have no thresholds: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."

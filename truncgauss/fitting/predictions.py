@@ -26,7 +26,6 @@ from truncgauss.execution.pytrees import (
     as_float_array,
     floats_as_float64,
     frozen_pytree,
-    of_percent,
     static_field,
 )
 from truncgauss.fitting.centring import Whitened
@@ -37,7 +36,7 @@ from truncgauss.fitting.derived import (
     errors_of,
     jacobian_of,
 )
-from truncgauss.fitting.optimization.result import check_level, table_of
+from truncgauss.fitting.optimization.result import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import as_key
 from truncgauss.gaussian.regions import Box
@@ -45,6 +44,7 @@ from truncgauss.likelihood import Observations, filled_up, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special import ndtr
 from truncgauss.tables.names import listed
+from truncgauss.tables.shares import check_share
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
@@ -108,8 +108,8 @@ class Covariates(NamedTuple):
                 f"{what} must have the {len(self.names)} column(s) {', '.join(self.names)}, got "
                 f"shape {values.shape}."
             )
-        if not np.all(np.isfinite(values)):
-            raise ValueError(f"{what} holds NaN or infinity.")
+        if len(wrong := np.argwhere(~np.isfinite(values))):
+            raise ValueError(f"{what} holds NaN or infinity, first in row {wrong[0, 0]}.")
         return np.asarray(values, float)
 
 
@@ -473,7 +473,7 @@ def check(fit: Any, kind: str, level: float, what: str) -> None:
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
     if kind not in fit.kinds:
         raise ValueError(f"{what}: kind must be one of {', '.join(fit.kinds)}; got {kind!r}.")
-    check_level(level, what)
+    check_share(level, f"{what}: level")
 
 
 def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
@@ -616,11 +616,7 @@ def quantile_of(
     number = labels.index(number) if number in labels else number
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < d:
         raise ValueError(f"quantile: entry must be one of {', '.join(labels)}; got {entry!r}.")
-    if not 0.0 < probability < 1.0:
-        raise ValueError(
-            f"quantile: probability must lie between 0 and 1, got {probability}."
-            f"{of_percent(probability)}"
-        )
+    check_share(probability, "quantile: probability")
     normal = jnp.asarray(special.ndtri(probability))
     return Prediction(None, normal=normal, kind="quantile", entry=number)
 

@@ -29,7 +29,6 @@ from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import (
     Fit,
     InformationCriteria,
-    check_level,
     table_of,
 )
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
@@ -47,6 +46,7 @@ from truncgauss.fitting.predictions import (
 from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.likelihood import Observations
 from truncgauss.tables.names import closest, listed
+from truncgauss.tables.shares import check_share
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
@@ -150,7 +150,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             >>> [round(end, 3) for end in fit.profile("loc[0]")]
             [1.08, 3.92]
         """
-        check_level(level, "profile")
+        check_share(level, "profile: level")
         presume_the_model("profile", self)
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
@@ -453,7 +453,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         Raises:
             ValueError: for a level that is not between 0 and 1.
         """
-        check_level(level, "wald", " It has the intervals of all estimates, a row for each name.")
+        check_share(
+            level, "wald: level", " It has the intervals of all estimates, a row for each name."
+        )
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 

@@ -95,16 +95,15 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             covariance is not symmetric positive semi-definite, or the dtype has too few digits.
     """
     if not isinstance(region, Region):
-        if isinstance(loc, Region):
-            raise TypeError(
-                f"loc must be the mean, got a {type(loc).__name__}: the region comes last, as in "
-                "(loc, covariance, region)."
-            )
-        if isinstance(covariance, Region):
-            raise TypeError(
-                f"covariance must be a matrix, got a {type(covariance).__name__}: the region comes "
-                "last, as in (loc, covariance, region)."
-            )
+        for need, value in (
+            ("loc must be the mean", loc),
+            ("covariance must be a matrix", covariance),
+        ):
+            if isinstance(value, Region):
+                raise TypeError(
+                    f"{need}, got a {type(value).__name__}: the region comes last, as in (loc, "
+                    "covariance, region)."
+                )
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. For bounds write tg.Box(low, high)."

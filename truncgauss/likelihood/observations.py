@@ -11,6 +11,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.execution import parallel
+from truncgauss.execution.arguments import explained, explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
@@ -27,6 +28,7 @@ LIMITS_ON = ("observed", "latent")
 MOST_NAMES = 6  # of entries, in a print
 
 
+@explained_class
 @frozen_pytree
 class Observations:
     """n rows of d entries, each exact, censored, known to an interval, or missing.
@@ -139,6 +141,7 @@ class Observations:
         return cls(as_float_array(lower), as_float_array(upper), **settings)
 
     @classmethod
+    @explained
     def from_table(
         cls,
         table: Any,

@@ -240,6 +240,9 @@ def band(
         >>> len(tg.plotting.band([0.0, 1.0], [-1.0, -2.0], [1.0, 2.0]).collections)
         1
     """
+    shapes = np.shape(x), np.shape(low), np.shape(high)
+    if {*shapes[1:]} - {(), shapes[0]}:
+        raise ValueError(f"band: x, low and high must have one length, got shapes {shapes}.")
     area = {"color": "#888888", "alpha": 0.25, "linewidth": 0, "label": label}
     ax.fill_between(x, low, high, **with_settings(PolyCollection, area, kwargs))
     return ax

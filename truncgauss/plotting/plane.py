@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
-from truncgauss.execution.pytrees import of_percent
+from truncgauss.gaussian.regions import Region
 from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -17,6 +18,7 @@ from truncgauss.plotting.style import (
     legend,
     with_settings,
 )
+from truncgauss.tables.shares import check_share
 
 BEYOND = "\\" * 4  # the hatch of what is not observed: in an SVG lines take bytes, dots 200 kB
 
@@ -70,10 +72,8 @@ def contours(
         *loc, marker="+", markersize=10, markeredgewidth=2, color=line["edgecolor"], zorder=4,
         linestyle=line["linestyle"], label=label,
     )  # fmt: skip
-    for level in levels:
-        if not 0 < level < 1:
-            percent = of_percent(level)
-            raise ValueError(f"contours: levels must lie between 0 and 1, got {level!r}.{percent}")
+    for level in levels if isinstance(levels, Iterable) else [levels]:
+        check_share(level, "contours: levels")
         radius = np.sqrt(-2 * np.log1p(-level))
         long, short = 2 * radius * np.sqrt(variances[1]), 2 * radius * np.sqrt(variances[0])
         ax.add_patch(Ellipse(loc, long, short, **line))
@@ -138,7 +138,7 @@ def mixture(
 
 
 @in_house_style
-def region(shape: Any, *, label: str = "not observed", ax: Axes = NEW_AXES) -> Axes:
+def region(shape: Region, *, label: str = "not observed", ax: Axes = NEW_AXES) -> Axes:
     """The boundary of a region of the plane, with its outside hatched.
 
     Call it last: it fills the present view and keeps it.
@@ -156,6 +156,10 @@ def region(shape: Any, *, label: str = "not observed", ax: Axes = NEW_AXES) -> A
         >>> ax.get_legend_handles_labels()[1]
         ['not observed']
     """
+    if not isinstance(shape, Region):
+        raise TypeError(
+            f"region: needs a region, such as tg.Box([0, 0], [1, 1]), got a {type(shape).__name__}."
+        )
     if shape.dimension != 2 or shape.batch_shape:
         raise ValueError(
             f"region: one region of the plane can be drawn, got dimension {shape.dimension} and "
@@ -165,7 +169,7 @@ def region(shape: Any, *, label: str = "not observed", ax: Axes = NEW_AXES) -> A
     grid = np.stack(np.meshgrid(np.linspace(*across, 401), np.linspace(*up, 401)), axis=-1)
     # A face at infinity is infinitely far away; contours want numbers.
     far = np.hypot(np.ptp(across), np.ptp(up))
-    depth = np.minimum(np.asarray(shape.margins(grid)).min(axis=-1), far)
+    depth = np.minimum(np.asarray(shape.margins(jnp.asarray(grid))).min(axis=-1), far)
     if depth.min() < 0 < depth.max():
         ax.contourf(
             *np.moveaxis(grid, -1, 0), depth, levels=[-np.inf, 0], colors="none", hatches=[BEYOND]

@@ -284,10 +284,12 @@ def check_method(method: Any) -> None:
         return
     if isinstance(method, type) and issubclass(method, Method):
         raise TypeError(f"method must be an object, not a class: write tg.{method.__name__}().")
-    more = "" if isinstance(method, str) else " Limits are one argument, tg.Box(low, high)."
+    kinds = "tg.Automatic(), tg.Exact(), tg.Separation() or another of the methods of truncgauss"
+    if isinstance(method, str):
+        raise TypeError(f"method must be {kinds}, got {method!r}.")
     raise TypeError(
-        f"method must be tg.Automatic(), tg.Exact(), tg.Separation() or another of the methods of "
-        f"truncgauss, got {method!r}.{more}"
+        f"Bounds are one argument, the region: write tg.Box(low, high). What follows the region is "
+        f"the method, {kinds}; got {method!r}."
     )
 
 

@@ -31,7 +31,6 @@ from truncgauss.execution.pytrees import (
     as_float_input,
     frozen_pytree,
     is_concrete,
-    of_percent,
     refuse_text,
     static_field,
     values_of,
@@ -64,6 +63,7 @@ from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
+from truncgauss.tables.shares import of_percent
 
 TAILS = "lower", "upper", "both"
 MOST_OUTSIDE = 16  # dimensions up to which the outside is a sum of boxes
@@ -172,7 +172,7 @@ def quantile(
     known = values_of(share)
     if known is not None and not bool(np.all((np.asarray(known) > 0) & (np.asarray(known) < 1))):
         advice = of_percent(probability)
-        raise ValueError(f"probability must be between 0 and 1, got {probability!r}.{advice}")
+        raise ValueError(f"probability must lie between 0 and 1, got {probability!r}.{advice}")
     upper = region is None and tail == "upper"
     family = Family("both" if tail == "both" else "lower", region, noncentral)
     inputs = Inputs(share, -mean if upper else mean, form, df)

@@ -60,9 +60,22 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
     return "<" if found[1] in ("<", "<=", "≤") else ">", float(found[2])
 
 
+def without_unit(text: str) -> str:
+    """The number that stands before a unit in a text, such as 0.8 mg; empty if none does."""
+    found = re.fullmatch(r"([<>]?\s*[-+]?\d+\.?\d*)\s*[A-Za-zµμ%°].*", text)
+    return found[1] if found and not is_float(text) else ""
+
+
 def advice(text: str) -> str:
     """Advice about a cell that is no number."""
     limit = limit_of(text)
+    if limit is None and re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
+        return (
+            f"Decimals are written with a point, {text.replace(',', '.')}: convert the file, or "
+            "read it by pandas, pandas.read_csv(path, sep=';', decimal=',')."
+        )
+    if limit is None and (number := without_unit(text)):
+        return f"Write the number without its unit, {number}."
     if limit is None:
         return (
             "Complete or drop the row, or say by `missing` that it stands for a missing value (its "
@@ -117,7 +130,8 @@ def recorded(
             (found.at_most if side == "<" else found.at_least)[i] = True
         elif not (text in ABSENT or (absent is not None and absent[i])) or not missing:
             got = repr(text) if text else "an empty cell"
-            units = " A row of units is left out by `units_row: true`." if i == 0 else ""
+            is_unit = i == 0 and not any(map(str.isdigit, text))
+            units = " A row of units is left out by `units_row: true`." if is_unit else ""
             raise ValueError(
                 f"{where}: {location(i)} must be a number, or censored such as <0.5 or >100, got "
                 f"{got}. {advice(text)}{units}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
-from truncgauss.tables.censoring import limit_of
+from truncgauss.tables.censoring import is_float, limit_of
 from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
 from truncgauss.tables.names import suggestion
 
@@ -138,6 +138,24 @@ def texts_of(table: Any, name: Any) -> np.ndarray:
     return np.array([str(cell) for cell in cells], str)
 
 
+def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
+    """Raise ValueError for a covariate of texts that are measurements: most of them numbers or
+    limits, and with decimals or nearly all different. Codes such as "1" and "2" are categories."""
+    kinds = kinds_of(columns, name)
+    written = [kind for kind in kinds if is_float(kind) or limit_of(kind)]
+    decimals = any("." in kind or "<" in kind or ">" in kind for kind in written)
+    all_different = len(kinds) > 10 and 2 * len(kinds) > len(columns[name])
+    if categories_of(columns[name]) is None and 2 * len(written) > len(kinds):
+        if decimals or all_different:
+            others = [kind for kind in kinds if not is_float(kind)]
+            beside = f" beside {others[0]!r}, which is none" if others else ""
+            raise ValueError(
+                f"formula {text!r}: the covariate {name!r} holds numbers stored as texts, such as "
+                f"{written[0]!r}{beside}. Convert them, table[{name!r}].astype(float); for "
+                f"categories write C({name})."
+            )
+
+
 def refuse_unknown(cells: np.ndarray, levels: Sequence[str], name: str) -> None:
     """Raise ValueError for a category that is none of these."""
     unknown = np.flatnonzero(~np.isin(cells, levels))
@@ -196,6 +214,8 @@ def formula(
         raise ValueError(f"formula {text!r} must have one part right of ~, got {len(right)}.")
     for name in names:
         if is_text(chosen(by_name, name, f"formula {text!r}")):
+            if name not in (categories or {}) and f"C({name}" not in text.replace("`", ""):
+                refuse_numbers(by_name, name, text)
             first = (categories or {}).get(name) or kinds_of(by_name, name)[0]
             levels[name] = [first, *levels_of(by_name, name, first)]
     made = matrix_of(right, frame_of(data, names, levels))
@@ -256,7 +276,7 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
     texts = [text for text in (outcome, design) if isinstance(text, str)]
     if texts and data is None:
         raise ValueError(
-            f"{what}: {texts[0]!r} is a formula: give the table of its columns as data."
+            f"{what}: {texts[0]!r} is a formula: give the table of its columns by name, data=table."
         )
     if isinstance(outcome, str) and outcome.lstrip().startswith("~"):
         raise ValueError(

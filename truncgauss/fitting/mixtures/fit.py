@@ -15,7 +15,7 @@ from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.derived import DerivedCoordinates
-from truncgauss.fitting.engine import INFORMATION, maximum_likelihood
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.mixtures.curvature import (
     MixtureSummary,
     rough_point,
@@ -54,6 +54,7 @@ from truncgauss.gaussian.problem import as_key, checked_key
 from truncgauss.likelihood import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.tables.names import meant
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
@@ -342,11 +343,10 @@ def fit_mixture(
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
         (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
+    if isinstance(observations, int) and isinstance(num_components, Observations):
+        raise ValueError("fit_mixture: the observations come first, then num_components.")
     as_observations(observations, "fit_mixture")
-    if information not in INFORMATION:
-        raise ValueError(
-            f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
-        )
+    check_settings(information, num_profiles=0)
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
@@ -558,7 +558,8 @@ def prepared_loss(
     """The loss without plans, and the rows in units of their own; checked."""
     if structure not in STRUCTURES:
         raise ValueError(
-            f'fit_mixture: covariance must be "full", "diagonal" or "tied", got {structure!r}.'
+            'fit_mixture: covariance must be "full", "diagonal" or "tied", got '
+            f"{structure!r}{meant(structure, STRUCTURES) or '.'}"
         )
     if not isinstance(num_components, int) or num_components < 1:
         raise ValueError(

@@ -2,14 +2,12 @@
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from truncgauss.diagnosis.nonfinite import Report
-from truncgauss.execution.pytrees import of_percent
 from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.optimization.parameters import named_leaves
 from truncgauss.fitting.optimization.uncertainty import Certificate
@@ -32,13 +30,6 @@ MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below wh
 def in_words(fraction: float) -> str:
     """A fraction with two digits, or that it is smaller than any number."""
     return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
-
-
-def check_level(level: Any, what: str, advice: str = "") -> None:
-    """Refuse a level of intervals that does not lie between 0 and 1."""
-    if not (isinstance(level, numbers.Real) and 0.0 < float(level) < 1.0):
-        advice = of_percent(level) or advice
-        raise ValueError(f"{what}: level must lie between 0 and 1, got {level!r}.{advice}")
 
 
 def table_of(

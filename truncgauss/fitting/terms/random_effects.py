@@ -56,8 +56,8 @@ class RandomEffects(CovarianceTerm):
             labels = tuple(map(str, several if table.names is None else table.names))
             if self.name is not None:
                 labels = tuple(f"{self.name}: {label}" for label in labels)
-        if not np.all(np.isfinite(values)):
-            raise ValueError(f"{what} holds NaN or infinity.")
+        if len(wrong := np.argwhere(~np.isfinite(values))):
+            raise ValueError(f"{what} holds NaN or infinity, first in row {wrong[0, 0]}.")
         if len(labels) > 1 and self.sigma is not None:
             raise ValueError("RandomEffects: sigma can be fixed for one effect only.")
         # Powers of two, so that rows of like sizes share their programs.

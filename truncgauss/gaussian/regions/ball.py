@@ -9,11 +9,13 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
 
 
+@explained_class
 @frozen_pytree
 class Ball(QuadraticRegion):
     """All x at a distance of at most `radius` from `center`.

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss import tables
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
@@ -25,6 +26,7 @@ from truncgauss.gaussian.regions.region import (
 from truncgauss.special import standardize
 
 
+@explained_class
 @frozen_pytree
 class Box(LinearRegion):
     """All x with low <= x <= high, coordinate by coordinate.

@@ -9,12 +9,14 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
 
 
+@explained_class
 @frozen_pytree
 class Ellipsoid(QuadraticRegion):
     r"""All x with (x - center)^T shape_matrix^-1 (x - center) <= 1.

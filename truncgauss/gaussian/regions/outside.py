@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
 
 
+@explained_class
 @frozen_pytree
 class Outside(Region):
     """All x that are not inside of a region: of a box, a polyhedron, a ball or an ellipsoid.

@@ -9,6 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
@@ -24,6 +25,7 @@ from truncgauss.special import standardize
 from truncgauss.special.safe import safe_norm
 
 
+@explained_class
 @frozen_pytree
 class Polyhedron(LinearRegion):
     """All x with low <= matrix @ x <= high, with any number m of rows.

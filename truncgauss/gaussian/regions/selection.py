@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.regions.region import Region
 
 
+@explained_class
 @frozen_pytree
 class Selection(Region):
     r"""Every x, kept with the probability s(x) that a function gives.

@@ -25,6 +25,7 @@ from truncgauss.runs.config.experiment import Experiment, is_file, names, settin
 from truncgauss.runs.config.sections import problem, problems
 from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, parse, read, write
 from truncgauss.tables.names import closest, suggestion
+from truncgauss.tables.shares import of_percent
 
 MOST_MEMBERS = 1000  # of a sweep
 
@@ -59,7 +60,7 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
             return None
         message = f"must have at least {least} entries" if got else "must not be empty"
     elif kind == "less_than" and item["ctx"]["lt"] == 1 and isinstance(got, int | float):
-        percent = f"; for {got:g} % write {got / 100:g}" if 1 < got < 100 else ""
+        percent = of_percent(got).strip(" .").replace("For", "; for")
         message = f"must be less than 1{percent}"
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]

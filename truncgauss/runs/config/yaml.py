@@ -5,6 +5,7 @@ tags and keys given twice are refused, each at its place.
 """
 
 import io
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.representer import SafeRepresenter
+
+from truncgauss.tables.names import meant
 
 
 class ConfigError(ValueError):
@@ -90,6 +93,11 @@ class Document:
         lines: dict[str, int] = {}
         for key, value in node.value:
             position = _position(key.start_mark)
+            missing_space = value.tag.endswith(":null") and ":" in str(key.value)
+            if isinstance(key, ScalarNode) and missing_space:
+                key_, _, rest = key.value.partition(":")
+                message = f"after a colon comes a space: write `{key_}: {rest}`"
+                raise self.error(message, (*at, key.value), position, key.value)
             if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
                 raise self.error("a key must be a word", at, position, str(key.value))
             location = (*at, key.value)
@@ -146,6 +154,10 @@ def read(path: str | Path) -> Document:
         text = raw.decode("utf-8-sig")  # with or without a byte-order mark
     except OSError as error:
         reason = error.strerror or type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            folder = path.absolute().parent
+            near = meant(path.name, os.listdir(folder) if folder.is_dir() else ())
+            reason += f", looked in {folder}{near}"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     except UnicodeDecodeError as error:
         location = _end(raw[: error.start].decode("utf-8", errors="replace"))

@@ -1,0 +1,97 @@
+"""Arguments that do not fit, and the ones that may have been meant."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from truncgauss.tables.names import closest
+
+Class = TypeVar("Class", bound=type)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+# What other packages call an argument, and what it is called here: the first that is known counts.
+LOW, HIGH = ("low", "censored_low", "lower"), ("high", "censored_high", "upper")
+KEY, SCALE = ("key",), ("covariance", "covariance_matrix", "scale")
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("low", "lower", "left", "ll", "lod", "a"), LOW),
+    **dict.fromkeys(("high", "upper", "right", "ul", "b"), HIGH),
+    **dict.fromkeys(("mean", "mu"), ("loc",)),
+    **dict.fromkeys(("cov", "sigma", "Sigma", "sd", "std"), SCALE),
+    **dict.fromkeys(("key", "seed", "rng", "random_state"), KEY),
+    **dict.fromkeys(("n", "size", "shape", "sample_shape"), ("num_samples",)),
+    **dict.fromkeys(("alpha", "conf_level", "confidence_level"), ("level",)),
+    **dict.fromkeys(("y", "formula"), ("outcome",)),
+    **dict.fromkeys(("x", "X"), ("design", "data")),
+    **dict.fromkeys(("nu", "dof"), ("df",)),
+    "n_components": ("num_components",),
+}
+
+
+def explain(
+    error: TypeError, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise a TypeError of a call again with a sentence on what to write, if its arguments do not
+    fit the signature: Python says which is wrong, but not which there are."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        text = str(error).replace(".__init__()", "()").rstrip(".")
+        key = args[0] if args else kwargs.get("key")
+        if [*signature.parameters][:1] == ["key"] and not is_key(key):
+            text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
+            text += f"jax.random.key(0), got {key!r:.60}"
+        raise TypeError(f"{text}. {advice(signature, args, kwargs)}") from None
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value is a random key of JAX, of either kind."""
+    return str(getattr(value, "dtype", "")).startswith(("key", "uint"))
+
+
+def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, which says what to write where its arguments do not fit."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            explain(error, signature, args, kwargs)
+            raise
+
+    return called
+
+
+def explained_class(cls: Class) -> Class:
+    """The class, whose constructor says what to write where its arguments do not fit."""
+    setattr(cls, "__init__", explained(cls.__init__))  # type: ignore[misc]  # noqa: B010
+    return cls
+
+
+def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A sentence on what to write where arguments do not fit."""
+    known = [name for name in signature.parameters if name not in ("self", "cls")]
+    unknown = [name for name in kwargs if name not in known]
+    word = unknown[0] if unknown else ""
+    ours = OTHER_NAMES.get(word, ())
+    region = signature.parameters.get("region")
+    if ours in (LOW, HIGH) and region and region.default is region.empty:
+        return "Bounds are one argument: tg.Box(low, high), as the region."
+    if word.startswith(("censored_", "truncated_")) and "observations" in known:
+        return (
+            "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
+            f"{word}=...), or tg.Observations(low, high)."
+        )
+    close = next((name for name in ours if name in known), "")
+    if close.startswith("censored_"):
+        return (
+            f"Bounds are {close}, at which outcomes are recorded, and "
+            f"{close.replace('censored', 'truncated')}, beyond which there are none."
+        )
+    if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
+        return "Outcomes that are known exactly are tg.Observations.exact(values)."
+    close = close or (closest(word, known, 0.7) if word else "")
+    return f"Did you mean {close}?" if close else f"It takes {', '.join(known)}."

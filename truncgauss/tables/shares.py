@@ -1,0 +1,34 @@
+"""Numbers between 0 and 1, which may be given in percent by mistake."""
+
+from typing import Any
+
+
+def of_percent(value: Any) -> str:
+    """The end of a message about a number that must lie between 0 and 1 and may be a percentage."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return ""
+    return f" For {number:g} % write {number / 100:g}." if 1 < number < 100 else ""
+
+
+def check_share(value: Any, what: str, advice: str = "") -> None:
+    """Refuse what is no single number between 0 and 1.
+
+    Args:
+        value: a number of Python, NumPy or JAX.
+        what: its name, at the beginning of the message.
+        advice: the end of the message, where the number is no percentage.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    try:
+        number = float(value) if not isinstance(value, str | bytes) else float("nan")
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0.0 < number < 1.0:
+        shown = repr(value) if isinstance(value, str) else value
+        raise ValueError(
+            f"{what} must lie between 0 and 1, got {shown}.{of_percent(value) or advice}"
+        )
