@@ -170,6 +170,8 @@ MISTAKES = [
     ("names: [a, b]", "names: [a, b]\n---\nx: 1", "13:1: file", "another document"),
     ("names: [a, b]", "names: [a, 3]", "12:12: names[1]", "must be a valid string (got 3)"),
     ("names: [a, b]", "names: &n [a, *n]", "12:8: names[1]", "alias"),
+    ("seed: 1", "seed:1", "2:1: file", "after a colon comes a space: write `seed: 1`"),
+    ("names: [a, b]", "names: {a:1}", "12:9: names.a:1", "write `a: 1`"),
     ("seed: 1", "seed: !!int x", "2:7: seed", "cannot be read as"),
     ("seed: 1", "seed: !!python/object:os.system x", "2:7: seed", "cannot be read as"),
     ("seed: 1", "seed: 1\n3: 4", "3:1: file", "a key must be a word (got '3')"),

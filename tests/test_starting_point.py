@@ -137,6 +137,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
         (["--outcome", "site"], "column 'site' is texts (A, B), not numbers."),
         (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),
+        (["--outcome", "depth", "--truncated-low", "0,5"], "Write decimals with a point, 0.5;"),
         (["--outcome", "depth", "--covariates", "age"], "column 'age' is not in the header"),
         (["--outcome", "depth", "--truncated-low", "low"], "a limit is a number or a column"),
     ],

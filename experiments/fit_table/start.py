@@ -10,7 +10,7 @@ import numpy as np
 
 from truncgauss.runs.config.yaml import write
 from truncgauss.tables import limit_of, mismatch
-from truncgauss.tables.censoring import ABSENT, is_float, is_number
+from truncgauss.tables.censoring import ABSENT, is_float, is_number, misspelt
 from truncgauss.tables.files import blocks
 
 NUM_ROWS = 100_000  # how many are looked at
@@ -37,6 +37,11 @@ class Column(NamedTuple):
     def lacking(self) -> bool:
         """Whether values are missing."""
         return bool(self.empty or self.numeric and self.texts)
+
+    @property
+    def cure(self) -> str:
+        """How a number that is written otherwise is written; empty if there is none."""
+        return next(filter(None, map(misspelt, self.texts)), "")
 
     def described(self) -> str:
         if not self.numeric and not self.texts:
@@ -146,7 +151,9 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
         raise ValueError(why)
     column = columns[outcome]
     if not column.numeric:
-        raise ValueError(f"column {outcome!r} is {column.described()}, not numbers.")
+        raise ValueError(
+            f"column {outcome!r} is {column.described()}, not numbers. {column.cure}".strip()
+        )
     entry = {key: limit_in(wanted[key], columns) for key in LIMITS if wanted[key] is not None}
     if column.undetected and "censored_low" not in entry:
         raise ValueError(
@@ -162,7 +169,7 @@ def limit_in(text: str, columns: dict[str, Column]) -> float | str:
     if is_float(text):
         return float(text)
     if why := mismatch(text, list(columns)):
-        raise ValueError(f"a limit is a number or a column: {why}")
+        raise ValueError(f"a limit is a number or a column: {misspelt(text) or why}")
     return text
 
 
@@ -173,4 +180,8 @@ def covariates_of(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[s
             raise ValueError(why)
         if not (columns[name].numeric or columns[name].texts):
             raise ValueError(f"column {name!r} is {columns[name].described()}, and no covariate.")
+        if not columns[name].numeric and columns[name].cure:
+            raise ValueError(
+                f"column {name!r} is {columns[name].described()}. {columns[name].cure}"
+            )
     return names

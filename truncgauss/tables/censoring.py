@@ -60,6 +60,17 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
     return "<" if found[1] in ("<", "<=", "≤") else ">", float(found[2])
 
 
+def misspelt(text: str) -> str:
+    """A sentence about a number with a decimal comma or a unit; empty for any other text."""
+    if re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
+        return (
+            f"Write decimals with a point, {text.replace(',', '.')}; "
+            "pandas.read_csv(path, sep=';', decimal=',') converts a whole file."
+        )
+    number = without_unit(text)
+    return f"Write the number without its unit, {number}." if number else ""
+
+
 def without_unit(text: str) -> str:
     """The number that stands before a unit in a text, such as 0.8 mg; empty if none does."""
     found = re.fullmatch(r"([<>]?\s*[-+]?\d+\.?\d*)\s*[A-Za-zµμ%°].*", text)
@@ -69,15 +80,8 @@ def without_unit(text: str) -> str:
 def advice(text: str) -> str:
     """Advice about a cell that is no number."""
     limit = limit_of(text)
-    if limit is None and re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
-        return (
-            f"Decimals are written with a point, {text.replace(',', '.')}: convert the file, or "
-            "read it by pandas, pandas.read_csv(path, sep=';', decimal=',')."
-        )
-    if limit is None and (number := without_unit(text)):
-        return f"Write the number without its unit, {number}."
     if limit is None:
-        return (
+        return misspelt(text) or (
             "Complete or drop the row, or say by `missing` that it stands for a missing value (its "
             "text, of a file; missing=True, of a table): a missing cell is not a truncated one."
         )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import in_order, labels_of
-from truncgauss.tables.censoring import Recorded, recorded, without_unit
+from truncgauss.tables.censoring import Recorded, misspelt, recorded
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 from truncgauss.tables.names import listed
 
@@ -89,10 +89,10 @@ class Reader:
 
     def by_name_or_beside(self, column: Any, kind: str) -> tuple[Any, str]:
         """A column of the table, by its name, or one beside it in its order, and what it is."""
-        if isinstance(column, str) and column not in self.columns and without_unit(column):
+        if isinstance(column, str) and column not in self.columns and misspelt(column):
             raise ValueError(
                 f"from_table: {kind} must be a number, or the name of a column, got {column!r}. "
-                f"Write the number without its unit, {without_unit(column)}."
+                f"{misspelt(column)}"
             )
         if np.ndim(column) == 0 or isinstance(column, tuple):
             return self.raw(column), f"from_table: column {column!r}"

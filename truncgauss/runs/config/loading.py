@@ -23,7 +23,16 @@ from pydantic_core import PydanticCustomError
 
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.runs.config.sections import problem, problems
-from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, parse, read, write
+from truncgauss.runs.config.yaml import (
+    ConfigError,
+    Document,
+    Place,
+    Position,
+    parse,
+    read,
+    without_space,
+    write,
+)
 from truncgauss.tables.names import closest, suggestion
 from truncgauss.tables.shares import of_percent
 
@@ -68,6 +77,8 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
         message = "must be a list"
     elif kind in ("model_type", "dict_type", "model_attributes_type"):
         message = "must be a section with keys of its own"
+        if isinstance(got, str):
+            message = without_space(got) or message
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
     message = message.replace("Input should be", "must be")

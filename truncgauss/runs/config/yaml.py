@@ -6,6 +6,7 @@ tags and keys given twice are refused, each at its place.
 
 import io
 import os
+import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,10 +94,7 @@ class Document:
         lines: dict[str, int] = {}
         for key, value in node.value:
             position = _position(key.start_mark)
-            missing_space = value.tag.endswith(":null") and ":" in str(key.value)
-            if isinstance(key, ScalarNode) and missing_space:
-                key_, _, rest = key.value.partition(":")
-                message = f"after a colon comes a space: write `{key_}: {rest}`"
+            if value.tag.endswith(":null") and (message := without_space(str(key.value))):
                 raise self.error(message, (*at, key.value), position, key.value)
             if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
                 raise self.error("a key must be a word", at, position, str(key.value))
@@ -108,6 +106,12 @@ class Document:
             lines[key.value] = position[0]
             built[key.value] = self.build(value, yaml, seen, location)
         return built
+
+
+def without_space(text: str) -> str:
+    """The message about a key and a value that nothing but a colon divides; empty for others."""
+    found = re.fullmatch(r"\s*(\w+):([^\s:/\\].*)", text)
+    return f"after a colon comes a space: write `{found[1]}: {found[2]}`" if found else ""
 
 
 def _position(read: Any) -> Position:
@@ -200,6 +204,9 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
     except MarkedYAMLError as error:
         location = _position(error.problem_mark or error.context_mark)
         message = f"is not YAML: {error.problem or error.context}"
+        before = enumerate(text.splitlines()[: location[0]], 1)
+        if joined := [(row, line) for row, line in before if without_space(line)]:
+            message, location = without_space(joined[-1][1]), (joined[-1][0], 1)
         if "character '\\t'" in message:
             message = "is not YAML: indented by a tab, where only spaces are allowed"
         raise document.error(message, at, location, _quoted(text, location[0])) from error
