@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize, stats
+import scipy
+from scipy import special
 
 from truncgauss.execution.compiling import (
     MOST_MEDIUM,
@@ -364,7 +365,7 @@ class ClusterFit(LikelihoodFit):
             raise ValueError(f"profile: {DETERMINED.format(name)}")
         if number in self.squares and name in self.edges:
             return 0.0, self.roots.profile(name, level)[1] ** 2
-        goal = 0.5 * float(stats.chi2.ppf(level, 1))
+        goal = float(special.gammaincinv(0.5, level))
         with jax.enable_x64(True):
             for deviation in self.deviations_of(name):
                 # Beside a deviation that comes near 0 every correlation is as likely.
@@ -405,7 +406,7 @@ class ClusterFit(LikelihoodFit):
             critical = critical_root(level, zero)
             if critical >= zero:
                 return 0.0
-            if critical >= stats.norm.ppf(0.5 + 0.5 * level):
+            if critical >= special.ndtri(0.5 + 0.5 * level):
                 return low
             return self._profile(name).interval(0.5 * critical**2)[0]
 
@@ -614,16 +615,16 @@ class ClusterFit(LikelihoodFit):
 def critical_root(level: float, zero: float) -> float:
     """The root of the critical value of the likelihood ratio at the lower end of the interval of a
     variance, whose ratio at 0 has the root `zero`; see `ClusterFit.profile`."""
-    one_sided, usual = stats.norm.ppf(level), stats.norm.ppf(0.5 + 0.5 * level)
+    one_sided, usual = special.ndtri(level), special.ndtri(0.5 + 0.5 * level)
     if zero <= one_sided or zero >= 2.0 * usual:
         return float(one_sided if zero <= one_sided else usual)
 
     def excess(root: float) -> float:
         d = zero - root
-        missed = stats.norm.cdf(-(d**2 + root**2) / (2.0 * d)) if d > 0 else 0.0
-        return float(stats.norm.cdf(root) - missed - level)
+        missed = special.ndtr(-(d**2 + root**2) / (2.0 * d)) if d > 0 else 0.0
+        return float(special.ndtr(root) - missed - level)
 
-    return float(optimize.brentq(excess, one_sided, min(usual, zero)))
+    return float(scipy.optimize.brentq(excess, one_sided, min(usual, zero)))
 
 
 # ---------------------------------------------------------------- the model

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
@@ -214,7 +214,7 @@ class Derived:
             ValueError: for a level that is not between 0 and 1.
         """
         check_share(level, "wald: level")
-        half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.standard_error
+        half = float(special.ndtri(0.5 + 0.5 * level)) * self.standard_error
         return np.stack([self.value - half, self.value + half], axis=-1)
 
     @reported
@@ -236,7 +236,7 @@ class Derived:
         if not self.fit.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.fit.reason}")
         presume_the_model("profile", self.fit)
-        fall = 0.5 * float(stats.chi2.ppf(level, 1))
+        fall = float(special.gammaincinv(0.5, level))
         with jax.enable_x64(True):
             entries = range(self.value.size)
             ends = [self.fit.profile_along(k, self.function).interval(fall) for k in entries]

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from truncgauss.fitting.least_squares import is_well_conditioned, least_squares, products_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
@@ -225,7 +225,7 @@ def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray |
         chosen = np.random.default_rng(0).choice(n, min(n, MANY // 2), replace=False)
     for _ in range(MOST_ROUNDS):
         limits = -rows[chosen]
-        solution = optimize.linprog(
+        solution = scipy.optimize.linprog(
             aim, A_ub=limits, b_ub=np.zeros(len(limits)), bounds=bounds, method="highs"
         )
         if not solution.success:

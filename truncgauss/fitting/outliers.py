@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
-from scipy.special import ndtri_exp
+import scipy
+from scipy import special
 
 from truncgauss.fitting.one_outcome import is_simple, limits_of
 from truncgauss.likelihood import Observations
@@ -114,9 +114,9 @@ def outliers_of(
     def quantile(level: float) -> np.ndarray:
         tail, size = -np.expm1(np.log1p(-level) / count) * kind_seen, kind_sizes
         if np.isinf(free):
-            squares = stats.chi2.isf(tail, size)
+            squares = special.chdtri(size, tail)
         else:
-            squares = free * stats.beta.isf(tail, size / 2, (free - size) / 2)
+            squares = free * special.betainccinv(size / 2, (free - size) / 2, tail)
         return np.sqrt(squares)[which]
 
     limits = quantile(LEVEL)
@@ -148,7 +148,9 @@ def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np
         beyond = np.isfinite(z) & (z > 0)
         z, limited = np.where(beyond, z, 0.0), beyond & (np.isfinite(a) | np.isfinite(b))
         tail = z.copy()
-        tail[limited] = -ndtri_exp(stats.truncnorm.logsf(z[limited], a[limited], b[limited]))
+        tail[limited] = -special.ndtri_exp(
+            scipy.stats.truncnorm.logsf(z[limited], a[limited], b[limited])
+        )
         sizes.append(np.where(beyond, np.clip(tail, 0.0, z), 0.0))
     missing = np.isneginf(lower) & np.isposinf(upper)
     return np.where(missing, np.nan, np.maximum(*sizes))

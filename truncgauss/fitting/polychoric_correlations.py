@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from scipy import stats
+from scipy import special
 
 from truncgauss import tables
 from truncgauss.execution.compiling import Compiled
@@ -407,7 +407,7 @@ class PolychoricModel(Model):
             expected = size * np.asarray(masses_of(self, path.end.x))
         statistic = max(2.0 * (saturated - fields["log_likelihood"]), 0.0)
         degrees = counts.size - sum(counts.shape)
-        p_value = float(stats.chi2.sf(statistic, degrees)) if degrees else np.nan
+        p_value = float(special.chdtrc(degrees, statistic)) if degrees else np.nan
         split = np.split(fields["estimates"][1:], [len(counts) - 1])
         return PolychoricFit(
             **fields,
@@ -568,7 +568,7 @@ class PolychoricMatrix:
 
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Intervals of the correlations, (p, p, 2): Wald's of Fisher's z = artanh(rho)."""
-        half = stats.norm.ppf(0.5 + 0.5 * level) * self.standard_errors
+        half = special.ndtri(0.5 + 0.5 * level) * self.standard_errors
         with np.errstate(divide="ignore", invalid="ignore"):
             half = half / (1.0 - self.correlations**2)
             z = np.arctanh(self.correlations)

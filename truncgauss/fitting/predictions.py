@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from truncgauss import tables
 from truncgauss.execution.compiling import Compiled
@@ -706,7 +706,7 @@ def with_interval(
     """Predictions with intervals, those of some columns by their logits, and notes; a last axis
     of one outcome is left out."""
     errors = standard_errors(fit, jacobian)
-    half = float(stats.norm.ppf(0.5 + 0.5 * level)) * errors
+    half = float(special.ndtri(0.5 + 0.5 * level)) * errors
     low, high = value - half, value + half
     for k in logits:
         part, width = value[..., k], half[..., k]

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int
-from scipy import optimize
 
 from truncgauss.gaussian.linalg import factored, rounding, rounding_of_root, triangle
 
@@ -76,7 +76,7 @@ def contradiction(
     aim = np.zeros(left.shape[1])
     aim[-1] = -1.0
     bounds = [(None, None)] * (len(aim) - 1) + [(None, 1.0)]
-    best = optimize.linprog(aim, A_ub=left, b_ub=ends / size, bounds=bounds, method="highs")
+    best = scipy.optimize.linprog(aim, A_ub=left, b_ub=ends / size, bounds=bounds, method="highs")
     if best.status != 0 or -best.fun > MARGIN:
         return None
     return np.unique(index[best.ineqlin.marginals < -MARGIN])

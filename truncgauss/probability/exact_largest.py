@@ -35,7 +35,8 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+import scipy
+from scipy import special
 
 from truncgauss.probability.radial import LARGEST_DF, LargestCoordinate
 from truncgauss.probability.structure import common_factor
@@ -131,7 +132,7 @@ class ExactLargest:
             low, high = high, 2.0 * high
         while excess(low) < 0:
             low = 0.5 * low if self.two_sided else 2.0 * low
-        return float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+        return float(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
 
     def _by_factor(self, limit: float, loadings: np.ndarray) -> float:
         log_scale, log_weight, z, step = self._nodes(limit, loadings)

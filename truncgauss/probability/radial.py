@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy import interpolate, optimize, special
+import scipy
+from scipy import special
 
 from truncgauss.separation.lattice import lattice_points, shift_of
 
@@ -215,7 +216,9 @@ class LargestCoordinate:
                 high *= 2.0
             if not below(low).mean() <= probability <= below(high).mean():
                 return math.nan, math.nan
-            c = optimize.brentq(lambda c: below(c).mean() - probability, low, high, xtol=1e-14)
+            c = scipy.optimize.brentq(
+                lambda c: below(c).mean() - probability, low, high, xtol=1e-14
+            )
             slope = (below(c + STEP).mean() - below(c - STEP).mean()) / (2.0 * STEP)
             return c, float(standard_error(below(c))) / slope
         # Between the quantiles of one coordinate and of d that exclude each other.
@@ -239,7 +242,7 @@ class LargestCoordinate:
             if excess(low) <= 0 or excess(high) >= 0:
                 level = low if excess(low) <= 0 else high
             else:
-                level = optimize.brentq(excess, low, high, xtol=1e-14 * high)
+                level = scipy.optimize.brentq(excess, low, high, xtol=1e-14 * high)
         values = ratios(level)
         unseen = self.unseen(level, d, NUM_POINTS)
         error = np.hypot(standard_error(values) / values.mean(), unseen)
@@ -315,13 +318,13 @@ def logarithms(largest: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def _log_chi_square(df: float) -> interpolate.CubicSpline:
+def _log_chi_square(df: float) -> "scipy.interpolate.CubicSpline":
     """Logarithms of chi-squared quantiles by the normal ones of the same probability, to 1e-11: a
     hundredth of the time of the inverse of an incomplete gamma function."""
     z = np.linspace(-FARTHEST_DRAW, FARTHEST_DRAW, NUM_NODES)
     share = special.ndtr(-np.abs(z))
     below, above = (f(0.5 * df, share) for f in (special.gammaincinv, special.gammainccinv))
-    return interpolate.CubicSpline(z, np.log(2.0 * np.where(z < 0, below, above)))
+    return scipy.interpolate.CubicSpline(z, np.log(2.0 * np.where(z < 0, below, above)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,14 +340,14 @@ class Tail:
     values: np.ndarray
 
     @functools.cached_property
-    def spline(self) -> interpolate.CubicSpline:
+    def spline(self) -> "scipy.interpolate.CubicSpline":
         """log G relative to that at the level."""
-        return interpolate.CubicSpline(self.nodes, self.values - self.values[0])
+        return scipy.interpolate.CubicSpline(self.nodes, self.values - self.values[0])
 
     @functools.cached_property
-    def inverse(self) -> interpolate.CubicSpline:
+    def inverse(self) -> "scipy.interpolate.CubicSpline":
         """log T^2 by the logarithm of G(T) / G(level)."""
-        return interpolate.CubicSpline(self.values[::-1] - self.values[0], self.nodes[::-1])
+        return scipy.interpolate.CubicSpline(self.values[::-1] - self.values[0], self.nodes[::-1])
 
     @classmethod
     @functools.lru_cache(maxsize=8)
@@ -357,7 +360,7 @@ class Tail:
         enough, width = log_tail(start) - DROP - rank, 1e-3
         while log_tail(start + width) > enough:
             width *= 2.0
-        end = optimize.brentq(lambda y: log_tail(y) - enough, start, start + width)
+        end = scipy.optimize.brentq(lambda y: log_tail(y) - enough, start, start + width)
         spread = math.log1p(end - start)
         nodes = start + (end - start) * np.expm1(spread * GRID) / math.expm1(spread)
         return cls(nodes, log_radial(nodes, rank, df)[1])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
+import scipy
 
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import reported
@@ -168,7 +168,7 @@ class MixtureFit(LikelihoodFit):
                 np.asarray(terms_at(loss, free(x)).responsibilities) for x in (one, other)
             )
             shared = first.T @ (weights * second)
-            best_match = shared[optimize.linear_sum_assignment(shared, maximize=True)].sum()
+            best_match = shared[scipy.optimize.linear_sum_assignment(shared, maximize=True)].sum()
             return bool(np.trace(shared) >= (1.0 - EXCHANGED) * best_match)
 
         coordinates = DerivedCoordinates(natural, function) if function else natural

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.interpolate import BPoly
+import scipy
 from scipy.special import ndtr
 
 from truncgauss.execution.compiling import Compiled, closed_form
@@ -138,7 +138,7 @@ def coverage_along(
     if first == last:
         return 0.0
     at, known = at[first : last + 1], points[first : last + 1]
-    loss, value = (BPoly.from_derivatives(at, known[:, j]) for j in (0, 1))
+    loss, value = (scipy.interpolate.BPoly.from_derivatives(at, known[:, j]) for j in (0, 1))
     t = np.linspace(at[0], at[-1], CELLS * (last - first) + 1)
     middle = int(np.argmin(np.abs(t)))
     bend, rate = loss.derivative(2)(t), value.derivative()(t)
