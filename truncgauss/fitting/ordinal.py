@@ -69,6 +69,7 @@ from truncgauss.likelihood.nested import log_of_independent
 from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.special.normal import log_mass_and_slopes, standardize
 from truncgauss.tables import Table
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
@@ -488,6 +489,44 @@ class LatentLoss(ObservationsLoss):
         return np.full(len(x), STEP) if self.iterated and self.smooth else None
 
 
+@frozen_pytree
+class OneOrderedLoss(LatentLoss):
+    """The loss of one ordered outcome: the log mass of each row's interval depends on two numbers
+    that are linear in coefficients and cuts, its lower end less the mean, and its width."""
+
+    def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def linear(x: jax.Array) -> jax.Array:
+            theta, cuts, *_ = self.coordinates.parts(x)
+            return jnp.concatenate([theta, cuts[0]])
+
+        covariates: Any = self.designs
+        codes: Any = self.codes
+        known, design = self.rows_at(x), covariates[0]
+        low, high, width = standardize(
+            known.lower[:, 0], known.upper[:, 0], design @ x[: design.shape[1]]
+        )
+        of = log_mass_and_slopes(low, high, width)
+        nearest = jnp.maximum(jnp.maximum(low, -high), 0.0)
+        value, high = of.relative_log - 0.5 * nearest**2, jnp.where(jnp.isinf(high), 0.0, high)
+        weights = jnp.ones_like(value) if known.weights is None else known.weights
+        # A row's derivatives by a shift s of both ends, and by the width t.
+        by_s, by_ss = -weights * of.mean, weights * (of.spread - of.mean**2)
+        by_t, by_st, by_tt = weights * of.at_high * jnp.stack(
+            [jnp.ones_like(high), of.mean - high, -(high + of.at_high)]
+        )  # fmt: skip
+        kinds = np.arange(self.coordinates.kinds[0] - 1)
+        below, above = (jnp.asarray(codes - one == kinds, x.dtype) for one in (1, 0))
+        shift, wide = jnp.hstack([-design, below]), jnp.hstack([0.0 * design, above - below])
+        cross = shift.T @ (by_st[:, None] * wide)
+        hessian = shift.T @ (by_ss[:, None] * shift) + cross + cross.T
+        hessian += wide.T @ (by_tt[:, None] * wide)
+        gradient, jacobian = by_s @ shift + by_t @ wide, jax.jacfwd(linear)(x)
+        bent = jax.hessian(lambda x: gradient @ linear(x))(x)
+        parts = weights @ value, gradient @ jacobian, jacobian.T @ hessian @ jacobian + bent
+        value, slope, curvature = (-part / self.size for part in parts)
+        return value, slope, curvature
+
+
 # ---------------------------------------------------------------- the model
 
 
@@ -625,7 +664,7 @@ class OrdinalModel(Model):
             )
             codes, designs = codes[some], tuple(np.asarray(x)[some] for x in designs)
         rows, codes, designs = filled_up(rows, codes, tuple(map(as_float_array, designs)))
-        return LatentLoss(
+        return (OneOrderedLoss if self.unique else LatentLoss)(
             rows, designs, self.inner, jnp.asarray(self.num_rows), self.method, as_key(self.key),
             codes=jnp.asarray(codes), independent=self.independent,
         )  # fmt: skip
