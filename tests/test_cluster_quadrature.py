@@ -249,6 +249,7 @@ def test_few_clusters_have_more_draws_each(number, replicates):
     assert held.methods["8"].num_replicates == replicates
 
 
+@pytest.mark.full
 def test_correlations_that_nested_quadratures_do_not_resolve():
     """Steps from independent outcomes of pairs that differ by a thousandth, to where other methods
     must serve."""

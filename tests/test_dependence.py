@@ -62,7 +62,7 @@ def test_a_triangle_of_dependent_faces(delta):
     assert_honest(estimate, TRUTH, 1e-4)
 
 
-@pytest.mark.quick("0.0001")
+@FULL
 @pytest.mark.parametrize("delta", [1e-7, 1e-5, 1e-4, 1e-3])
 def test_a_triangle_of_dependent_faces_in_float32(delta):
     zero, one = np.zeros(3, np.float32), np.eye(3, dtype=np.float32)
@@ -78,7 +78,7 @@ def test_dependent_faces_in_a_trace_and_with_a_plan_held(delta):
     assert_honest(tg.log_probability(*problem, held), TRUTH, 0.01)
 
 
-@pytest.mark.quick("1e-10")
+@FULL
 @pytest.mark.parametrize("delta", [1e-13, 1e-10])
 def test_the_gradient_at_dependent_faces(delta):
     """The gradient in the limits is that of the triangle in two dimensions."""

@@ -58,7 +58,7 @@ def test_the_value_is_that_of_the_plain_call(name):
     np.testing.assert_allclose(change, gradient.sum(), rtol=1e-8)
 
 
-@pytest.mark.quick("two", "dense")
+@pytest.mark.quick("two")
 @pytest.mark.parametrize("name", ["two", "dense", "chain", "common factor", "blocks"])
 def test_the_value_is_that_of_the_plain_call_with_a_derivative_in_the_covariance(name):
     given = inputs(name)

@@ -99,6 +99,7 @@ def test_existence():
     check_picture(picture)
 
 
+@pytest.mark.full
 def test_coverage():
     case = {"dimension": 1, "low": 1.0, "num_rows": 60, "num_simulations": 12}
     results, picture = completed("coverage", cases=(case,))

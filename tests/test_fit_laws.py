@@ -49,7 +49,7 @@ def observed(y: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def seen() -> np.ndarray:
-    rows = pair(90)
+    rows = pair(75)
     return rows[(rows[:, 0] > -0.5) & (rows[:, 1] < 2.0)]
 
 
@@ -68,8 +68,8 @@ def censored() -> dict[str, np.ndarray]:
 
 
 def line(low: float) -> dict[str, np.ndarray]:
-    x = np.linspace(0.0, 2.0, 80)
-    y = 0.3 + 1.2 * x + np.random.default_rng(1).normal(size=80)
+    x = np.linspace(0.0, 2.0, 60)
+    y = 0.3 + 1.2 * x + np.random.default_rng(1).normal(size=60)
     return {"outcome": np.maximum(y, 0.0)[y > low], "x": x[y > low]}
 
 
@@ -285,7 +285,7 @@ def test_results_have_the_units_of_the_rows(name, units):
     assert_same(name, back, base)
 
 
-@pytest.mark.quick("fit_truncated_normal", "fit_mixture", "fit_clusters", "ordered")
+@pytest.mark.quick("fit_truncated_normal", "fit_mixture", "fit_clusters")
 @every_fit
 def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     case = CASES[name]

@@ -324,11 +324,11 @@ def test_tables_of_estimates_are_data_frames(monkeypatch):
 @pytest.mark.parametrize("unit", [1e-17, 1e17])
 def test_errors_do_not_depend_on_the_unit_of_a_covariate(unit):
     random = np.random.default_rng(1)
-    x = random.normal(size=30)
-    y = 1.0 + x + random.normal(size=30)
+    x = random.normal(size=60)
+    y = 1.5 + x + random.normal(size=60)
     errors = []
     for scale in (1.0, unit):
-        fit = tg.fit_regression(y, np.c_[np.ones(30), x * scale], censored_low=0.0)
+        fit = tg.fit_regression(y, np.c_[np.ones(60), x * scale], censored_low=0.0)
         assert fit.converged
         errors.append(fit.errors * [1.0, scale, 1.0])
     np.testing.assert_allclose(*errors, rtol=1e-6)

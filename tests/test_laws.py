@@ -237,7 +237,7 @@ AT_EDGES = {
     "propagation": (tg.ExpectationPropagation(), COVARIANCE[:2, :2], float),
     "sequential": (tg.SequentialMonteCarlo(32, 2), COVARIANCE[:3, :3], np.float32),
 }
-EDGES_FULL = ("exact-3", "two factors", "lattice")
+EDGES_FULL = ("exact-3", "two factors", "lattice", "propagation", "sequential")
 
 
 @pytest.mark.parametrize(

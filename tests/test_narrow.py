@@ -58,7 +58,7 @@ def test_narrow_intervals_in_float32(method):
         assert got.stderr < 1e-2
 
 
-@pytest.mark.quick("1e-08")
+@pytest.mark.full
 @pytest.mark.parametrize("gap", [1e-10, 1e-8])
 def test_no_method_leaves_out_the_rounding_of_a_nearly_singular_tail(gap):
     """Two coordinates with correlation 1 - gap and limits 0.9 apart: the rounding of that entry

@@ -106,20 +106,20 @@ def test_weights_with_two_degrees_of_freedom_give_exponentials():
     np.testing.assert_allclose(sides, exact, rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.quick("1.0-0.0", "100000.0-0.0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "df, away", [(0.1, 0.0), (1.0, 0.0), (3.5, 2.5), (50.0, 400.0), (1e5, 0.0)]
 )
 def test_a_single_chi_square(df, away):
     mean, scale = df + away, np.sqrt(2.0 * df + 4.0 * away)
-    for q in mean * np.exp(scale / mean * np.array([-3.0, -1.0, -0.1, 0.0, 1.0, 3.0])):
-        truth = stats.chi2.logsf(q, df) if away == 0 else np.log(stats.ncx2.sf(q, df, away))
-        result = tg.log_quadratic_form_tail(3.0 * q, [3.0], df, away)
-        if np.isfinite(truth):
-            np.testing.assert_allclose(result.log_prob, truth, rtol=2e-8, atol=1e-13)
-        mirrored = tg.log_quadratic_form_tail(-3.0 * q, [-3.0], [df], [away])
-        other = np.log1p(-np.exp(float(result.log_prob)))
-        np.testing.assert_allclose(mirrored.log_prob, other, rtol=1e-7, atol=1e-13)
+    q = mean * np.exp(scale / mean * np.array([-3.0, -1.0, -0.1, 0.0, 1.0, 3.0]))
+    truth = stats.chi2.logsf(q, df) if away == 0 else np.log(stats.ncx2.sf(q, df, away))
+    result = tg.log_quadratic_form_tail(3.0 * q, [3.0], df, away)
+    known = np.isfinite(truth)
+    np.testing.assert_allclose(result.log_prob[known], truth[known], rtol=2e-8, atol=1e-13)
+    mirrored = tg.log_quadratic_form_tail(-3.0 * q, [-3.0], [df], [away])
+    other = np.log1p(-np.exp(np.asarray(result.log_prob)))
+    np.testing.assert_allclose(mirrored.log_prob, other, rtol=1e-7, atol=1e-13)
 
 
 # Imhof (1961), table 1, and Davies (1980), table 1, by P(Q < q) to four digits.

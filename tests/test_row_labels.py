@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 
 import jax
 import numpy as np
@@ -397,17 +396,23 @@ def test_rows_keep_their_labels():
     tg.Box((PAIR - 1.0).reset_index(drop=True), np.inf * np.ones(2))
 
 
-def test_predictions_of_the_rows_of_a_fit_go_by_their_labels():
+@pytest.mark.quick("regression")
+@pytest.mark.parametrize("kind", ["regression", "selection"])
+def test_predictions_of_the_rows_of_a_fit_go_by_their_labels(kind):
     """What is said of the rows that were fitted is compared with their labels too."""
     order = RANDOM.permutation(N)
     data = pandas.DataFrame({"y": Y, "x": X["a"], "s": SEEN.astype(float), "z": Z})
-    fits = [
-        tg.fit_regression("y ~ x", data=data, progress=False),
-        tg.fit_selection("y ~ x", selected="s ~ x + z", data=data, progress=False),
-    ]
-    for fit, low in itertools.product(fits, (Y - 0.3, pandas.DataFrame({"y": Y - 0.3}))):
-        of = lambda low, fit=fit: fit.predict(kind="probability", low=low, high=np.inf).value
+    if kind == "regression":
+        fit = tg.fit_regression("y ~ x", data=data, progress=False)
+    else:
+        fit = tg.fit_selection("y ~ x", selected="s ~ x + z", data=data, progress=False)
+    of = lambda low: fit.predict(kind="probability", low=low, high=np.inf).value
+    for low in (Y - 0.3, pandas.DataFrame({"y": Y - 0.3})):
         np.testing.assert_array_equal(of(low.iloc[order]), of(low))
+
+
+def test_what_is_known_of_rows_goes_by_their_labels():
+    order = RANDOM.permutation(N)
     observations = tg.Observations.exact(PAIR)
     fit = tg.fit_observations(observations, X[["constant", "a"]], progress=False)
     known = tg.Observations(PAIR, PAIR.assign(v=np.inf))

@@ -46,7 +46,6 @@ def by_bfgs(function, start):
     return best.x, -best.fun
 
 
-@pytest.mark.full
 def test_the_maximum_is_that_of_the_likelihood_written_out(heckman):
     (outcome, design, selected, selection), fit = heckman
     x, z = as_matrix(design), as_matrix(selection)
@@ -97,6 +96,7 @@ def test_two_steps_are_a_probit_and_least_squares_with_the_inverse_mills_ratio(h
     assert "two-step estimate of outcome: coefficients" in str(fit)
 
 
+@pytest.mark.full
 @published_rows.needed
 def test_published_wages_of_women():
     rows = published_rows.table("womenwk.csv")

@@ -93,6 +93,7 @@ def test_errors_and_times_of_ours_and_the_peers(tmp_path):
     check_picture(plot.plot(results))
 
 
+@pytest.mark.full
 def test_every_truth_has_another_route():
     chosen = settings("work_precision", **FEW)
     orthant = [
