@@ -5,28 +5,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from truncgauss.tables.names import closest
+from truncgauss.tables.names import ELSEWHERE, HIGH, LOW, closest
 
 Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-# What other packages call an argument, and what it is called here: the first that is known counts.
-LOW, HIGH = ("low", "censored_low", "lower"), ("high", "censored_high", "upper")
-KEY, SCALE = ("key",), ("covariance", "covariance_matrix", "scale")
-OTHER_NAMES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("low", "lower", "left", "ll", "lod", "a"), LOW),
-    **dict.fromkeys(("high", "upper", "right", "ul", "b"), HIGH),
-    **dict.fromkeys(("mean", "mu"), ("loc",)),
-    **dict.fromkeys(("cov", "sigma", "Sigma", "sd", "std"), SCALE),
-    **dict.fromkeys(("key", "seed", "rng", "random_state"), KEY),
-    **dict.fromkeys(("n", "size", "shape", "sample_shape"), ("num_samples",)),
-    **dict.fromkeys(("alpha", "conf_level", "confidence_level"), ("level",)),
-    **dict.fromkeys(("y", "formula"), ("outcome",)),
-    **dict.fromkeys(("x", "X"), ("design", "data")),
-    **dict.fromkeys(("nu", "dof"), ("df",)),
-    "n_components": ("num_components",),
-}
 
 
 def explain(
@@ -76,22 +59,20 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
     known = [name for name in signature.parameters if name not in ("self", "cls")]
     unknown = [name for name in kwargs if name not in known]
     word = unknown[0] if unknown else ""
-    ours = OTHER_NAMES.get(word, ())
     region = signature.parameters.get("region")
-    if ours in (LOW, HIGH) and region and region.default is region.empty:
+    if ELSEWHERE.get(word) in (LOW, HIGH) and region and region.default is region.empty:
         return "Bounds are one argument: tg.Box(low, high), as the region."
     if word.startswith(("censored_", "truncated_")) and "observations" in known:
         return (
             "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
             f"{word}=...), or tg.Observations(low, high)."
         )
-    close = next((name for name in ours if name in known), "")
-    if close.startswith("censored_"):
+    close = closest(word, known, 0.7) if word else ""
+    if close.startswith("censored_") and not word.startswith("censor"):
         return (
             f"Bounds are {close}, at which outcomes are recorded, and "
             f"{close.replace('censored', 'truncated')}, beyond which there are none."
         )
     if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
         return "Outcomes that are known exactly are tg.Observations.exact(values)."
-    close = close or (closest(word, known, 0.7) if word else "")
     return f"Did you mean {close}?" if close else f"It takes {', '.join(known)}."

@@ -389,7 +389,8 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
         raise no_numbers(
             "simultaneous: needs estimates (k,) and their covariance (k, k)", estimates, covariance,
             advice=" Those of some coefficients of a fit are "
-            'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), given alone.',
+            'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), given alone; the columns of a '
+            'table are y=table["y"], group=table["g"].',
         ) from error  # fmt: skip
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
         cure = " Of independent ones write np.diag(variances) or np.diag(errors**2)."

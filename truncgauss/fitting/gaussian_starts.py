@@ -69,9 +69,11 @@ def check_start(start: Any, what: str, second: str) -> None:
 def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str) -> None:
     """Raise ValueError for covariates of wrong shapes, or that are not finite."""
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
+        several = f", or be a tuple of {d} such, one for each outcome" if d > 1 else ""
+        got = ", ".join(str(part.shape) for part in parts)
         raise ValueError(
-            f"{what}: {name} must have shape ({n}, p), for the outcome has {n} rows, or be a tuple "
-            f"of {d} such, one for each outcome; got {[part.shape for part in parts]}."
+            f"{what}: {name} must have shape ({n}, p), for the outcome has {n} rows{several}; got "
+            f"{got}."
         )
     for j, part in enumerate(parts):
         if len(wrong := np.argwhere(~np.isfinite(part))):

@@ -418,7 +418,8 @@ class GaussianRows(Model):
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
         """Free coordinates of the user's coefficients and covariance matrix."""
         check_start(start, "fit_observations", "covariance")
-        coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in start[0]])
+        parts = start[:1] if isinstance(start[0], int | float) else start[0]
+        coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
         matrix, sizes = np.asarray(start[1], np.float64), self.inner.sizes
         d = len(sizes)
         if coefficients.shape != (sum(sizes),) or matrix.shape != (d, d):

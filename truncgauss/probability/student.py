@@ -88,7 +88,7 @@ def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> A
             an `Outside`, unless it is allowed.
     """
     number = isinstance(df, int | float)  # which a trace leaves concrete
-    array: Any = as_dtype(as_float_input(np.array(df) if number else df), problem.loc.dtype)
+    array: Any = as_dtype(as_float_input(np.array(df) if number else df, "df"), problem.loc.dtype)
     values = values_of(array)
     if values is not None and not bool(np.all(np.asarray(values) > 0)):
         raise ValueError(

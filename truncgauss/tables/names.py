@@ -3,15 +3,60 @@
 import difflib
 from collections.abc import Iterable
 
+# What other packages call an argument, a function or a property of a fit, without capitals, and
+# what it is called here: the first of these that there is counts.
+LOW, HIGH = ("low", "censored_low", "lower"), ("high", "censored_high", "upper")
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    word: ours
+    for words, ours in {
+        "low lower left ll lod lower_limit a": LOW,
+        "high upper right ul upper_limit b": HIGH,
+        "mean mu": ("loc", "truncated_moments"),
+        "cov sigma sd std": ("covariance", "covariance_matrix", "scale"),
+        "key seed rng random_state prngkey": ("key",),
+        "n size shape sample_shape": ("num_samples",),
+        "alpha conf_level confidence_level": ("level",),
+        "y formula": ("outcome",),
+        "x": ("design", "data"),
+        "nu dof": ("df",),
+        "n_components k": ("num_components",),
+        "groups random": ("cluster",),
+        "pmvnorm pmvt mvncdf mvn_cdf cdf logcdf probability mvn": ("log_probability",),
+        "qmvnorm qmvt ppf": ("quantile",),
+        "rtmvnorm rtmvt rtruncnorm sample samples rvs": ("truncated_samples",),
+        "mtmvnorm moments": ("truncated_moments",),
+        "dtmvnorm": ("TruncatedMultivariateNormal",),
+        "truncnorm": ("TruncatedNormal",),
+        "tobit censreg truncreg polr probit oprobit ols lm": ("fit_regression",),
+        "heckman heckit selection heckprobit": ("fit_selection",),
+        "lmer lmec mixed mixedlm clmm xttobit": ("fit_clusters",),
+        "gaussianmixture gmm": ("fit_mixture",),
+        "glht dunnett tukey": ("simultaneous",),
+        "polychor tetrachoric hetcor": ("polychoric", "polychoric_matrix"),
+        "params coef coef_": ("estimates",),
+        "conf_int confint": ("wald",),
+        "bse se stderr std_errors": ("standard_errors",),
+        "vcov cov_params": ("parameter_covariance",),
+        "llf loglik loglike": ("log_likelihood",),
+        "fittedvalues fitted": ("predict",),
+    }.items()
+    for word in words.split()
+}
+
 
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:
-    """The name that is most like a word, whatever its capitals, or the only one that begins with
-    it; empty if there is none."""
+    """The name of what other packages call so, or that is most like a word, whatever its capitals,
+    or the only one that has it in it; empty if there is none."""
     texts = {name.casefold(): name for name in known if isinstance(name, str)}
     plain = str(word).casefold()
-    begun = [name for name in texts if len(plain) > 2 and name.startswith(plain)]
-    near = difflib.get_close_matches(plain, texts, 1, cutoff) or begun[len(begun) != 1 :][:1]
-    return texts[near[0]] if near else ""
+    same = [name.casefold() for name in ELSEWHERE.get(plain, ()) if name.casefold() in texts]
+    within = [
+        name
+        for name in texts
+        if (name.startswith(plain) and len(plain) > 2) or (plain in name and len(plain) > 4)
+    ]
+    near = same or difflib.get_close_matches(plain, texts, 1, cutoff)
+    return texts[(near or within)[0]] if near or len(within) == 1 else ""
 
 
 def meant(word: object, known: Iterable[object]) -> str:
