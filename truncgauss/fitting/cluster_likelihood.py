@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.fitting.terms import CovarianceTerm, Parts
@@ -40,8 +39,6 @@ DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
 REPLICATES = 64  # of draws for all other clusters, up to `FEW`, whose errors average out
-MOST_COUNTED = {1: 4096, 2: 256}  # nodes for each effect, by the number of effects
-SPARE = {1: 1.5, 2: 1.2}  # nodes more than needed at the start, so that effects may grow
 
 
 @frozen_pytree
@@ -177,17 +174,17 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
     root = jnp.sqrt(jnp.where(seen, variances, 1.0))
     rest = jnp.where(seen, rest, 0.0) / root
     loadings = jnp.where(seen[:, None], factor, 0.0) / root[:, None]
-    precision = jnp.eye(factor.shape[1]) + loadings.T @ loadings
-    if len(precision) == 1:  # by divisions, of which programs are small
-        triangle = jnp.sqrt(precision)
-        mean = loadings.T @ rest / precision[0]
+    if factor.shape[1] == 1:  # by sums and divisions, of which programs are small
+        precision = 1.0 + jnp.sum(loadings**2)
+        triangle = jnp.sqrt(precision)[None, None]
+        mean = jnp.sum(loadings * rest[:, None], axis=0) / precision
         turned = lambda rows: rows / triangle[0]
     else:
-        triangle = jnp.linalg.cholesky(precision)
+        triangle = jnp.linalg.cholesky(jnp.eye(factor.shape[1]) + loadings.T @ loadings)
         half = solve_triangular(triangle, loadings.T @ rest, lower=True)
         mean = solve_triangular(triangle.T, half, lower=False)
         turned = lambda rows: solve_triangular(triangle, rows.T, lower=True).T
-    energy = jnp.sum((rest - loadings @ mean) ** 2) + jnp.sum(mean**2)
+    energy = jnp.sum((rest - jnp.sum(loadings * mean, axis=1)) ** 2) + jnp.sum(mean**2)
     logs = jnp.sum(jnp.log(root)) + jnp.sum(jnp.log(jnp.diagonal(triangle)))
     return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
 
@@ -199,28 +196,26 @@ def limited_given_exact(cluster: Cluster) -> GivenExact:
     factor = jnp.zeros((len(variances), 0)) if factor is None else factor
     rest = cluster.values - cluster.loc[:e]
     density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
-    loc = cluster.loc[e:] + factor[e:] @ mean
+    loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
     return GivenExact(density, loc, turned(factor[e:]), jnp.sqrt(variances[e:]))
 
 
-def of_effects(cluster: Cluster, counts: jax.Array | None, moving: bool) -> Estimate:
+def of_effects(cluster: Cluster, moving: bool) -> Estimate:
     """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
     says whether its limits are parameters."""
     rest, low, high = limited_given_exact(cluster), cluster.lower, cluster.upper
-    if counts is not None:
+    if is_summed(rest.factor.shape[1], len(low)):
         problem = rest.loc, rest.factor, rest.scale, low, high
-        value, error = common_effect.log_probability(*problem, counts, moving)
+        value, error = common_effect.log_probability(*problem, moving)
         return Estimate(rest.density + value, jax.lax.stop_gradient(error))
     scale = jnp.sqrt(rest.scale**2 + jnp.sum(rest.factor**2, axis=1))
     masses = log_interval_mass(*standardize(low, high, rest.loc, scale))
     return Estimate(rest.density + jnp.sum(masses), jnp.zeros(()))
 
 
-def nodes_of(cluster: Cluster) -> jax.Array:
-    """The numbers of nodes that one cluster needs, (r,)."""
-    rest = limited_given_exact(cluster)
-    problem = rest.loc, rest.factor, rest.scale, cluster.lower, cluster.upper
-    return common_effect.grid_of(*problem).needed
+def is_summed(rank: int | None, limited: int) -> bool:
+    """Whether so many limited entries take a sum over so many effects."""
+    return bool(rank) and limited > 1
 
 
 # ---------------------------------------------------------------- any covariance
@@ -273,29 +268,19 @@ def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
 
 @frozen_pytree
 class ClusterPlan:
-    """Numbers of nodes, or held methods, for the integrals of clusters of each shape.
+    """Held methods for the integrals of clusters of each shape.
 
     Attributes:
         methods: for shapes under any covariance, else None.
-        counts: of nodes for each effect, (r,); None where there is no integral over effects.
     """
 
     methods: tuple[HeldMethods | None, ...]
-    counts: tuple[jax.Array | None, ...]
 
     @property
     def nested(self) -> bool:
         """Whether some integrals are nested quadratures, which are NaN where they do not reach."""
         used = [m for method in self.methods if method for m in method.methods.values()]
         return any(isinstance(m, NestedQuadrature) for m in used)
-
-
-@functools.partial(Compiled, cost=closed_form)
-def _needed(
-    rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array
-) -> jax.Array:
-    clusters = clusters_at(rows, covariance, mean, x)
-    return jnp.max(common_effect.in_batches(nodes_of, clusters, 16 * rows.num_limited), axis=0)
 
 
 @jax.jit
@@ -312,13 +297,11 @@ def plan_of(
     x: Any,
     nested: bool = True,
 ) -> ClusterPlan:
-    """Nodes and methods for the integrals at parameters that are numbers; `nested` says whether
+    """Methods for the integrals at parameters that are numbers; `nested` says whether
     nested quadratures may serve, which do not reach everywhere."""
     methods: list[HeldMethods | None] = []
-    counts: list[jax.Array | None] = []
     for number, rows in enumerate(shapes):
         rank, size, method = covariance.form(rows.columns), rows.num_limited, None
-        count = None
         quick = nested and 1 < size <= MOST_NESTED
         if rank is None and quick and len(rows.index) * NODES[size] ** (size - 1) <= MOST_NODES:
             method = HeldMethods({str(size): NestedQuadrature()})
@@ -327,13 +310,8 @@ def plan_of(
             some = size > MOST_EXACT and len(rows.index) <= FEW
             few = Separation(num_replicates=min(max(REPLICATES // len(rows.index), 4), 16))
             method = held(few if some else Automatic(), {str(size): integrals})
-        elif rank and size > 1:
-            needed = np.ceil(SPARE[rank] * np.asarray(_needed(rows, covariance, mean, x)))
-            most = MOST_COUNTED[rank]
-            count = jnp.asarray(np.where(needed < most, needed, most).astype(np.int32))
         methods.append(method)
-        counts.append(count)
-    return ClusterPlan(tuple(methods), tuple(counts))
+    return ClusterPlan(tuple(methods))
 
 
 def log_likelihoods(
@@ -347,13 +325,13 @@ def log_likelihoods(
     results = []
     for number, rows in enumerate(shapes):
         clusters = clusters_at(rows, covariance, mean, x)
-        counts = plan.counts[number]
-        if covariance.form(rows.columns) is None:
+        rank = covariance.form(rows.columns)
+        if rank is None:
             results.append(of_any(clusters, plan.methods[number], number))
             continue
         moving = rows.codes is not None
-        function = functools.partial(of_effects, counts=counts, moving=moving)
-        nodes = 1 if counts is None else common_effect.BLOCK
+        function = functools.partial(of_effects, moving=moving)
+        nodes = common_effect.BLOCK if is_summed(rank, rows.num_limited) else 1
         size = nodes * max(rows.num_limited, rows.num_exact, 1)
         results.append(common_effect.in_batches(function, clusters, size))
     return Estimate(*(jnp.concatenate(parts) for parts in zip(*results)))

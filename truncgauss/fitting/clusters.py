@@ -90,6 +90,7 @@ from truncgauss.gaussian.problem import Estimate
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
 FEW_CLUSTERS = 20
+TYPICAL_NODES = 64  # over effects, by which the work of their predictions is told
 MOST_SHOWN = 20  # effects in a print
 MOST_COMPARED = 10  # rows whose means are compared with the likelihood
 FEW = (
@@ -771,7 +772,7 @@ class ClusterModel(Model):
     @functools.cached_property
     def plain_loss(self) -> ClustersLoss:
         """The loss without a plan."""
-        nothing, weights = ClusterPlan((), ()), as_float_array(self.weights)
+        nothing, weights = ClusterPlan(()), as_float_array(self.weights)
         return ClustersLoss(self.shapes, self.inner, weights, nothing, self.most_dense > 2)
 
     def descent(self, num_steps: int, progress: bool) -> Descent:
@@ -919,7 +920,7 @@ def effects_of_all(fit: ClusterFit, number: int) -> Effects:
     means_at, rest = loss.inner.split(jnp.asarray(fit.best.x))
     plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
     for s, rows in enumerate(loss.shapes):
-        local = ClusterPlan(plan.methods[s : s + 1], plan.counts[s : s + 1])
+        local = ClusterPlan(plan.methods[s : s + 1])
         mean, error = effects_of(rows, covariance, local, means_at, rest, TermNumber(number))
         means.append(unit * np.asarray(mean))
         errors.append(unit * np.asarray(error))
@@ -947,8 +948,7 @@ class TermNumber:
 
 def cost_of_effects(rows: ClusterRows, covariance: Any, plan: ClusterPlan, *rest: Any) -> Cost:
     """The work of `effects_of`, whose program runs but once in a fit; see `ClustersLoss.cost`."""
-    counts = [count for count in plan.counts if count is not None]
-    masses = rows.lower.size * int(np.prod(counts))
+    masses = TYPICAL_NODES * rows.lower.size
     return Cost(min(masses, MOST_MEDIUM), loops=plan.methods != (None,))
 
 

@@ -7,7 +7,8 @@ nodes at distances h_k along the eigenvectors of P, with eigenvalues p_k, leave 
 below :math:`2 \sum_k e^{-2 \pi^2 / (p_k h_k^2)}`, whatever the limits are. As log g + f^2/2 is
 concave, g is at least exp(-D) of its maximum only inside of the ball about z + s of the square
 radius s^2 + 2 (D + log g(z) - log max g), with s the gradient of log g at any z: nodes fill a box
-that holds several of these.
+that holds several of these, as many as make the error 0. Every problem has its own number, which
+is summed in a loop, so that a program serves any.
 
 Second derivatives are those of Louis (1982): with c and C the gradient and Hessian of the log
 masses at f, and means over f by the weights of the nodes, :math:`E[C] + E[c c^T] - E[c] E[c]^T`.
@@ -33,7 +34,9 @@ from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
-ERROR = 1e-12  # of a probability, for which `nodes_needed` is made, and which is not claimed
+ERROR = 1e-12  # of a probability, which is not claimed
+SPARE = 1.2  # nodes more than an error of `ERROR` takes, which leave one of 1e-17
+MOST_COUNTED = {1: 4096, 2: 256}  # nodes for each effect, by the number of effects
 PROBES = (0.0, 2.0, 4.0, 8.0)  # deviations from the mode at which the balls are taken
 MAX_STEPS = 60  # to the mode
 BLOCK = 16  # nodes that are computed at once
@@ -57,11 +60,17 @@ class Grid(NamedTuple):
     height: jax.Array
 
     @property
-    def needed(self) -> jax.Array:
-        """The numbers of nodes for an error of `ERROR`, (r,)."""
-        logs = math.log(2.0 * len(self.low) / ERROR) / (2.0 * math.pi**2)
-        needed: jax.Array = (self.high - self.low) * jnp.sqrt(self.precision * logs)
-        return needed
+    def counts(self) -> jax.Array:
+        """The numbers of nodes along the axes, (r,); 1 where something is not finite."""
+        r = len(self.low)
+        logs = math.log(2.0 * r / ERROR) / (2.0 * math.pi**2)
+        counts = jnp.ceil(SPARE * (self.high - self.low) * jnp.sqrt(self.precision * logs))
+        return jnp.where(counts > 1, jnp.minimum(counts, MOST_COUNTED[r]), 1).astype(np.int32)
+
+    @property
+    def step(self) -> jax.Array:
+        """The distances of the nodes, (r,)."""
+        return (self.high - self.low) / self.counts
 
 
 def log_probability(
@@ -70,7 +79,6 @@ def log_probability(
     scale: jax.Array,
     low: jax.Array,
     high: jax.Array,
-    counts: jax.Array,
     moving: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """log P(low <= X <= high), and an upper bound of its error that is 0 below `ERROR`.
@@ -78,16 +86,14 @@ def log_probability(
     Args:
         loc, scale, low, high: (d,), each low below its high.
         factor: the loadings, (d, r), with r = 1 or 2.
-        counts: of nodes along each axis, (r,), see `Grid.needed`.
         moving: whether the limits have derivatives.
     """
     grid = grid_of(loc, factor, scale, low, high)
-    step = (grid.high - grid.low) / counts
     if not moving:
         low, high = jax.lax.stop_gradient((low, high))
-    total = integral(moving, loc, factor, scale, low, high, grid, counts)
-    error = 2.0 * jnp.sum(jnp.exp(-2.0 * math.pi**2 / (grid.precision * step**2)))
-    total += jnp.sum(jnp.log(step)) - len(step) * LOG_SQRT_2PI
+    total = integral(moving, loc, factor, scale, low, high, grid)
+    error = 2.0 * jnp.sum(jnp.exp(-2.0 * math.pi**2 / (grid.precision * grid.step**2)))
+    total += jnp.sum(jnp.log(grid.step)) - factor.shape[1] * LOG_SQRT_2PI
     return total, jnp.where(error < ERROR, 0.0, error)
 
 
@@ -118,23 +124,22 @@ def grid_of(
         return turned.reshape(2, 2) / (matrix[0, 0] * matrix[1, 1] - matrix[0, 1] ** 2)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        z, move, before, size, count, _ = state
+        z, move, before, size, inverse, count, _ = state
         there = z + size * move
         _, slope, bends = around(there[None])
         # A step far beyond the highest point along its line is halved.
         good = slope[0] @ move >= -0.5 * before
-        newton = inverse_at(bends[0]) @ slope[0]
+        inverse = jnp.where(good, inverse_at(bends[0]), inverse)
+        newton = inverse @ slope[0]
         gain = newton @ slope[0]
         z, move = jnp.where(good, there, z), jnp.where(good, newton, move)
         size, before = jnp.where(good, 1.0, 0.5 * size), jnp.where(good, gain, before)
-        return z, move, before, size, count + 1, good & (gain <= 1e-2)
+        return z, move, before, size, inverse, count + 1, good & (gain <= 1e-2)
 
     zero = jnp.zeros_like(rates[0])
-    start = zero, zero, zero[0], zero[0] + 1.0, zero[0].astype(int), zero[0] > 0
+    start = zero, zero, zero[0], zero[0] + 1.0, zero + bound, zero[0].astype(int), zero[0] > 0
     going = lambda state: ~state[-1] & (state[-2] < MAX_STEPS)
-    mode = jax.lax.while_loop(going, step, start)[0]
-    _, _, bends = around(mode[None])
-    inverse = inverse_at(bends[0])
+    mode, *_, inverse, _, _ = jax.lax.while_loop(going, step, start)
     ways = inverse / jnp.sqrt(jnp.diagonal(inverse))[:, None]
     sides = np.concatenate([np.kron(np.eye(r), side * np.array([PROBES]).T) for side in (-1, 1)])
     probes = mode + sides @ ways
@@ -162,7 +167,7 @@ def masses_at(
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def integral(moving: bool, *problem: Any) -> jax.Array:
     """The log of the sum over the nodes of a problem, which carry no derivative: its loc, factor,
-    scale, low and high, a `Grid`, and the counts of nodes."""
+    scale, low and high, and its `Grid`."""
     return with_slopes(moving, *problem)[0]
 
 
@@ -189,9 +194,9 @@ def summed(moving: bool, order: int, *problem: Any) -> list[jax.Array]:
         `stacked`, (c, d), with its weights; and for the second order their products, (c d, c d),
         and the second derivatives, (c (c + 1) / 2, d), of pairs of those rows.
     """
-    loc, factor, scale, low, high, grid, counts = problem
+    loc, factor, scale, low, high, grid = problem
     ends, rates = standardize(low, high, loc, scale), factor / scale[:, None]
-    (d, r), step = factor.shape, (grid.high - grid.low) / counts
+    (d, r), counts, step = factor.shape, grid.counts, grid.step
     c, number = r + 2 + 2 * moving, jnp.prod(counts)
     pairs = list(itertools.combinations_with_replacement(range(c), 2))
 
