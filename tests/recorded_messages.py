@@ -397,6 +397,15 @@ FITS: dict[str, Callable[[], Any]] = {
     "a region after the covariance": lambda: tg.TruncatedMultivariateNormal(
         np.zeros(2), EYE, box(2)
     ),
+    "names of mvtnorm": lambda: tg.log_probability(mean=np.zeros(2), sigma=EYE, lower=0.0),
+    "draws in the order of R": lambda: tg.truncated_samples(9, np.zeros(2), EYE, NINE, NINE),
+    "rows of a transposed table": lambda: tg.fit_truncated_normal(
+        np.stack([NINE, np.cos(NINE)]), [-9.0, -9.0], [9.0, 9.0]
+    ),
+    "an interval with NaN": lambda: regression(outcome=np.stack([NINE, NINE * np.nan], axis=1)),
+    "predict, without a covariate": lambda: regression(
+        design={"constant": np.ones(9), "dose": np.cos(NINE)}
+    ).predict({"constant": [1.0]}),
     "draws of a number": lambda: tg.TruncatedNormal(0.0, 1.0, low=0.0).sample(
         jax.random.key(0), 10
     ),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss import tables
 from truncgauss.fitting.centring import moved, whitened
 from truncgauss.tables import Table
 
@@ -187,3 +188,30 @@ def test_the_outcome_whose_values_were_set_to_a_limit_is_named():
     assert [note.split(" equal")[0] for note in notes if "equal the" in note] == [
         f"{np.sum(values[:, 1] == 0.8)} of 120 values of y"
     ]
+
+
+def test_nearly_collinear_covariates_are_named():
+    """The inflation is the mean square about the median over that of the residuals from the
+    others, whatever the units; one quantity in two units, rounded, is said by the fit."""
+    rng = np.random.default_rng(5)
+    depth = rng.uniform(1.0, 9.0, 80)
+    columns = {
+        "constant": np.ones(80),
+        "depth": depth,
+        "feet": 3.28084 * depth + rng.normal(size=80) * 1e-3,
+        "age": 1e3 * (2.0 + rng.normal(size=80) + 0.1 * depth),
+    }
+    table = tables.read(columns)
+    inflation = whitened(table, None, "a test").inflation
+    for j in (1, 2, 3):
+        others = np.delete(table.values, j, axis=1)
+        column = table.values[:, j]
+        residual = column - others @ np.linalg.lstsq(others, column, rcond=None)[0]
+        about = np.mean((column - np.median(column)) ** 2)
+        assert inflation[j] == pytest.approx(about / np.mean(residual**2), rel=1e-6)
+    y = depth + rng.normal(size=80)
+    fit = tg.fit_regression(y, columns, progress=False)
+    (note,) = [note for note in fit.notes if "collinear" in note]
+    assert note.startswith("The covariates depth, feet are nearly collinear: the others tell all ")
+    del columns["feet"]
+    assert "collinear" not in str(tg.fit_regression(y, columns, progress=False))

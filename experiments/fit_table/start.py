@@ -152,7 +152,8 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
     column = columns[outcome]
     if not column.numeric:
         raise ValueError(
-            f"column {outcome!r} is {column.described()}, not numbers. {column.cure}".strip()
+            f"column {outcome!r} is {column.described()}, not numbers. "
+            f"{column.cure or 'An outcome is numbers; texts can be covariates.'}"
         )
     entry = {key: limit_in(wanted[key], columns) for key in LIMITS if wanted[key] is not None}
     if column.undetected and "censored_low" not in entry:

@@ -59,15 +59,21 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
     known = [name for name in signature.parameters if name not in ("self", "cls")]
     unknown = [name for name in kwargs if name not in known]
     word = unknown[0] if unknown else ""
+    others = {name: closest(name, known, 0.7) for name in unknown}
     region = signature.parameters.get("region")
-    if ELSEWHERE.get(word) in (LOW, HIGH) and region and region.default is region.empty:
-        return "Bounds are one argument: tg.Box(low, high), as the region."
+    bounds = [name for name in unknown if ELSEWHERE.get(name) in (LOW, HIGH)]
+    if bounds and region and region.default is region.empty:
+        ours = [f"{name} is {close}" for name, close in others.items() if close]
+        first = f"{', '.join(ours)}. " if ours else ""
+        return f"{first}Bounds are one argument: tg.Box(low, high), as the region."
     if word.startswith(("censored_", "truncated_")) and "observations" in known:
         return (
             "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
             f"{word}=...), or tg.Observations(low, high)."
         )
-    close = closest(word, known, 0.7) if word else ""
+    if word in ("bounds", "limits") and {"low", "high"} <= {*known}:
+        return "Bounds are low and high, for each column one of each."
+    close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (
             f"Bounds are {close}, at which outcomes are recorded, and "
@@ -75,4 +81,5 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         )
     if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
         return "Outcomes that are known exactly are tg.Observations.exact(values)."
-    return f"Did you mean {close}?" if close else f"It takes {', '.join(known)}."
+    more = "".join(f" Likewise {name} is {near}." for name, near in others.items() if near)
+    return f"Did you mean {close}?{more}" if close else f"It takes {', '.join(known)}."

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from truncgauss.tables.names import meant
+
 # What is the matter with a path that somebody typed, and not with the machine.
 _OF_THE_PATH = (
     FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError,
@@ -89,4 +91,7 @@ def said(error: OSError) -> str:
         'x.npz: No space left on device'
     """
     parts = (error.filename, error.strerror or str(error))
-    return ": ".join(str(part) for part in parts if part is not None)
+    near, path = "", Path(str(error.filename))
+    if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+        near = meant(path.name, os.listdir(path.parent))
+    return ": ".join(str(part) for part in parts if part is not None) + near

@@ -66,6 +66,8 @@ class Whitened(NamedTuple):
         columns: X, (n, p).
         names: of the covariates, if they have some.
         encoder: the function that makes these columns of another table, if there is one.
+        inflation: how many times larger the variance of each coefficient is than it were if the
+            other covariates said nothing of its own, (p,).
     """
 
     design: np.ndarray
@@ -74,6 +76,7 @@ class Whitened(NamedTuple):
     columns: np.ndarray
     names: tuple[str, ...] | None = None
     encoder: Any = None
+    inflation: np.ndarray | None = None
 
 
 def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
@@ -117,7 +120,10 @@ def whitened(table: Table, weights: np.ndarray | None, what: str) -> Whitened:
     white = centred if reused else np.empty(design.shape)
     for block in blocks(len(white)):
         white[block] = centred[block] @ inverse
-    return Whitened(white, change @ inverse, constant, design, names, table.encoder)
+    inflation = np.sum((units[:, None] * inverse) ** 2, axis=1)
+    if constant is not None:
+        inflation[replaced] = 1.0
+    return Whitened(white, change @ inverse, constant, design, names, table.encoder, inflation)
 
 
 def dependence(triangle: np.ndarray, sizes: np.ndarray, names: tuple[str, ...] | None) -> str:

@@ -424,8 +424,9 @@ def contrasts_of(
     if isinstance(contrasts, str):
         if contrasts not in ("dunnett", "tukey"):
             raise ValueError(
-                f'contrasts must be "dunnett", "tukey", a matrix or None, got {contrasts!r}'
-                f"{meant(contrasts, ('dunnett', 'tukey')) or '.'}"
+                'contrasts must be "dunnett", each estimate against the first, "tukey", all pairs, '
+                f"a matrix or None, got {contrasts!r}"
+                f"{meant(contrasts, ('dunnett', 'tukey')) or '. They need no other adjustment.'}"
             )
         if k < 2:
             raise ValueError(f"{contrasts} compares groups: two estimates are needed, got {k}.")

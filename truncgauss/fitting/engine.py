@@ -171,7 +171,9 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     if fields["converged"]:
         notes += remarks
     fields["notes"] = model.notes(fields, tuple(notes), path)
-    return model.result(fields, path)
+    fit = model.result(fields, path)
+    collinear = dict.fromkeys(part.remark for part in fit.designs if part.remark)
+    return dataclasses.replace(fit, notes=(*fit.notes, *collinear)) if collinear else fit
 
 
 # ---------------------------------------------------------------- the end of a path

@@ -49,6 +49,7 @@ from truncgauss.tables.shares import check_share
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
+INFLATED = 1e4  # variances of coefficients, by which covariates are called nearly collinear
 SHOWN = 20  # rows of a table that is printed
 EACH_COLUMN = (
     "Each column of the design moves by itself: the effect of a covariate does not include that of "
@@ -64,17 +65,30 @@ class Covariates(NamedTuple):
         names: of the columns; their numbers where the table had none.
         named: whether it had some.
         encoder: the function that makes these columns of another table, if there is one.
+        remark: a sentence on covariates that are nearly collinear, if there are some.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
     named: bool
     encoder: Any = None
+    remark: str = ""
 
     @classmethod
     def of(cls, design: Whitened) -> "Covariates":
         names = design.names or tuple(map(str, range(design.columns.shape[1])))
-        return cls(design.columns, names, design.names is not None, design.encoder)
+        inflation = np.ones(len(names)) if design.inflation is None else design.inflation
+        near = np.flatnonzero(inflation > INFLATED)
+        remark = ""
+        if len(near):
+            shown = ", ".join(names[j] for j in near[:6]) + " and others" * (len(near) > 6)
+            remark = (
+                f"The covariates {shown} are nearly collinear: the others tell all but "
+                f"{1.0 / inflation.max():.0e} of the variance of one of them, so that "
+                "their estimates can hardly be told apart. Leave one out, or centre a covariate "
+                "that stands beside its powers."
+            )
+        return cls(design.columns, names, design.names is not None, design.encoder, remark)
 
     def read(self, table: Any, what: str) -> np.ndarray:
         """The same columns of another table, (m, p)."""
@@ -89,7 +103,10 @@ class Covariates(NamedTuple):
                 "got a Series without a name. A row of a DataFrame is table.loc[[label]]."
             )
         if self.encoder is not None and columns is not None and not {*self.names} <= {*columns}:
-            table = self.encoder(table)
+            try:
+                table = self.encoder(table)
+            except ValueError as error:
+                raise ValueError(f"{what}: {str(error).removeprefix('formula: ')}") from error
         named = columns is not None
         known = tables.named_columns(table) or {} if self.named and named else self.names
         for name, column in zip(self.names, self.values.T):
@@ -98,6 +115,12 @@ class Covariates(NamedTuple):
                     f"{what}: there is no column {name!r}, which is {column[0]:g} in every row of "
                     f"the fit: add it, {name!r}: {column[0]:g}."
                 )
+        lacking = [name for name in self.names if self.named and columns and name not in known]
+        if columns and lacking:
+            raise ValueError(
+                f"{what} lacks the covariate {lacking[0]!r} of the fit, whose covariates are "
+                f"{', '.join(map(repr, self.names))}; it has {listed(columns, lacking[0], True)}"
+            )
         if self.named and named:
             values = tables.read(table, self.names, what=what).values
         else:

@@ -431,6 +431,12 @@ def read(
             "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
             f"got {ends.shape}."
         )
+    if ends.shape[1] == 2 and np.any(half := np.isnan(ends).sum(axis=1) == 1):
+        raise ValueError(
+            f"fit_regression: one end of the outcome is NaN in {half.sum()} of {len(ends)} rows, "
+            f"first in row {np.argmax(half)}. Write -inf for the lower end of an outcome that is "
+            "only known to lie below the other, and inf for the upper end of one above."
+        )
     if len(lacking := np.flatnonzero(np.isnan(ends).any(axis=1))):
         cure = f"table.dropna(subset=[{name!r}])" if name else "keep = ~np.isnan(y)"
         raise ValueError(

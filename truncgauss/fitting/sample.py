@@ -87,6 +87,8 @@ def limits_of(low: Any, high: Any, table: Table) -> tuple[np.ndarray, np.ndarray
         raise ValueError(
             f"low and high must be numbers or of shape ({d},), as data has {d} column(s), or "
             f"({n}, {d}), one a row; got shapes {low.shape} and {high.shape}."
+            + " Observations are rows: give the transpose, data.T."
+            * (low.shape == (n,) != (d,))
         )
     return low, high
 

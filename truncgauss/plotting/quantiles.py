@@ -50,7 +50,8 @@ def worm(
 
     Args:
         residuals: such as those of `tg.quantile_residuals`, shape (n,), or (k, n) for k
-            randomisations. What is not finite is left out, and counted in the legend.
+            randomisations; of one outcome a last axis of length 1 may follow. What is not finite is
+            left out, and counted in the legend.
         label: name in the legend.
         series: which entry of `SERIES`, 0 to 6.
         bands: whether to draw the band that holds 95 % of all samples at each quantile.
@@ -127,7 +128,8 @@ def _quantiles(
 
 def _checked(residuals: Any) -> tuple[np.ndarray, np.ndarray]:
     """Randomisations of residuals (k, n), and which residuals are finite (n,)."""
-    draws = np.atleast_2d(np.asarray(residuals, float))
+    draws = np.asarray(residuals, float)
+    draws = np.atleast_2d(draws[..., 0] if draws.ndim > 1 and draws.shape[-1] == 1 else draws)
     finite = np.isfinite(draws).all(axis=0)
     n = int(finite.sum())
     if draws.ndim == 3 or draws.shape[-1] < min(len(draws), 4):  # (n, d), not (k, n)

@@ -288,7 +288,8 @@ def check_method(method: Any) -> None:
     if isinstance(method, str):
         raise TypeError(f"method must be {kinds}, got {method!r}.")
     raise TypeError(
-        f"Bounds are one argument, the region: write tg.Box(low, high). What follows the region is "
+        f"The order is (loc, covariance, region), and bounds are one argument, the region: write "
+        "tg.Box(low, high). What follows the region is "
         f"the method, {kinds}; got {method!r}."
     )
 

@@ -162,6 +162,11 @@ def truncated_samples(
         >>> draws.shape, bool(region.contains(draws).all())
         ((1000, 2), True)
     """
+    if isinstance(key, int) and not isinstance(num_samples, int):
+        raise TypeError(
+            "truncated_samples: the order is (key, loc, covariance, region, num_samples), as in "
+            "tg.truncated_samples(jax.random.key(0), loc, covariance, tg.Box(low, high), 1000)."
+        )
     if student.is_gaussian(df):
         return truncated_draws(key, loc, covariance, region, num_samples).samples
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)

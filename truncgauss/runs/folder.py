@@ -266,6 +266,11 @@ def read(folder: Path) -> CompletedRun:
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         if partial:
             raise ValueError(f"that run is not complete (got {folder})")
+        if folder.suffix in (".yaml", ".yml") and folder.is_file():
+            raise ValueError(
+                f"{folder} is a config: give the folder of a run, which `truncgauss run {folder}` "
+                "makes"
+            )
         raise ValueError(f"no such run (got {folder}); `truncgauss list` shows those there are")
     names = ("summary.json", "provenance.json", "result.npz")
     ended, provenance, numbers = (_contents(folder / name) for name in names)

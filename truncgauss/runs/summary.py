@@ -22,7 +22,8 @@ def listed(runs: Path) -> list[str]:
         ValueError: there is no such folder.
     """
     if not runs.is_dir():
-        raise ValueError(f"no such folder (got {runs})")
+        words = "a file, not the folder of runs" if runs.is_file() else "no such folder"
+        raise ValueError(f"{words} (got {runs}); runs lie in runs/ unless they were told otherwise")
     rows = []
     for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
         if folder.suffix == PARTIAL:

@@ -61,12 +61,14 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
 
 
 def misspelt(text: str) -> str:
-    """A sentence about a number with a decimal comma or a unit; empty for any other text."""
+    """A sentence about a number with a decimal comma, a unit or <; empty for any other text."""
     if re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
         return (
             f"Write decimals with a point, {text.replace(',', '.')}; "
             "pandas.read_csv(path, sep=';', decimal=',') converts a whole file."
         )
+    if (limit := limit_of(text)) and limit[1] is not None:
+        return f"Write the number alone, {limit[1]:g}; cells such as {text} are censoring: text."
     number = without_unit(text)
     return f"Write the number without its unit, {number}." if number else ""
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.tables.censoring import advice, is_float, is_number, limit_of
+from truncgauss.tables.censoring import advice, is_float, is_number, limit_of, misspelt
 from truncgauss.tables.columns import numbers
 from truncgauss.tables.names import suggestion
 
@@ -206,8 +206,9 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
     texts = [text for text in cells if text and text not in missing]
     if texts and not any(is_float(text) or limit_of(text) for text in texts):
         raise ValueError(
-            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. Leave it out; "
-            "a covariate of texts is named under `categories`, with the text to compare with."
+            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. "
+            f"{misspelt(texts[0])} Leave it out; a covariate of texts is named under `categories`, "
+            f"with the text to compare with: `categories: {{{name}: {texts[0]}}}`."
         )
     wrong = [i for i, text in enumerate(cells) if not (text in missing or is_number(text))]
     if wrong:
@@ -372,7 +373,7 @@ def mismatch(name: str, names: Sequence[str]) -> str:
         return ""
     if name in names:
         return f"column {name!r} is {names.count(name)} times in the header; rename all but one"
-    return f"column {name!r} is not in the header; {suggestion(name, names)}"
+    return f"column {name!r} is not in the header; {misspelt(name) or suggestion(name, names)}"
 
 
 def checked(path: Path, names: Sequence[str] | None, known: Sequence[str]) -> list[str]:

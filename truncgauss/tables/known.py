@@ -198,7 +198,10 @@ def arrays_of(
         location: of the i-th row in messages.
     """
     if censoring not in CENSORING:
-        raise ValueError(f'from_table: censoring must be "columns" or "text", got {censoring!r}.')
+        raise ValueError(
+            'from_table: censoring must be "columns", where arguments such as censored_low=0.5 say '
+            f'it, or "text", where cells such as <0.5 do; got {censoring!r}.'
+        )
     reader = Reader(table, by_entry(names, known), missing, censoring == "text", location)
     lower, upper = zip(*map(reader.ends, names))
     arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
