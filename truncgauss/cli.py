@@ -34,6 +34,9 @@ QUIET = (tyro.conf.DisallowNone,)  # None is what an option is without a word fo
 MEANT = {
     "resume": "to continue a run: truncgauss run --resume FOLDER",
     "sweep": "a config with a section `sweep:` is a sweep: truncgauss run CONFIG",
+    "help": "truncgauss --help",
+    "version": "truncgauss --version",
+    "fit": "truncgauss new TABLE writes the config of a fit, and truncgauss run CONFIG fits it",
 }
 
 
@@ -328,7 +331,11 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
             Command, args=own, prog="truncgauss", return_unknown_args=True, config=QUIET
         )
     if stray:
-        raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
+        word = stray[0]
+        near = f"did you mean --{word}?" if "=" in word else f"truncgauss {words[0]} --help"
+        raise ConfigError(
+            f"{ERROR}: {words[0]}: {word!r} belongs to no option (got {' '.join(words)}); {near}"
+        )
     if changes and getattr(asked, "resume", None):
         raise ConfigError(
             f"{ERROR}: run --resume continues with the settings of that run; for others start a "

@@ -23,7 +23,7 @@ def listed(runs: Path) -> list[str]:
     """
     if not runs.is_dir():
         words = "a file, not the folder of runs" if runs.is_file() else "no such folder"
-        raise ValueError(f"{words} (got {runs}); runs lie in runs/ unless they were told otherwise")
+        raise ValueError(f"{words} (got {runs}); truncgauss run CONFIG makes a run, in runs/")
     rows = []
     for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
         if folder.suffix == PARTIAL:

@@ -9,6 +9,7 @@ import csv
 import importlib
 import itertools
 import os
+import re
 import sys
 import zipfile
 import zlib
@@ -373,6 +374,10 @@ def mismatch(name: str, names: Sequence[str]) -> str:
         return ""
     if name in names:
         return f"column {name!r} is {names.count(name)} times in the header; rename all but one"
+    if len(names) == 1 and name in re.split(r"[\s|]+", names[0]):
+        return (
+            f"the header is one cell, {names[0]!r}: cells are divided by commas, semicolons or tabs"
+        )
     return f"column {name!r} is not in the header; {misspelt(name) or suggestion(name, names)}"
 
 
