@@ -342,7 +342,7 @@ def test_limits_as_laboratories_write_them():
         (["1", ""], {"censoring": "text"}, "row 1 must be a number, .* got an empty cell"),
         (["1", "<inf"], {"censoring": "text"}, "row 1 must be a number, .* got '<inf'"),
         (["1", "1_0"], {"censoring": "text"}, "row 1 must be a number, .* got '1_0'"),
-        ([1.0], {"censoring": "cells"}, 'censoring must be "columns" or "text", got \'cells\''),
+        ([1.0], {"censoring": "cells"}, '"text", where cells such as <0.5 do; got .cells.'),
     ):
         with pytest.raises(ValueError, match=sentence):
             read(column, **more)
