@@ -259,14 +259,26 @@ def test_few_clusters_have_more_draws_each(number, replicates):
     assert held.methods["8"].num_replicates == replicates
 
 
-@pytest.mark.full
-def test_correlations_that_nested_quadratures_do_not_resolve():
-    """Steps from independent outcomes of pairs that differ by a thousandth, to where other methods
-    must serve."""
-    rng, n = np.random.default_rng(0), 30
+def nearly_equal_pairs(n=30):
+    """Outcomes of pairs that differ by a thousandth, beside the other columns, and a table."""
+    rng = np.random.default_rng(0)
     y = np.repeat(rng.normal(size=n), 2) + 1e-3 * rng.normal(size=2 * n)
     columns = y, np.ones((2 * n, 1)), np.repeat(np.arange(n), 2), tg.Unstructured("t")
-    data = {"t": np.tile([0, 1], n)}
+    return columns, {"t": np.tile([0, 1], n)}
+
+
+def test_another_method_serves_where_nested_quadratures_do_not_resolve_a_correlation():
+    (*columns, terms), data = nearly_equal_pairs()
+    model = model_of(inputs_of((*columns, 0.0, None, None), data, False), terms, data)
+    for correlation in (0.5, 0.999999):
+        x = model.inner.free(jnp.asarray([0.0, 1.0, 1.0, correlation]))
+        assert model.loss_at(np.asarray(x)).plan.nested == (correlation < 0.9)
+
+
+@pytest.mark.full
+def test_correlations_that_nested_quadratures_do_not_resolve():
+    """Steps from independent outcomes of pairs to where other methods must serve."""
+    n, (columns, data) = 30, nearly_equal_pairs()
     fit = tg.fit_clusters(*columns, data=data, censored_low=0.0, num_profiles=0)
     mean, first, second, correlation = fit.estimates
     assert fit.converged and correlation > 0.99999
@@ -275,7 +287,7 @@ def test_correlations_that_nested_quadratures_do_not_resolve():
     z = np.linspace(-10.0, -mean / first, 10**6 + 1)
     below = stats.norm.pdf(z) * special.ndtr((-mean - slope * first * z) / scale)
     both = np.log((below.sum() - 0.5 * below[-1]) * (z[1] - z[0]))
-    (a, b), seen = y.reshape(n, 2).T, y[::2] > 0.0
+    (a, b), seen = columns[0].reshape(n, 2).T, columns[0][::2] > 0.0
     assert np.array_equal(seen, b > 0.0)  # no pair has one censored outcome
     a, b = a[seen], b[seen]
     rest = (a - mean) / first, (b - mean - slope * (a - mean)) / scale

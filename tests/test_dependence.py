@@ -172,7 +172,6 @@ def test_a_correlation_that_rounding_makes_singular():
     assert stderr > 0.01
 
 
-@pytest.mark.full
 def test_a_constraint_that_cuts_off_a_corner():
     """A face that cuts off 1e-7 of a square, where few points fall, is not taken for granted."""
     faces = np.array([[1.0, 0.0], [0.0, 1.0], [0.5**0.5, 0.5**0.5]])

@@ -204,9 +204,9 @@ def test_any_probability_in_a_trace(tail):
 
 
 def test_a_known_covariance_beside_a_traced_mean():
-    quantile = lambda loc: tg.quantile(0.9, loc, 0.5 * np.eye(2) + 0.5).value
-    true = 1.0 + quantile(np.zeros(2))
-    np.testing.assert_allclose(jax.jit(quantile)(np.ones(2)), true, rtol=1e-12)
+    quantile = lambda loc: tg.quantile(0.9, loc, 0.5 * np.eye(3) + 0.5).value
+    true = 1.0 + quantile(np.zeros(3))
+    np.testing.assert_allclose(jax.jit(quantile)(np.ones(3)), true, rtol=1e-12)
 
 
 @pytest.mark.full
