@@ -143,14 +143,11 @@ def _arrays_at(coordinates: DerivedCoordinates, estimates: jax.Array) -> tuple[A
     return arrays_of(estimates), jax.jacfwd(arrays_of)(estimates)
 
 
-def arrays_at(fit: Any, estimates: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of a fit by name, and their slopes by the estimates, in a last axis; by one
-    program for all fits of a kind."""
-    flat = Flat.of(arrays_at, fit)
-    result: tuple[dict[str, Any], dict[str, Any]] = _arrays_at(
-        DerivedCoordinates(Estimates(), flat), jnp.asarray(estimates, jnp.float64)
-    )
-    return result
+def arrays_at(fit: Any) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]:
+    """Estimates -> the arrays of a fit by name, and their slopes by the estimates, in a last axis;
+    by one program for all fits of a kind."""
+    coordinates = DerivedCoordinates(Estimates(), Flat.of(arrays_at, fit))
+    return lambda estimates: _arrays_at(coordinates, jnp.asarray(estimates, jnp.float64))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,8 +287,9 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         if isinstance(function, ByName) or shaped.size > FEW_ENTRIES:
             value, slopes = estimates_at(DerivedCoordinates(Estimates(), flat), at)
         else:  # a program for every new function would take longer, and stay
-            value, slopes = by_operations(fit, function, at)
-            along = lambda x: by_operations(fit, function, estimates_at(fit.coordinates, x)[0])[0]
+            value_at, both = by_operations(fit, function)
+            value, slopes = both(at)
+            along = lambda x: value_at(estimates_at(fit.coordinates, x)[0])
         value, slopes = np.asarray(value).reshape(shaped.shape), np.asarray(slopes)
         if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
             raise ValueError(f"{name} is not finite at the estimates, but {value}.")
@@ -328,22 +326,23 @@ def array_of(value: Any, name: str) -> jax.Array:
 
 
 def by_operations(
-    fit: Any, function: Callable[[Parameters], Any], at: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """A function of a fit's parameters at some estimates as a vector (k,), and its Jacobian by
-    these, (k, p), one operation after the other."""
-    arrays, slopes = arrays_at(fit, at)
+    fit: Any, function: Callable[[Parameters], Any]
+) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], tuple[jax.Array, jax.Array]]]:
+    """Functions of estimates, computed one operation after the other: a function of a fit's
+    parameters as a vector (k,), and that with its Jacobian by the estimates, (k, p)."""
+    arrays_of = arrays_at(fit)
 
     def flat(estimates: jax.Array, arrays: dict[str, Any]) -> jax.Array:
         return jnp.ravel(jnp.asarray(function(Parameters(fit.names, estimates, arrays))))
 
-    def along(*direction: Any) -> tuple[jax.Array, jax.Array]:
-        result: tuple[jax.Array, jax.Array] = jax.jvp(flat, (at, arrays), direction)
-        return result
+    def both(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+        arrays, slopes = arrays_of(at)
+        along: Any = lambda *direction: jax.jvp(flat, (at, arrays), direction)
+        directions = jnp.asarray(np.eye(len(at))), slopes
+        value, jacobian = jax.vmap(along, in_axes=-1, out_axes=(None, -1))(*directions)
+        return value, jacobian
 
-    directions = jnp.asarray(np.eye(len(at))), slopes
-    value, jacobian = jax.vmap(along, in_axes=-1, out_axes=(None, -1))(*directions)
-    return value, jacobian
+    return lambda at: flat(at, arrays_of(at)[0]), both
 
 
 @dataclasses.dataclass(frozen=True)

@@ -408,7 +408,7 @@ def predict(
         if isinstance(new, Observations) and not fit.designs:
             new, known = None, new
         designs = designs_of(fit, new, "predict: new")
-        at = Gaussians.of(jax.tree.map(np.asarray, arrays_at(fit, fit.estimates)), designs)
+        at = Gaussians.of(jax.tree.map(np.asarray, arrays_at(fit)(fit.estimates)), designs)
         if known is not None:
             check_known(known, at, designs)
             at = at.for_rows(known.num_rows)
@@ -447,7 +447,7 @@ def margins(
                 "missing, so that no mean of all is known. Give points by `at`, such as the "
                 "complete observations."
             )
-        arrays = jax.tree.map(np.asarray, arrays_at(fit, fit.estimates))
+        arrays = jax.tree.map(np.asarray, arrays_at(fit)(fit.estimates))
         shape = Gaussians.of(arrays, designs).loc.shape
         limits = limits_of_rows(fit, "margins", labels, shape[1], limits)
         parts, outcomes = fit.predictions(kind, shape, None, limits)
