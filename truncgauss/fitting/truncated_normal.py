@@ -261,6 +261,18 @@ class TruncatedLoss:
         moves = (unpacked(unit, d) for unit in np.eye(len(natural)))
         return STEP * np.stack([packed(factor @ v, factor @ m @ factor.T) for v, m in moves])
 
+    def rough_hessian(self, natural: np.ndarray) -> np.ndarray:
+        """The Hessian without the region, from which the steps begin to learn: the covariance of x,
+        -x_i x_j and -x_i^2 / 2 of a Gaussian."""
+        loc, covariance = white_gaussian(natural, self.root.shape[0])
+        i, j = np.tril_indices(len(loc))
+        sizes = np.where(i == j, -0.5, -1.0)
+        second, products = covariance + np.outer(loc, loc), loc[i] * loc[j]
+        pairs = second[np.ix_(i, i)] * second[np.ix_(j, j)]
+        pairs += second[np.ix_(i, j)] * second[np.ix_(j, i)] - 2.0 * np.outer(products, products)
+        side = sizes * (loc[i] * covariance[:, j] + loc[j] * covariance[:, i])
+        return np.block([[covariance, side], [side.T, sizes[:, None] * pairs * sizes]])
+
     @property
     def cost(self) -> Cost:
         """The work of its compiled forms: little for an exact integral."""

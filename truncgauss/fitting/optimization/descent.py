@@ -22,6 +22,7 @@ from truncgauss.fitting.optimization.uncertainty import certificate
 MANY_STARTS = 4  # by default, where one outcome may have several maxima
 MOST_ROWS = 10**5  # for so many starts
 JOINED = 0.1  # standard errors from a known maximum, from where steps lead to it
+PLANNED = 1e-4  # standard errors from a minimum, from where a last plan of the loss is made
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 
@@ -102,14 +103,18 @@ class Descent:
                 current = points(x)
             elif visited and visited[-1].finite:  # of a loss with other plans
                 current = dataclasses.replace(sloped(loss, x), hessian=visited[-1].hessian)
+            elif hasattr(loss, "rough_hessian"):
+                current = dataclasses.replace(sloped(loss, x), hessian=loss.rough_hessian(x))
             else:
                 current = point(loss, x, order=1)
             if not current.finite:
                 visited += [current][bool(visited) :]
                 break
             moves = current.decrement * float(loss.size) ** 0.5 > CLOSE
+            planned = bool(jax.tree.leaves(getattr(loss, "method", None)))
             left = self.num_steps - max(len(visited) - 1, 0)
-            steps = self.steps(points, loss, current, left, known)
+            enough = PLANNED if moves and planned and rounds > 1 else 0.0
+            steps = self.steps(points, loss, current, left, known, enough)
             old = joined(steps[-1], known)
             if old is not None:
                 way = [*visited, *steps[bool(visited) :], old.end]
@@ -119,7 +124,6 @@ class Descent:
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
             visited += steps[bool(visited) :]
             x = visited[-1].x
-            planned = bool(jax.tree.leaves(getattr(loss, "method", None)))
             if not lost and not reaches(loss, visited[-1]):
                 lost = True
                 continue
@@ -147,12 +151,15 @@ class Descent:
         current: Point,
         left: int,
         known: tuple[Path, ...],
+        enough: float,
     ) -> list[Point]:
-        """The points of so many steps at most down a loss, from a point on."""
+        """The points of so many steps at most down a loss, from a point on, to so many standard
+        errors from a minimum."""
         path = [current]
 
         def stop(current: Point) -> bool:
-            return self.too_wide(current) or joined(current, known) is not None
+            near = current.decrement * float(loss.size) ** 0.5 < enough
+            return near or self.too_wide(current) or joined(current, known) is not None
 
         learns = self.learns(loss, current.x)
         if learns or (self.model.expensive and not current.settled):
