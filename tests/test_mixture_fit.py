@@ -224,8 +224,6 @@ def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
     expected = moments @ moments.T / len(y) ** 2
     np.testing.assert_allclose(fit.parameter_covariance[1:, 1:], expected, rtol=1e-6)
     assert fit.standard_errors.covariances[0, 0, 0] == pytest.approx(expected[1, 1] ** 0.5)
-    with pytest.raises(ValueError, match="or .sandwich., got 'Fisher'"):
-        tg.fit_mixture(tg.Observations.exact(y), 1, information="Fisher")
 
 
 # Ends and refusals
