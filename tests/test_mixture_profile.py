@@ -94,6 +94,8 @@ def test_a_mixture_is_a_fit_like_others():
     assert test.degrees == 1 and test.statistic == pytest.approx(
         2 * (fit.log_likelihood - tied.log_likelihood)
     )
+    with pytest.raises(ValueError, match="knows Gaussians and regressions, got MixtureFit"):
+        fit.margins()
     with pytest.raises(ValueError, match="1 and 2 component.s., which no chi-squared"):
         tg.likelihood_ratio(tg.fit_mixture(rows, 1), fit)
 

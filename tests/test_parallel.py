@@ -64,6 +64,7 @@ def test_samples_spread_over_devices_give_the_same_number_and_only_their_sums_tr
     assert "all-reduce" in text and "all-gather" not in text
 
 
+@pytest.mark.full
 def test_spread_rows_stay_where_they_are_and_exchange_nothing():
     """A loop that asks all devices whether to go on would wait for the slowest in every round."""
     of_rows = jax.jit(lambda loc: log_probs(loc, tg.ExpectationPropagation()))
