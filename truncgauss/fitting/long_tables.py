@@ -30,7 +30,7 @@ from truncgauss.probability.automatic import Automatic
 
 WHAT = "fit_clusters"
 FEW_MASSES = 2**19  # of all clusters, that are computed in no time however they are filled up
-NODES = 128  # of an integral, about
+NODES = 64  # of an integral, about
 DRAWS = 2**14  # of an integral over more limited entries than have a quadrature, about
 GROWTH = 1.25  # of the masses of all clusters, for fewer programs
 
