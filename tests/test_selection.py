@@ -385,7 +385,9 @@ def test_predictions_of_a_selection_know_what_is_selected(heckman):
     effects = fit.margins(kind="mean", at=new, average=False, variables=["z"])
     by_hand = [stats.norm.pdf(index) * first[2], np.zeros(2)]
     np.testing.assert_allclose(effects.value[0].T, by_hand, atol=1e-12)
-    with pytest.raises(ValueError, match="kind must be one of mean, mean_observed, observed, lat"):
+    with pytest.raises(
+        ValueError, match='kind must be one of "mean", "mean_observed", "observed", "lat'
+    ):
         fit.predict(new, "recorded")
     with pytest.raises(ValueError, match='observed: takes neither low nor high, which are for "p'):
         fit.margins(kind="observed", low=0.0)
@@ -410,7 +412,9 @@ def test_predictions_of_binary_outcomes_and_of_two_regimes():
     np.testing.assert_allclose(found.value.T, [share, both / share], rtol=1e-7)
     assert np.all((found.low > 0) & (found.high < 1))
     assert found.outcomes == ("P(selected)", "P(outcome | selected)")
-    with pytest.raises(ValueError, match="kind must be one of mean, mean_observed, observed, lat"):
+    with pytest.raises(
+        ValueError, match='kind must be one of "mean", "mean_observed", "observed", "lat'
+    ):
         binary.predict(new, "probability", low=0.5)
 
     two = tg.fit_selection(outcome, *parts, unselected_design=design, num_starts=1, **settings)

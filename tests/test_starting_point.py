@@ -135,7 +135,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
         ([], "which column is to be fitted? Add --outcome COLUMN: depth, conc, limit. It has site"),
         ([], "; conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NA'; limit: numbers."),
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
-        (["--outcome", "site"], "column 'site' is texts (A, B), not numbers."),
+        (["--outcome", "site"], "column 'site' is texts ('A', 'B'), not numbers."),
         (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),
         (["--outcome", "depth", "--truncated-low", "0,5"], "Write decimals with a point, 0.5;"),
         (["--outcome", "depth", "--covariates", "age"], "column 'age' is not in the header"),

@@ -400,6 +400,12 @@ def _new(asked: New) -> int:
     name, overwrite = options.pop("name"), options.pop("overwrite")
     if starting_point.is_table(name):
         paths = starting_point.write_of_table(Path(name), options, overwrite)
+    elif Path(name).suffix:
+        what = "an Excel file: save its sheet as CSV" if "xls" in name else "no table that is read"
+        raise ConfigError(
+            f"{ERROR}: {name} is {what}; tables are .csv, .parquet or .npz, and a new experiment "
+            "is a name without an ending"
+        )
     else:
         if given := [key for key, value in options.items() if value]:
             option = given[0].replace("_", "-")

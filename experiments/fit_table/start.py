@@ -47,7 +47,8 @@ class Column(NamedTuple):
         if not self.numeric and not self.texts:
             return "without a number or a text"
         if not self.numeric:
-            return f"texts ({', '.join(text for text, _ in self.texts.most_common(NUM_CODES))})"
+            shown = ", ".join(repr(text) for text, _ in self.texts.most_common(NUM_CODES))
+            return f"texts ({shown})"
         counts = {"censored such as <0.5": self.limits, "not detected": self.undetected}
         counts |= {"empty": self.empty} | {repr(text): n for text, n in self.texts.items()}
         return ", ".join(["numbers", *(f"{n} {what}" for what, n in counts.items() if n)])

@@ -130,7 +130,8 @@ def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str
         raise ValueError(
             f"{len(stray)} of {len(lower)} observations lie outside of their bounds of truncation, "
             f"first {place(int(first))}: {lower[first]} to {upper[first]}, but observed only from "
-            f"{low[first]} to {high[first]}. Correct the bounds or the values, or say "
-            "`stray_rows: drop`."
+            f"{low[first]} to {high[first]}. Truncated means that there are no such values; those "
+            "that are recorded at a bound are censored, by censored_low or censored_high. Correct "
+            "the bounds or the values, or say `stray_rows: drop`."
         )
     return stray

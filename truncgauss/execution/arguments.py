@@ -20,7 +20,7 @@ def explain(
     try:
         signature.bind(*args, **kwargs)
     except TypeError:
-        text = str(error).replace(".__init__()", "()").rstrip(".")
+        text = str(error).replace(".__init__()", "()").partition(". Did you mean")[0].rstrip(".")
         key = args[0] if args else kwargs.get("key")
         if [*signature.parameters][:1] == ["key"] and not is_key(key):
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
@@ -73,6 +73,8 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         )
     if word in ("bounds", "limits") and {"low", "high"} <= {*known}:
         return "Bounds are low and high, for each column one of each."
+    if word in ("a", "b") and {"low", "high", "scale"} <= {*known}:
+        return "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale."
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (

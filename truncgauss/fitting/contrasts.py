@@ -36,7 +36,7 @@ from truncgauss.probability.quantiles import (
     quantile,
 )
 from truncgauss.probability.radial import LargestCoordinate
-from truncgauss.tables.names import meant
+from truncgauss.tables.names import check_choice, meant
 from truncgauss.tables.shares import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
@@ -236,8 +236,7 @@ def simultaneous(
         >>> tg.simultaneous(y=minutes, group=arm, contrasts="dunnett").names
         ('b1 - b0',)
     """
-    if alternative not in ALTERNATIVES:
-        raise ValueError(f"alternative must be one of {ALTERNATIVES}, got {alternative!r}.")
+    check_choice(alternative, ALTERNATIVES, "simultaneous: alternative")
     if y is not None or group is not None:
         if estimates is not None or covariance is not None or not math.isinf(df):
             raise ValueError(

@@ -18,6 +18,7 @@ from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
 from truncgauss.gaussian.problem import Estimate
+from truncgauss.tables.names import check_choice
 
 INFORMATION = ("observed", "sandwich")
 FEW_CLUSTERS = 40
@@ -35,11 +36,8 @@ def check_settings(information: str, num_profiles: int, cluster: Any = None) -> 
     """Raise ValueError for settings that no fit takes."""
     if cluster is not None and information != "sandwich":
         raise ValueError(f'cluster needs information="sandwich", got {information!r}.')
-    if information not in INFORMATION:
-        raise ValueError(
-            'information must be "observed", or "sandwich" for robust standard errors, got '
-            f"{information!r}."
-        )
+    robust = ' "sandwich" is for robust standard errors.'
+    check_choice(information, INFORMATION, "information", robust)
     check_count("num_profiles", num_profiles)
 
 

@@ -43,7 +43,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, filled_up, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special import ndtr
-from truncgauss.tables.names import listed
+from truncgauss.tables.names import check_choice, listed
 from truncgauss.tables.shares import check_share
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
@@ -494,8 +494,7 @@ def check(fit: Any, kind: str, level: float, what: str) -> None:
     """Raise ValueError for fits that predict nothing, and unknown words."""
     if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
-    if kind not in fit.kinds:
-        raise ValueError(f"{what}: kind must be one of {', '.join(fit.kinds)}; got {kind!r}.")
+    check_choice(kind, fit.kinds, f"{what}: kind")
     check_share(level, f"{what}: level")
 
 
@@ -671,7 +670,9 @@ def chosen_covariates(
     dummies = dummies if discrete is None else tuple(discrete)
     for name in (*chosen, *dummies):
         if name not in names:
-            raise ValueError(f"margins: no covariate {name!r} varies, but {listed(names, name)}")
+            raise ValueError(
+                f"margins: {name!r} is no covariate that varies; there are {listed(names, name)}"
+            )
     return chosen, dummies
 
 

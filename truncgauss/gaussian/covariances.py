@@ -140,7 +140,9 @@ class CovarianceMatrix(Covariance):
         if np.any(lowest[..., 0] < bound):
             raise ValueError(
                 f"{what} must be positive semi-definite, got a matrix whose smallest eigenvalue "
-                f"is {lowest[..., 0].min():.3g}. Check the correlations, or estimate again."
+                f"is {lowest[..., 0].min():.3g}. Correlations that were estimated one by one can "
+                "contradict each other: estimate them together, or take the nearest matrix that "
+                "has none below 0."
             )
 
     def _check_large(self, matrix: np.ndarray) -> None:

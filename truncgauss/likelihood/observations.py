@@ -23,6 +23,7 @@ from truncgauss.likelihood.patterns import (
     find_patterns,
     is_empty,
 )
+from truncgauss.tables.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
 MOST_NAMES = 6  # of entries, in a print
@@ -84,10 +85,7 @@ class Observations:
     index: tables.RowLabels | None = static_field(default=None)
 
     def __post_init__(self) -> None:
-        if self.limits_on not in LIMITS_ON:
-            raise ValueError(
-                f'Observations: limits_on must be "observed" or "latent", got {self.limits_on!r}.'
-            )
+        check_choice(self.limits_on, LIMITS_ON, "Observations: limits_on")
         if self.names is None:
             self._set(names=names_of(self.lower))
         self._set_order()

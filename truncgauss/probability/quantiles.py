@@ -63,6 +63,7 @@ from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
+from truncgauss.tables.names import check_choice
 from truncgauss.tables.shares import of_percent
 
 TAILS = "lower", "upper", "both"
@@ -151,13 +152,9 @@ def quantile(
         >>> radius.value.round(6)  # the root of a quantile of chi squared
         Array(2.447747, dtype=float64)
     """
-    if tail not in TAILS:
-        raise ValueError(f"tail must be one of {', '.join(TAILS)}, got {tail!r}.")
+    check_choice(tail, TAILS, "tail")
     refuse_text(df, "df")
-    if noncentral not in student.KINDS:
-        raise ValueError(
-            f"noncentral must be one of {', '.join(student.KINDS)}, got {noncentral!r}."
-        )
+    check_choice(noncentral, student.KINDS, "noncentral")
     matrix: Any = None if isinstance(covariance, Covariance) else covariance
     if matrix is not None and np.ndim(matrix) == 0 < np.ndim(probability):
         raise ValueError(

@@ -68,6 +68,7 @@ from truncgauss.separation.proposals import (
 )
 from truncgauss.separation.row_plans import known_rank, solved_plans
 from truncgauss.special import truncated_quantile
+from truncgauss.tables.names import check_choice
 
 # The loop ends early after so many proposals with less than this fraction of them accepted.
 MIN_PROPOSALS = 2**14
@@ -285,8 +286,7 @@ def weighted_samples(
         0.3333
     """
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
-    if points not in ("random", "lattice"):
-        raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
+    check_choice(points, ("random", "lattice"), "points")
     Separation().check(*problem)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
@@ -334,7 +334,9 @@ class _Keys(Batched):
 
 def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:
     if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
-        raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.")
+        order = " The order is (key, loc, covariance, region, num_samples)."
+        exchanged = order if isinstance(num_samples, Region) else ""
+        raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.{exchanged}")
     return as_problem(loc, covariance, region)
 
 

@@ -22,6 +22,7 @@ from truncgauss.gaussian.total_moments import (
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special import effective_sample_size, log_mean_exp
+from truncgauss.tables.names import check_choice
 
 MIN_EFFECTIVE_SAMPLES = 10.0
 
@@ -72,10 +73,7 @@ class SoftMonteCarlo(Method):
 
     def __post_init__(self) -> None:
         check_counts(self, "num_samples", "num_replicates")
-        if self.points not in KINDS:
-            raise ValueError(
-                f"SoftMonteCarlo: points must be one of {', '.join(KINDS)}, got {self.points!r}."
-            )
+        check_choice(self.points, KINDS, "SoftMonteCarlo: points")
         if self.points == "antithetic" and self.num_samples % 2:
             raise ValueError(
                 f"SoftMonteCarlo: antithetic points come in pairs, got {self.num_samples} samples."

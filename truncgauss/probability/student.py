@@ -60,6 +60,7 @@ from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import standardize
 from truncgauss.special.logspace import log_sum_exp
 from truncgauss.special.normal import fixed_interval
+from truncgauss.tables.names import check_choice
 
 KINDS = "shifted", "Kshirsagar"
 LARGEST_DF = 1e30  # from here on the scale is 1 to rounding
@@ -94,8 +95,7 @@ def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> A
         raise ValueError(
             f"df, the degrees of freedom, must be positive, got {np.min(np.asarray(values))}."
         )
-    if kind not in KINDS:
-        raise ValueError(f'noncentral must be "shifted" or "Kshirsagar", got {kind!r}.')
+    check_choice(kind, KINDS, "noncentral")
     region = problem.region
     inside = region.region if isinstance(region, Outside) and outside else region
     if not isinstance(inside, LinearRegion | QuadraticRegion):

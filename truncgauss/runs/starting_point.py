@@ -16,12 +16,6 @@ def write(name: str, folder: Path = Path(), overwrite: bool = False) -> list[Pat
         ValueError: the name cannot be that of a Python file, or one of the files is there already
             and not to be overwritten.
     """
-    if Path(name).suffix:
-        excel = "an Excel file: save its sheet as CSV" if "xls" in name else "no table that is read"
-        raise ValueError(
-            f"{name} is {excel}; tables are .csv, .parquet or .npz, and a new experiment is a name "
-            "without an ending"
-        )
     if not name.isidentifier():
         raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
     contents: dict[str, str | bytes] = {}

@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Integer, UInt32, UInt64
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
+from truncgauss.tables.names import check_choice
 
 T = TypeVar("T")
 KINDS = ("random", "antithetic", "lattice")
@@ -35,6 +36,7 @@ def normal_points(
     Raises:
         ValueError: for another kind, or an odd number of antithetic points.
     """
+    check_choice(kind, KINDS, "points")
     if kind == "random":
         return jax.random.normal(key, (num_points, dimension), dtype)
     if kind == "antithetic":
@@ -42,9 +44,7 @@ def normal_points(
             raise ValueError(f"antithetic points come in pairs, got num_samples={num_points}.")
         half = jax.random.normal(key, (num_points // 2, dimension), dtype)
         return jnp.concatenate([half, -half])
-    if kind == "lattice":
-        return ndtri_of_bits(lattice_bits(lattice_points(num_points, dimension), key), dtype)
-    raise ValueError(f"points must be one of {', '.join(KINDS)}, got {kind!r}.")
+    return ndtri_of_bits(lattice_bits(lattice_points(num_points, dimension), key), dtype)
 
 
 @frozen_pytree

@@ -65,7 +65,7 @@ def misspelt(text: str) -> str:
     if re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
         return (
             f"Write decimals with a point, {text.replace(',', '.')}; "
-            "pandas.read_csv(path, sep=';', decimal=',') converts a whole file."
+            "pandas.read_csv(path, sep=';', decimal=',').to_csv(new, index=False) converts a file."
         )
     if (limit := limit_of(text)) and limit[1] is not None:
         return f"Write the number alone, {limit[1]:g}; cells such as {text} are censoring: text."

@@ -284,10 +284,14 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
             "outcome first, and the formula as the design."
         )
     if isinstance(outcome, str) and "~" in outcome and design is not None:
-        second = f"outcome={design!r}, " if isinstance(design, str) and "~" in design else ""
+        if isinstance(design, str) and "~" in design:
+            raise ValueError(
+                f"{what}: of two formulas the names say which is which, such as "
+                f"outcome={design!r}, selected={outcome!r}, data=table."
+            )
         raise ValueError(
             f"{what}: the formula {outcome!r} has the covariates: give no design beside it, and "
-            f"what else there is by name, such as {second}data=table."
+            "what else there is by name, such as data=table."
         )
     if isinstance(design, str):
         design = formula(design, data)[1]

@@ -261,8 +261,8 @@ def take_logs(
         got = f"{'' if lower[wrong[0]] == upper[wrong[0]] else 'at most '}{upper[wrong[0]]:g}"
         raise ValueError(
             f"outcome {name!r} is {got} in {location(int(wrong[0]))} and has no logarithm, as "
-            "`log` asks for. A concentration below the limit of detection is censored: write it "
-            "as such, not as 0."
+            "`log` asks for. A concentration below the limit of detection is censored: write the "
+            "limit, <0.5 say, not 0, and censoring: text; or give censored_low."
         )
     if "high" in arrays and np.any(arrays["high"][..., j] <= 0):
         raise ValueError(f"truncated_high of {name!r} must be positive, as `log` asks for.")

@@ -39,9 +39,31 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "vcov cov_params": ("parameter_covariance",),
         "llf loglik loglike": ("log_likelihood",),
         "fittedvalues fitted": ("predict",),
+        "response": ("mean",),
+        "both.tails two-sided two_sided twosided two.sided": ("both", "two-sided"),
+        "robust hc0 hc1 hc3 cluster clustered": ("sandwich",),
+        "oim hessian nonrobust": ("observed",),
+        "unstructured": ("full",),
     }.items()
     for word in words.split()
 }
+
+
+def check_choice(value: object, known: Iterable[str], what: str, advice: str = "") -> None:
+    """Raise ValueError for a word that is none of these, with the one that may have been meant.
+
+    Args:
+        value: the word.
+        known: those that there are.
+        what: the argument, at the beginning of the message.
+        advice: the end of the message.
+    """
+    words = tuple(known)
+    if not (isinstance(value, str) and value in words):
+        there = ", ".join(f'"{word}"' for word in words)
+        raise ValueError(
+            f"{what} must be one of {there}, got {value!r}{meant(value, words) or '.'}{advice}"
+        )
 
 
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:

@@ -54,7 +54,7 @@ from truncgauss.gaussian.problem import as_key, checked_key
 from truncgauss.likelihood import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.tables.names import meant
+from truncgauss.tables.names import check_choice
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
@@ -556,11 +556,7 @@ def prepared_loss(
     prior_rows: float = 0.0,
 ) -> tuple[MixtureLoss, np.ndarray]:
     """The loss without plans, and the rows in units of their own; checked."""
-    if structure not in STRUCTURES:
-        raise ValueError(
-            'fit_mixture: covariance must be "full", "diagonal" or "tied", got '
-            f"{structure!r}{meant(structure, STRUCTURES) or '.'}"
-        )
+    check_choice(structure, STRUCTURES, "fit_mixture: covariance")
     if not isinstance(num_components, int) or num_components < 1:
         raise ValueError(
             f"fit_mixture: num_components must be a positive int, got {num_components!r}."

@@ -106,6 +106,11 @@ def load(path: str | Path) -> Experiment:
     if "experiment" not in document.data:
         message = f"is required; known: {', '.join(names())}, or the path of a Python file"
         close = closest("experiment", document.data)
+        fitting = [
+            name for name in names() if {*document.data} <= {*settings_of(name).model_fields}
+        ]
+        if not close and document.data and len(fitting) == 1:
+            message = f"is required; for these keys: `experiment: {fitting[0]}`"
         raise document.error(message, ("experiment",), got=close or None)
     name = document.data["experiment"]
     if isinstance(name, str) and is_file(name):
