@@ -143,7 +143,7 @@ def test_a_fit_makes_no_more_steps_than_it_may(num_steps):
 
 def test_what_a_model_does_not_know_is_said():
     model = CommonCorrelation(jnp.asarray(sample()))
-    with pytest.raises(ValueError, match='must be "observed" or "sandwich"'):
+    with pytest.raises(ValueError, match='must be one of "observed", "sandwich"'):
         tg.fitting.maximum_likelihood(model, information="expected")
     with pytest.raises(NotImplementedError, match="Model defines no starts"):
         tg.fitting.maximum_likelihood(tg.fitting.Model())
