@@ -26,7 +26,7 @@ from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
 from truncgauss.runs.config import ConfigError
 from truncgauss.runs.folder import publish, read, unfinished, writable
-from truncgauss.tables.names import meant
+from truncgauss.tables.names import closest
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
@@ -345,9 +345,10 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
         after = "; settings come after the config" if words[0] == "run" else ""
         option = changes[0].split("=")[0]
         options = [field.name.replace("_", "-") for field in dataclasses.fields(asked)]
-        near = meant(option.lstrip("-"), options).replace("'", "").replace("mean ", "mean --")
+        near = closest(option.lstrip("-"), options)
+        cure = f"; did you mean --{near}?" if near else ""
         raise ConfigError(
-            f"{ERROR}: {words[0]} has no option {option}{after}: truncgauss {words[0]} --help{near}"
+            f"{ERROR}: {words[0]} has no option {option}{after}: truncgauss {words[0]} --help{cure}"
         )
     return asked, changes
 

@@ -171,7 +171,7 @@ def limit_in(text: str, columns: dict[str, Column]) -> float | str:
     if is_float(text):
         return float(text)
     if why := mismatch(text, list(columns)):
-        raise ValueError(f"a limit is a number or a column: {misspelt(text) or why}")
+        raise ValueError(f"a limit is a number or a column: {why}")
     return text
 
 

@@ -36,7 +36,7 @@ from truncgauss.probability.quantiles import (
     quantile,
 )
 from truncgauss.probability.radial import LargestCoordinate
-from truncgauss.tables.names import check_choice, meant
+from truncgauss.tables.names import check_choice
 from truncgauss.tables.shares import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
@@ -421,12 +421,11 @@ def contrasts_of(
     if contrasts is None:
         return np.eye(k), groups
     if isinstance(contrasts, str):
-        if contrasts not in ("dunnett", "tukey"):
-            raise ValueError(
-                'contrasts must be "dunnett", each estimate against the first, "tukey", all pairs, '
-                f"a matrix or None, got {contrasts!r}"
-                f"{meant(contrasts, ('dunnett', 'tukey')) or '. They need no other adjustment.'}"
-            )
+        check_choice(
+            contrasts, ("dunnett", "tukey"), "simultaneous: contrasts",
+            ' "dunnett" compares each with the first, "tukey" all pairs; none needs another '
+            "adjustment.", ", a matrix or None",
+        )  # fmt: skip
         if k < 2:
             raise ValueError(f"{contrasts} compares groups: two estimates are needed, got {k}.")
         every = itertools.combinations(range(k), 2)

@@ -14,11 +14,12 @@ from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.likelihood import Observations
 from truncgauss.tables.formulas import DROPPED
-from truncgauss.tables.names import meant
+from truncgauss.tables.names import check_choice
 
 SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STRUCTURES = ("full", "diagonal")
+OR_MATRIX = " or a matrix with NaN where it is free"
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
 
 
@@ -104,11 +105,7 @@ def as_coordinates(
     """
     d = len(sizes)
     if isinstance(covariance, str):
-        if covariance not in STRUCTURES:
-            raise ValueError(
-                'fit_observations: covariance must be "full", "diagonal" or a matrix with NaN '
-                f"where it is free, got {covariance!r}{meant(covariance, STRUCTURES) or '.'}"
-            )
+        check_choice(covariance, STRUCTURES, "fit_observations: covariance", others=OR_MATRIX)
         template = np.full((d, d), np.nan)
         if covariance == "diagonal":
             template[~np.eye(d, dtype=bool)] = 0.0

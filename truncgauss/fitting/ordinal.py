@@ -32,6 +32,7 @@ from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
+    OR_MATRIX,
     STRUCTURES,
     as_coordinates,
     check_designs,
@@ -71,6 +72,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.special.normal import log_mass_and_slopes, standardize
 from truncgauss.tables import Table
+from truncgauss.tables.names import check_choice
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 UNUSED = "Levels of {} that never occur have no thresholds: {}."
@@ -283,12 +285,12 @@ def fit_ordinal(
         key: its random key.
         settings: of `maximum_likelihood`.
     """
-    if isinstance(covariance, str) and covariance not in STRUCTURES:
-        raise ValueError(
-            f'{what}: with ordered outcomes covariance must be "full", "diagonal" or a matrix with '
-            f"NaN where it is free, got {covariance!r}; one correlation or one factor of repeated "
-            "outcomes is a term of tg.fit_clusters."
-        )
+    if isinstance(covariance, str):
+        check_choice(
+            covariance, STRUCTURES, f"{what}: with ordered outcomes covariance",
+            " One correlation or one factor of repeated outcomes is a term of tg.fit_clusters.",
+            OR_MATRIX,
+        )  # fmt: skip
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"

@@ -49,7 +49,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_choice(value: object, known: Iterable[str], what: str, advice: str = "") -> None:
+def check_choice(
+    value: object, known: Iterable[str], what: str, advice: str = "", others: str = ""
+) -> None:
     """Raise ValueError for a word that is none of these, with the one that may have been meant.
 
     Args:
@@ -57,13 +59,13 @@ def check_choice(value: object, known: Iterable[str], what: str, advice: str = "
         known: those that there are.
         what: the argument, at the beginning of the message.
         advice: the end of the message.
+        others: what may be given instead of a word, with a comma or "or" before it.
     """
     words = tuple(known)
     if not (isinstance(value, str) and value in words):
         there = ", ".join(f'"{word}"' for word in words)
-        raise ValueError(
-            f"{what} must be one of {there}, got {value!r}{meant(value, words) or '.'}{advice}"
-        )
+        guess = meant(value, words) or "."
+        raise ValueError(f"{what} must be one of {there}{others}, got {value!r}{guess}{advice}")
 
 
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:

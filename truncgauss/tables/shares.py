@@ -3,12 +3,17 @@
 from typing import Any
 
 
+def single(value: Any) -> float:
+    """A single number of Python, NumPy or JAX; NaN for anything else."""
+    try:
+        return float("nan") if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
 def of_percent(value: Any) -> str:
     """The end of a message about a number that must lie between 0 and 1 and may be a percentage."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return ""
+    number = single(value)
     return f" For {number:g} % write {number / 100:g}." if 1 < number < 100 else ""
 
 
@@ -23,11 +28,7 @@ def check_share(value: Any, what: str, advice: str = "") -> None:
     Raises:
         ValueError: for anything else.
     """
-    try:
-        number = float(value) if not isinstance(value, str | bytes) else float("nan")
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not 0.0 < number < 1.0:
+    if not 0.0 < single(value) < 1.0:
         shown = repr(value) if isinstance(value, str) else value
         raise ValueError(
             f"{what} must lie between 0 and 1, got {shown}.{of_percent(value) or advice}"
