@@ -290,6 +290,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "a value of another dimension": lambda: tg.TruncatedMultivariateNormal(
         np.zeros(2), EYE, low=0.0
     ).log_prob(jnp.zeros(3)),
+    "degrees of freedom last": lambda: tg.TruncatedMultivariateStudentT(np.zeros(2), EYE, 4.0),
     "two covariances": lambda: tg.TruncatedMultivariateNormal(np.zeros(2), EYE, EYE, low=0.0),
 }
 OBSERVATIONS: dict[str, Callable[[], Any]] = {

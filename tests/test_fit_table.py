@@ -204,12 +204,14 @@ def test_stray_rows_are_refused_or_named(tmp_path):
         ("outcomes: {x: {}}\ncategories: {grup: u}", "categories.grup: .* did you mean 'group'"),
         ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
         ("outcomes: {}", "outcomes: must not be empty"),
+        ("outcomes: [x]", "outcomes: must have keys with a value each: `outcomes: {x: ...}`, and"),
         ("outcomes: {x: {censored: 2}}", "unknown key; did you mean 'censored_"),
         (
             "num_steps: one\noutcomes: {x: {censoredlow: 2}}\ncovariate: [y]",
             r"num_steps: must be a valid .*\n.*x.censoredlow: unknown .*\n.*covariate: unknown",
         ),
         ("outcomes: {x: {}}\ncovariates: [y, z]", r"'y' is .*\n.*'z' is not"),
+        ("outcomes: {x: {}}\ncovariates: [kind]\ncategories: [kind]", "categories: {kind: ...}"),
         ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., sigma"),
     ],
 )

@@ -137,9 +137,9 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
         (["--outcome", "site"], "column 'site' is texts ('A', 'B'), not numbers."),
         (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),
-        (["--outcome", "depth", "--truncated-low", "0,5"], "Write decimals with a point, 0.5;"),
+        (["--outcome", "depth", "--truncated-low", "0,5"], "--truncated-low 0,5: Write decimals"),
         (["--outcome", "depth", "--covariates", "age"], "column 'age' is not in the header"),
-        (["--outcome", "depth", "--truncated-low", "low"], "a limit is a number or a column"),
+        (["--outcome", "depth", "--truncated-low", "low"], "low: It is a number or a column, and"),
     ],
 )
 def test_a_table_without_what_is_asked_for_is_refused(words, message, laboratory, capsys):

@@ -41,7 +41,7 @@ class Column(NamedTuple):
     @property
     def cure(self) -> str:
         """How a number that is written otherwise is written; empty if there is none."""
-        return next(filter(None, map(misspelt, self.texts)), "")
+        return next(filter(None, (misspelt(text, cell=True) for text in self.texts)), "")
 
     def described(self) -> str:
         if not self.numeric and not self.texts:
@@ -156,7 +156,7 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
             f"column {outcome!r} is {column.described()}, not numbers. "
             f"{column.cure or 'An outcome is numbers; texts can be covariates.'}"
         )
-    entry = {key: limit_in(wanted[key], columns) for key in LIMITS if wanted[key] is not None}
+    entry = {key: limit_in(key, wanted[key], columns) for key in LIMITS if wanted[key] is not None}
     if column.undetected and "censored_low" not in entry:
         raise ValueError(
             f"{outcome!r} was not detected in {column.undetected} of the cells, and nothing says "
@@ -166,12 +166,13 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
     return entry | ({"log": True} if wanted["log"] else {})
 
 
-def limit_in(text: str, columns: dict[str, Column]) -> float | str:
+def limit_in(key: str, text: str, columns: dict[str, Column]) -> float | str:
     """A limit as it was typed: a number, or the column that has one for each row."""
     if is_float(text):
         return float(text)
     if why := mismatch(text, list(columns)):
-        raise ValueError(f"a limit is a number or a column: {why}")
+        cure = misspelt(text) or f"It is a number or a column, and {why}"
+        raise ValueError(f"--{key.replace('_', '-')} {text}: {cure}")
     return text
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
@@ -56,6 +57,11 @@ class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
         *args: Any,
         **options: Any,
     ) -> None:
+        if np.ndim(loc) > 1 and isinstance(covariance_matrix, int | float):
+            raise ValueError(
+                "TruncatedMultivariateStudentT: df comes first, then loc and covariance_matrix, "
+                f"got {covariance_matrix} as the last and a matrix as loc."
+            )
         dtype = common_dtype((loc, covariance_matrix, options.get("scale_tril")))
         self.df = jnp.asarray(df, dtype)
         super().__init__(loc, covariance_matrix, *args, **options)

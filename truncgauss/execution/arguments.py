@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ def explain(
         signature.bind(*args, **kwargs)
     except TypeError:
         text = str(error).replace(".__init__()", "()").partition(". Did you mean")[0].rstrip(".")
+        text = re.sub(r"^\w+\.(?=\w+\(\))", "", text)  # the class of a method
         key = args[0] if args else kwargs.get("key")
         if [*signature.parameters][:1] == ["key"] and not is_key(key):
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
@@ -78,8 +80,8 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (
-            f"Bounds are {close}, at which outcomes are recorded, and "
-            f"{close.replace('censored', 'truncated')}, beyond which there are none."
+            f"{word} is {close} where what lies beyond it is recorded at it (censored), and "
+            f"{close.replace('censored', 'truncated')} where nothing beyond it was observed."
         )
     if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
         return "Outcomes that are known exactly are tg.Observations.exact(values)."

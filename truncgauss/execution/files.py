@@ -93,5 +93,7 @@ def said(error: OSError) -> str:
     parts = (error.filename, error.strerror or str(error))
     near, path = "", Path(str(error.filename))
     if isinstance(error, FileNotFoundError) and path.parent.is_dir():
-        near = meant(path.name, os.listdir(path.parent))
+        names = sorted(os.listdir(path.parent))
+        alike = [name for name in names if path.suffix and name.endswith(path.suffix)]
+        near = meant(path.name, names) or f"; there are {', '.join(alike[:5])}" * bool(alike)
     return ": ".join(str(part) for part in parts if part is not None) + near

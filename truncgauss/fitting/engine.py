@@ -29,7 +29,10 @@ FEW = (
 UNUSED_START = (
     "From the start that was given the steps did not converge; these began at least squares."
 )
-ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
+ONE_LABEL = (
+    "cluster must have one label for each of {} rows, got {}. Of one label a cluster make "
+    "np.repeat(labels, sizes)."
+)
 
 
 def check_settings(information: str, num_profiles: int, cluster: Any = None) -> None:

@@ -18,7 +18,7 @@ from truncgauss.fitting.cluster_likelihood import (
     MOST_NESTED,
     ClusterRows,
 )
-from truncgauss.fitting.engine import refuse_missing_labels
+from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
 from truncgauss.fitting.predictions import Covariates
@@ -213,9 +213,7 @@ def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of clusters (n,) in the order in which they come, and their labels."""
     values = np.asarray(cluster)
     if values.shape != (n,):
-        raise ValueError(
-            f"{WHAT}: cluster must have one label for each of {n} rows, got {values.shape}."
-        )
+        raise ValueError(f"{WHAT}: {ONE_LABEL.format(n, values.shape)}")
     refuse_missing_labels(values, f"{WHAT}: cluster")
     kinds, first, codes = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)

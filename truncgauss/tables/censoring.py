@@ -60,13 +60,15 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
     return "<" if found[1] in ("<", "<=", "≤") else ">", float(found[2])
 
 
-def misspelt(text: str) -> str:
-    """A sentence about a number with a decimal comma, a unit or <; empty for any other text."""
+def misspelt(text: str, cell: bool = False) -> str:
+    """A sentence about a number with a decimal comma, a unit or <, and about the file where it is a
+    cell of one; empty for any other text."""
     if re.fullmatch(r"[<>]?\s*[-+]?\d+,\d+", text):
-        return (
-            f"Write decimals with a point, {text.replace(',', '.')}; "
-            "pandas.read_csv(path, sep=';', decimal=',').to_csv(new, index=False) converts a file."
+        file = (
+            " Where semicolons or tabs divide the cells of a file, replace its commas by points, "
+            "in an editor or by `sed 's/,/./g'`; pandas.read_csv has decimal=','."
         )
+        return f"Write decimals with a point, {text.replace(',', '.')}.{file if cell else ''}"
     if (limit := limit_of(text)) and limit[1] is not None:
         return f"Write the number alone, {limit[1]:g}; cells such as {text} are censoring: text."
     number = without_unit(text)
@@ -83,7 +85,7 @@ def advice(text: str) -> str:
     """Advice about a cell that is no number."""
     limit = limit_of(text)
     if limit is None:
-        return misspelt(text) or (
+        return misspelt(text, cell=True) or (
             "Complete or drop the row, or say by `missing` that it stands for a missing value (its "
             "text, of a file; missing=True, of a table): a missing cell is not a truncated one."
         )

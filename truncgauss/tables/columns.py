@@ -292,16 +292,14 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         limit = next(filter(limit_of, texts), None)  # such as <0.5
         first = next((text for text in texts if not is_float(text)), None)
         such = "" if first is None else f", such as {first!r}"
+        kind = KINDS["U" if first is not None else array.dtype.kind]
         remedy = f"Convert it, or leave it out{more}."
         if texts and first is None:
             remedy = "Convert it, such as by .astype(float)."
         remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
         if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
             remedy = "There is None; where a value is missing write NaN."
-        raise ValueError(
-            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}{such}), not numbers. "
-            f"{remedy}"
-        )
+        raise ValueError(f"{where} holds {kind} (dtype {array.dtype}{such}), not numbers. {remedy}")
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)

@@ -206,10 +206,12 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
         return numbers(cells, f"{path}: column {name!r}", bool(missing))
     texts = [text for text in cells if text and text not in missing]
     if texts and not any(is_float(text) or limit_of(text) for text in texts):
+        cure = misspelt(texts[0], cell=True) or (
+            "Leave it out; a covariate of texts is named under `categories`, with the text to "
+            f"compare with: `categories: {{{name}: {texts[0]}}}`."
+        )
         raise ValueError(
-            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. "
-            f"{misspelt(texts[0])} Leave it out; a covariate of texts is named under `categories`, "
-            f"with the text to compare with: `categories: {{{name}: {texts[0]}}}`."
+            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. {cure}"
         )
     wrong = [i for i, text in enumerate(cells) if not (text in missing or is_number(text))]
     if wrong:

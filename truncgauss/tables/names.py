@@ -40,6 +40,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "llf loglik loglike": ("log_likelihood",),
         "fittedvalues fitted": ("predict",),
         "response": ("mean",),
+        "type": ("kind",),
         "both.tails two-sided two_sided twosided two.sided": ("both", "two-sided"),
         "robust hc0 hc1 hc3 cluster clustered": ("sandwich",),
         "oim hessian nonrobust": ("observed",),

@@ -79,6 +79,11 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
         message = "must be a section with keys of its own"
         if isinstance(got, str):
             message = without_space(got) or message
+        if isinstance(got, list | tuple) and got and isinstance(got[0], str):
+            message = (
+                f"must have keys with a value each: `{at[-1]}: {{{got[0]}: ...}}`, and {{}} for a "
+                "value without settings"
+            )
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
     message = message.replace("Input should be", "must be")
