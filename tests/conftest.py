@@ -9,8 +9,10 @@ import resource
 import tempfile
 import time
 
-# Before JAX is imported by anyone: subprocesses of the tests inherit it too.
+# Before JAX and NumPy are imported by anyone: subprocesses of the tests inherit it too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Threads of NumPy's BLAS wait for their small products in a loop, on the cores of the other worker.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Nearly all of the time of a test goes into compiling, most of that into fusions which save
 # microseconds. `make test-slow` and `make test-all` compile as users do, with XLA_FLAGS set empty.
 # A flag that this XLA does not know would be fatal.
