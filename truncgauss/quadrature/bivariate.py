@@ -14,7 +14,6 @@ References:
     probabilities.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -37,7 +36,7 @@ from truncgauss.special import (
     standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.special.normal import fixed_interval, log_mass_and_slopes
+from truncgauss.special.normal import log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 
@@ -120,42 +119,6 @@ class PanelPlan(NamedTuple):
     anchor: jax.Array
     breakpoints: jax.Array
     num_panels: jax.Array
-
-
-class Span(NamedTuple):
-    """The part of an interval for X1 where the integrand counts.
-
-    Attributes:
-        anchor: a value of X1 near the mode.
-        centre: the anchor less the mean, in standard deviations of X1.
-        left, right: the ends, as offsets from the anchor.
-        at_low, at_high: whether these ends are the limits.
-    """
-
-    anchor: jax.Array
-    centre: jax.Array
-    left: jax.Array
-    right: jax.Array
-    at_low: jax.Array
-    at_high: jax.Array
-
-
-def span(
-    log_density: Callable[[jax.Array], jax.Array],
-    loc: jax.Array,
-    scale: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
-) -> Span:
-    """The part of the limits in which a log-concave density of the standardised X1 counts."""
-    outer = fixed_interval(low, high, loc, scale)
-    support = log_concave.support(log_density, outer.low, outer.high)
-    at_low, at_high = support.at_limit
-    anchor = jnp.clip(loc + scale * support.mode, low, high)
-    centre = (anchor - loc) / scale
-    left = jnp.where(at_low, low - anchor, scale * (support.left - centre))
-    right = jnp.where(at_high, high - anchor, scale * (support.right - centre))
-    return Span(anchor, centre, left, right, at_low, at_high)
 
 
 def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> PanelPlan:

@@ -37,7 +37,7 @@ END_DEPTH = 18.0 + REACH
 SLACK = 8.0
 LEAST_PANELS = 2  # an exponential that falls by DROP over the support takes two
 
-LogDensity = Callable[[jax.Array], jax.Array]
+Heights = Callable[[jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
 
 
 class Support(NamedTuple):
@@ -54,8 +54,20 @@ class Support(NamedTuple):
     at_limit: jax.Array
 
 
-def support(log_density: LogDensity, low: jax.Array, high: jax.Array) -> Support:
-    """The numerical support of exp(-z^2/2) times a log-concave function of z, within limits.
+def with_slopes(log_density: Callable[[jax.Array], jax.Array]) -> Heights:
+    """A function of z with its first and its second derivative."""
+
+    def heights(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        one = (jnp.ones_like(z),)
+        (value, slope), (_, bend) = jax.jvp(lambda z: jax.jvp(log_density, (z,), one), (z,), one)
+        return value, slope, bend
+
+    return heights
+
+
+def support(heights: Heights, low: jax.Array, high: jax.Array) -> Support:
+    """The numerical support of exp(-z^2/2) times a log-concave function of z, within limits, by its
+    log, which comes with its derivatives.
 
     The slope of the concave part at 0 bounds the mode: -z + slope(z) changes sign between 0 and
     slope(0). Newton's method, kept inside that bracket, finds it. Each end of the support is found
@@ -65,15 +77,11 @@ def support(log_density: LogDensity, low: jax.Array, high: jax.Array) -> Support
     reach = (2.0 * DROP) ** 0.5
     is_mode, inwards = np.arange(3) == 1, np.arange(3) - 1
 
-    def heights(z: jax.Array) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-        one = jnp.ones_like(z)
-        return jax.jvp(lambda z: jax.jvp(log_density, (z,), (one,)), (z,), (one,))
-
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
     def step(state: State) -> State:
         points, at_limit, below, above, count, _ = state
-        (value, slope), (_, bend) = jax.vmap(heights)(points)
+        value, slope, bend = jax.vmap(heights)(points)
         first, z, pull = count == 0, points[1], slope[1]
         below = jnp.where(first, jnp.minimum(pull, 0.0), jnp.where(pull > 0, z, below))
         above = jnp.where(first, jnp.maximum(pull, 0.0), jnp.where(pull > 0, above, z))
@@ -98,7 +106,7 @@ def support(log_density: LogDensity, low: jax.Array, high: jax.Array) -> Support
         return jnp.where(is_mode, mode, ends), at_limit, below, above, count + 1, unfinished
 
     # Made from a value, so that on a device mesh they are sharded as the function's inputs are.
-    value = log_density(jnp.zeros_like(low))
+    value, _, _ = heights(jnp.zeros_like(low))
     zero, zeros = jnp.zeros_like(value), jnp.broadcast_to(jnp.zeros_like(value), (3,))
     state = zeros, zeros != 0, zero, zero, zero.astype(int), ~jnp.isnan(value)
     proceed = lambda state: state[-1] & (state[-2] < MAX_STEPS)

@@ -73,7 +73,9 @@ def plan(
         return mass.sum() - 0.5 * f * f
 
     everywhere = jnp.asarray(jnp.inf, loc.dtype)
-    left, mode, right, _ = log_concave.support(log_density, -everywhere, everywhere)
+    left, mode, right, _ = log_concave.support(
+        log_concave.with_slopes(log_density), -everywhere, everywhere
+    )
     # Each factor of the integrand falls over a length 1/rate of its own, a product of many over a
     # shorter one: panels of all sizes between.
     widest = (right - left) / 16.0

@@ -138,7 +138,9 @@ def panels_of(lines: Lines) -> Panels:
         return -0.5 * (t * t + below * below + above * above)
 
     first, last, _ = tips(lines)
-    laid = log_concave.support(log_density, *lax.stop_gradient((first, last)))
+    laid = log_concave.support(
+        log_concave.with_slopes(log_density), *lax.stop_gradient((first, last))
+    )
     left, mode, right, (at_first, at_last) = lax.stop_gradient(laid)
     first, last = jnp.where(at_first, first, left), jnp.where(at_last, last, right)
     m = len(lines.slopes)

@@ -63,22 +63,6 @@ def best_order(matrix: jax.Array) -> tuple[jax.Array, Conditional]:
     return jnp.asarray(orders)[best], jax.tree.map(lambda x: x[best], forms)
 
 
-def most_likely(
-    correlation: jax.Array, per_free: jax.Array, low: jax.Array, high: jax.Array
-) -> jax.Array:
-    """Minus half the smallest squared distance of a box from 0, given standardised limits (2,).
-
-    `per_free` is 1 / (1 - correlation^2). By comparisons, since the derivatives of minima and
-    maxima are divisions, which take longer to compile.
-    """
-    nearest = jnp.where(low > 0, low, jnp.where(high < 0, high, 0.0))
-    pull = correlation * nearest
-    below, above = low[::-1] - pull, high[::-1] - pull
-    other = jnp.where(below > 0, below, jnp.where(above < 0, above, 0.0))
-    first, second = nearest * nearest + other * other * per_free
-    return -0.5 * jnp.where(first < second, first, second)
-
-
 def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.PanelPlan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
@@ -89,14 +73,29 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     free = (1.0 - correlation) * (1.0 + correlation)
     per_free = 1.0 / jnp.maximum(free, jnp.finfo(free.dtype).tiny)
 
-    def log_density(z: jax.Array) -> jax.Array:
-        shift = rates * z
-        height = most_likely(correlation, per_free, inner.low - shift, inner.high - shift)
-        return height - 0.5 * z * z
+    def heights(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Minus half the smallest squared distance from 0 of a point of the box with X1 at z, and
+        its derivatives: one of (X2, X3) is nearest 0, and the other given it."""
+        below, above = inner.low - rates * z, inner.high - rates * z
+        first = jnp.where(below > 0, below, jnp.where(above < 0, above, 0.0))
+        first_rate = jnp.where(first != 0, rates, 0.0)
+        below, above = (x[::-1] - correlation * first for x in (below, above))
+        other = jnp.where(below > 0, below, jnp.where(above < 0, above, 0.0))
+        other_rate = jnp.where(other != 0, rates[::-1] - correlation * first_rate, 0.0)
+        square = first * first + other * other * per_free
+        slope = first * first_rate + other * other_rate * per_free - z
+        bend = -first_rate * first_rate - other_rate * other_rate * per_free - 1.0
+        nearer = square[0] < square[1]
+        value, slope, bend = (jnp.where(nearer, x[0], x[1]) for x in (square, slope, bend))
+        return -0.5 * (value + z * z), slope, bend
 
-    anchor, centre, left, right, at_low, at_high = bivariate.span(
-        log_density, loc[0], form.scale, low[0], high[0]
-    )
+    outer = fixed_interval(low[0], high[0], loc[0], form.scale)
+    support = log_concave.support(heights, outer.low, outer.high)
+    at_low, at_high = support.at_limit
+    anchor = jnp.clip(loc[0] + form.scale * support.mode, low[0], high[0])
+    centre = (anchor - loc[0]) / form.scale
+    left = jnp.where(at_low, low[0] - anchor, form.scale * (support.left - centre))
+    right = jnp.where(at_high, high[0] - anchor, form.scale * (support.right - centre))
     # Where both others are at a limit, they act on X1 together.
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
