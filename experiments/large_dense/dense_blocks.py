@@ -169,7 +169,7 @@ class DenseBlocks(tg.Method):
             order = jnp.argsort(mass, stable=True)
         factor = cholesky(blocks_of(covariance.covariance_matrix, order))
         bounds = (region.low, -jnp.inf), (region.high, jnp.inf), (loc, 0.0)
-        limits = Limits(*(in_blocks(x[order], fill) for x, fill in bounds))
+        limits = BlockLimits(*(in_blocks(x[order], fill) for x, fill in bounds))
         if self.plan is not None:
             plan = lax.stop_gradient(self.plan)
         elif self.tilted:
@@ -671,7 +671,7 @@ def tilt_of(factor, limits):
 # --- Paths ----------------------------------------------------------------------------------------
 
 
-class Limits(NamedTuple):
+class BlockLimits(NamedTuple):
     """Limits low <= loc + L z <= high in blocks, each of shape (n, b).
 
     They are infinite for the variables that fill up the last block.
@@ -687,7 +687,7 @@ class Prepared(NamedTuple):
 
     plan: TiltPlan
     factor: Array
-    limits: Limits
+    limits: BlockLimits
     tilt: Array
     unseen: Array
 
@@ -703,7 +703,7 @@ class Paths(NamedTuple):
 class Block(NamedTuple):
     """Limits on the variables of a block, with its block on the diagonal of the factor."""
 
-    limits: Limits
+    limits: BlockLimits
     corner: Array
 
     @property

@@ -43,7 +43,7 @@ BLOCK = 16  # nodes that are computed at once
 AT_ONCE = 2**20  # masses, of all problems
 
 
-class Grid(NamedTuple):
+class EffectGrid(NamedTuple):
     """The position of the nodes, without derivatives.
 
     Attributes:
@@ -99,7 +99,7 @@ def log_probability(
 
 def grid_of(
     loc: jax.Array, factor: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
-) -> Grid:
+) -> EffectGrid:
     """The box that the nodes are to fill."""
     loc, factor, scale, low, high = jax.lax.stop_gradient((loc, factor, scale, low, high))
     ends, rates, r = standardize(low, high, loc, scale), factor / scale[:, None], factor.shape[1]
@@ -148,7 +148,7 @@ def grid_of(
     radius = jnp.sum(slope**2, axis=1) + 2.0 * (DROP + height - height[0])
     radius = jnp.sqrt(jnp.maximum(radius, 0.0))[:, None]
     left, right = jnp.max(centre - radius, axis=0), jnp.min(centre + radius, axis=0)
-    return Grid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes), jnp.max(height))
+    return EffectGrid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes), jnp.max(height))
 
 
 def masses_at(
@@ -167,7 +167,7 @@ def masses_at(
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def integral(moving: bool, *problem: Any) -> jax.Array:
     """The log of the sum over the nodes of a problem, which carry no derivative: its loc, factor,
-    scale, low and high, and its `Grid`."""
+    scale, low and high, and its `EffectGrid`."""
     return with_slopes(moving, *problem)[0]
 
 
