@@ -88,11 +88,11 @@ def test_errors_known_beforehand_bound_those_of_few_nodes(d, counts, monkeypatch
 
 def test_fewer_nodes_are_used_where_they_are_enough():
     """Batches of moderate boxes, with fewer nodes, and of any boxes, with all."""
-    rng = np.random.default_rng(3)
-    below = rng.normal(size=(40, 3))
+    rng, n = np.random.default_rng(3), nested.WORTH
+    below = rng.normal(size=(n, 3))
     low, high = np.where(below > 0, -np.inf, below), np.where(below > 0, below, np.inf)
     factor = np.linalg.cholesky([[1.0, 0.5, 0.3], [0.5, 1.0, 0.4], [0.3, 0.4, 1.0]])
-    loc, factors = np.zeros((40, 3)), np.broadcast_to(factor, (40, 3, 3))
+    loc, factors = np.zeros((n, 3)), np.broadcast_to(factor, (n, 3, 3))
     every = jax.jit(jax.vmap(nested.log_box))
     few = jax.jit(jax.vmap(functools.partial(nested.log_box, count=nested.FEWER[3])))
     found = jax.jit(nested.log_boxes)(low, high, loc, factors)
@@ -101,7 +101,7 @@ def test_fewer_nodes_are_used_where_they_are_enough():
     ):
         np.testing.assert_array_equal(part, one)
         np.testing.assert_allclose(part, all_of_them, rtol=0, atol=1e-11)
-    low, high, factors = random_boxes(3, 40, 5)
+    low, high, factors = random_boxes(3, n, 5)
     found = jax.jit(nested.log_boxes)(low, high, loc, factors)
     for part, one in zip(found, every(low, high, loc, factors)):
         np.testing.assert_array_equal(part, one)
