@@ -25,10 +25,11 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.integrals import FEW, HeldMethods, held, probabilities
+from truncgauss.likelihood.integrals import FEW, held, in_chunks, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -148,15 +149,6 @@ def clusters_at(
 # ---------------------------------------------------------------- effects and variances
 
 
-class GivenExact(NamedTuple):
-    """The log density of the exact entries, and the others given these: loc + factor f + noise."""
-
-    density: jax.Array
-    loc: jax.Array
-    factor: jax.Array
-    scale: jax.Array
-
-
 def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any, Any, Any]:
     """The log density of the entries that are seen, of means 0, and mean and triangle of the
     standard normal effects given these: x = factor f + noise.
@@ -189,28 +181,29 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
     return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
 
 
-def limited_given_exact(cluster: Cluster) -> GivenExact:
-    """The limited entries of a cluster of effects and variances, given the exact ones."""
+def limited_given_exact(cluster: Cluster) -> tuple[jax.Array, ...]:
+    """Of a cluster of effects and variances the log density of the exact entries, and the others
+    given these, loc + factor f + noise: loc, factor and the scale of the noise."""
     variances, e = cluster.covariance.variances, len(cluster.values)
     factor = cluster.covariance.factor
     factor = jnp.zeros((len(variances), 0)) if factor is None else factor
     rest = cluster.values - cluster.loc[:e]
     density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
     loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
-    return GivenExact(density, loc, turned(factor[e:]), jnp.sqrt(variances[e:]))
+    return density, loc, turned(factor[e:]), jnp.sqrt(variances[e:])
 
 
 def of_effects(cluster: Cluster, moving: bool) -> Estimate:
     """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
     says whether its limits are parameters."""
-    rest, low, high = limited_given_exact(cluster), cluster.lower, cluster.upper
-    if is_summed(rest.factor.shape[1], len(low)):
-        problem = rest.loc, rest.factor, rest.scale, low, high
-        value, error = common_effect.log_probability(*problem, moving)
-        return Estimate(rest.density + value, jax.lax.stop_gradient(error))
-    scale = jnp.sqrt(rest.scale**2 + jnp.sum(rest.factor**2, axis=1))
-    masses = log_interval_mass(*standardize(low, high, rest.loc, scale))
-    return Estimate(rest.density + jnp.sum(masses), jnp.zeros(()))
+    density, loc, factor, scale = limited_given_exact(cluster)
+    low, high = cluster.lower, cluster.upper
+    if is_summed(factor.shape[1], len(low)):
+        value, error = common_effect.log_probability(loc, factor, scale, low, high, moving)
+        return Estimate(density + value, jax.lax.stop_gradient(error))
+    scale = jnp.sqrt(scale**2 + jnp.sum(factor**2, axis=1))
+    masses = log_interval_mass(*standardize(low, high, loc, scale))
+    return Estimate(density + jnp.sum(masses), jnp.zeros(()))
 
 
 def is_summed(rank: int | None, limited: int) -> bool:
@@ -255,12 +248,21 @@ def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
     density, integrals = integrals_of(clusters, number)
     if integrals is None:
         return Estimate(density, jnp.zeros_like(density))
-    used = method.of(str(integrals.loc.shape[1]))
-    result = probabilities(integrals, used)
+    rows, size = (integrals, method), method.rows_in_turn(integrals.loc.shape[1])
+    # By a quarter of a turn, so that few that count share theirs with those that fill a shape up.
+    result = probabilities(*rows) if size is None else in_chunks(of_some, rows, max(size // 4, 1))
     error, value = jax.lax.stop_gradient(result.stderr), density + result.log_prob
-    if isinstance(used, NestedQuadrature):
+    if isinstance(method, NestedQuadrature):
         value = jnp.where(error <= RESOLVED, value, jnp.nan)
     return Estimate(value, error)
+
+
+def of_some(rows: tuple[Integrals, Method]) -> Estimate:
+    """The probabilities of rows by a method, which are not computed if no row has limits."""
+    region: Any = rows[0].region
+    limited = jnp.any(jnp.isfinite(region.low) | jnp.isfinite(region.high))
+    nothing = jnp.zeros(len(region.low))
+    return jax.lax.cond(limited, probabilities, lambda *_: Estimate(nothing, nothing), *rows)
 
 
 # ---------------------------------------------------------------- all clusters
@@ -268,19 +270,18 @@ def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
 
 @frozen_pytree
 class ClusterPlan:
-    """Held methods for the integrals of clusters of each shape.
+    """Methods with fixed plans for the integrals of clusters of each shape.
 
     Attributes:
         methods: for shapes under any covariance, else None.
     """
 
-    methods: tuple[HeldMethods | None, ...]
+    methods: tuple[Method | None, ...]
 
     @property
     def nested(self) -> bool:
         """Whether some integrals are nested quadratures, which are NaN where they do not reach."""
-        used = [m for method in self.methods if method for m in method.methods.values()]
-        return any(isinstance(m, NestedQuadrature) for m in used)
+        return any(isinstance(method, NestedQuadrature) for method in self.methods)
 
 
 @jax.jit
@@ -299,17 +300,18 @@ def plan_of(
 ) -> ClusterPlan:
     """Methods for the integrals at parameters that are numbers; `nested` says whether
     nested quadratures may serve, which do not reach everywhere."""
-    methods: list[HeldMethods | None] = []
+    methods: list[Method | None] = []
     for number, rows in enumerate(shapes):
-        rank, size, method = covariance.form(rows.columns), rows.num_limited, None
+        method: Method | None = None
+        rank, size = covariance.form(rows.columns), rows.num_limited
         quick = nested and 1 < size <= MOST_NESTED
         if rank is None and quick and len(rows.index) * NODES[size] ** (size - 1) <= MOST_NODES:
-            method = HeldMethods({str(size): NestedQuadrature()})
+            method = NestedQuadrature()
         elif rank is None and size:
             integrals = _integrals(rows, covariance, mean, x, number)
             some = size > MOST_EXACT and len(rows.index) <= FEW
             few = Separation(num_replicates=min(max(REPLICATES // len(rows.index), 4), 16))
-            method = held(few if some else Automatic(), {str(size): integrals})
+            method = held(few if some else Automatic(), {"": integrals}).methods[""]
         methods.append(method)
     return ClusterPlan(tuple(methods))
 
@@ -329,8 +331,7 @@ def log_likelihoods(
         if rank is None:
             results.append(of_any(clusters, plan.methods[number], number))
             continue
-        moving = rows.codes is not None
-        function = functools.partial(of_effects, moving=moving)
+        function = functools.partial(of_effects, moving=rows.codes is not None)
         nodes = common_effect.BLOCK if is_summed(rank, rows.num_limited) else 1
         size = nodes * max(rows.num_limited, rows.num_exact, 1)
         results.append(common_effect.in_batches(function, clusters, size))

@@ -258,7 +258,7 @@ def shapes_of(
     """The clusters by their numbers of entries, equal ones once, how often each counts, and the
     rows as the user has them.
 
-    Clusters of a shape are filled up to one of few lengths by one of them that counts 0 times.
+    Clusters of a shape are filled up to one of few lengths by empty ones that count 0 times.
     """
     count, limited = len(inputs.labels), ~inputs.exact
     some = np.flatnonzero(~inputs.missing)
@@ -284,22 +284,22 @@ def shapes_of(
         at = np.full(count, -1)
         at[clusters] = np.arange(len(clusters))
         inside = at[codes] >= 0
-        index = np.full((len(clusters), e + c), -1)
+        index = np.full((len(clusters) + 1, e + c), -1)  # the last one is empty
         index[at[codes[inside]], number[inside] + e * groups[inside]] = some[inside]
         whole = arrays_of(inputs, columns, design, index, e)
         table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
-        _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(table[:-1], axis=0, return_index=True, return_inverse=True)
         counts = np.bincount(inverse.ravel(), each[clusters])
         # Few lengths: samples of about one size share their programs.
         n = len(first)
         more = 0, filled_length(n) - n if dense else -n % 2 ** max(n.bit_length() - 4, 0)
-        first, counts = np.pad(first, more, constant_values=first[0]), np.pad(counts, more)
+        first, counts = np.pad(first, more, constant_values=-1), np.pad(counts, more)
         levels = inputs.levels_of(index[first, e:])
         shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
         weights.append(counts)
         members.append(clusters)
         numbers.append(begin + inverse.ravel())
-        indices.append(index)
+        indices.append(index[:-1])
         begin += len(first)
     shape = np.repeat(np.arange(len(kinds)), [len(x) for x in members])
     together = np.concatenate(members)

@@ -231,7 +231,7 @@ def in_chunks(batched: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     one = lambda row: batched(jax.tree.map(lambda leaf: leaf[None], row))
-    size = min(size, at_once(one, (rows,), (0,)))
+    size = min(size, at_once(one, (rows,), (0,))) if size > 1 else 1
     if count <= size:
         return batched(rows)
     num_chunks = -(-count // size)
