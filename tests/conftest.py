@@ -89,6 +89,16 @@ PROGRAMS, FEWEST, BYTES = 300, 50, 10**9
 STATM = pathlib.Path("/proc/self/statm")  # of Linux
 
 
+@pytest.fixture(autouse=True, scope="session")
+def compiled_soonest():
+    """Programs that loop over points too, for which the library asks for a higher level."""
+    from truncgauss.execution import compiling
+
+    if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:
+        for effort in (compiling.MEDIUM, compiling.SINGLE):
+            effort["xla_backend_optimization_level"] = 0
+
+
 @pytest.fixture(scope="session")
 def compilations():
     """The events of compilation since this process last forgot its programs."""
