@@ -15,7 +15,7 @@ PRECISIONS = (jnp.float32, jnp.float64)
 
 
 def finite(*arrays):
-    return all(bool(jnp.isfinite(a).all()) for a in arrays)
+    return all(np.isfinite(a).all() for a in arrays)
 
 
 def along(function, x):
@@ -34,7 +34,7 @@ def test_filter_with_a_far_limit(high, dtype):
     steepness = dtype(100)
     value, slope = along(lambda x: gallery.naive_filter(x, low, high, steepness), x)
     assert finite(value)
-    assert jnp.isnan(slope).all()
+    assert np.isnan(slope).all()
 
     value, slope = along(lambda x: gallery.safe_filter(x, low, high, steepness), x)
     z = 100 * np.asarray(x, np.float64)
@@ -51,7 +51,7 @@ def test_filter_with_a_far_limit(high, dtype):
 def test_log1pexp_where_exp_overflows(dtype):
     x = jnp.array([-1000.0, -20.0, 0.0, 20.0, 1000.0], dtype)
     value, slope = along(gallery.naive_log1pexp, x)
-    assert jnp.isinf(value[-1]) and jnp.isnan(slope[-1])
+    assert np.isinf(value[-1]) and np.isnan(slope[-1])
 
     value, slope = along(special.log1pexp, x)
     exact = np.asarray(x, np.float64)
@@ -74,15 +74,15 @@ def test_norm_at_zero_under_a_mask():
     naive = total(lambda rows: jnp.sqrt(jnp.sum(rows**2, axis=-1)))
     library = total(lambda rows: jnp.linalg.norm(rows, axis=-1))
     for norm in (naive, library):
-        value, slopes = jax.value_and_grad(norm)(rows)
+        value, slopes = jax.jit(jax.value_and_grad(norm))(rows)
         assert value == pytest.approx(5.001)
-        assert jnp.isnan(slopes[1]).all()
+        assert np.isnan(slopes[1]).all()
 
-    value, slopes = jax.value_and_grad(total(tg.safe.safe_norm))(rows)
+    value, slopes = jax.jit(jax.value_and_grad(total(tg.safe.safe_norm)))(rows)
     assert value == pytest.approx(5.001)
     np.testing.assert_allclose(slopes, [[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]], atol=1e-15)
 
-    value, slopes = jax.value_and_grad(total(gallery.safe_masked_norm))(rows)
+    value, slopes = jax.jit(jax.value_and_grad(total(gallery.safe_masked_norm)))(rows)
     assert finite(value, slopes)
 
 
@@ -99,11 +99,11 @@ def test_softmax_in_training(dtype):
 
     naive = lambda w: gallery.naive_cross_entropy(w, depth, share)
     w, loss, slope = trained(naive, 0.9)
-    failure = int(jnp.argmax(jnp.isnan(slope)))
+    failure = int(np.argmax(np.isnan(slope)))
     assert failure > 5
     assert loss[5] < loss[0]  # it was learning
-    assert jnp.isfinite(w[failure] ** depth)  # and the logits were clean when it failed
-    assert jnp.isnan(w[failure + 1 :]).all()  # for ever
+    assert np.isfinite(w[failure] ** depth)  # and the logits were clean when it failed
+    assert np.isnan(w[failure + 1 :]).all()  # for ever
 
     safe = lambda w: gallery.safe_cross_entropy(w, depth, share, bound, span)
     w, loss, slope = trained(safe, 0.9)
@@ -116,7 +116,7 @@ def test_softmax_in_training(dtype):
     )
     bounded = lambda w: naive(tg.safe.clipped_gradient(w, bound))
     for loss_with_one_guard in (clipped, bounded):
-        assert jnp.isnan(trained(loss_with_one_guard, 1.2)[2]).any()
+        assert np.isnan(trained(loss_with_one_guard, 1.2)[2]).any()
     w, loss, slope = trained(safe, 1.2)
     assert finite(w, loss, slope)
     assert loss[0] > 7 and loss[-1] < 0.6  # the least possible is 0.5623
@@ -131,7 +131,7 @@ def test_bump_whose_width_is_trained(dtype):
     width = dtype(0.7)
     x = width * jnp.linspace(-2.0, 2.0, 20_001, dtype=dtype)
     slopes = lambda bump: jax.jit(jax.vmap(jax.grad(bump, (0, 1)), in_axes=(0, None)))(x, width)
-    assert jnp.isnan(slopes(gallery.naive_bump)[1]).any()
+    assert np.isnan(slopes(gallery.naive_bump)[1]).any()
     assert finite(*slopes(tg.safe.bump))
 
 
@@ -144,14 +144,15 @@ def test_bump_beside_the_bell_in_training():
         step = lambda width, _: (width - rate * jax.grad(loss)(width), None)
         return jax.jit(lambda start: jax.lax.scan(step, start, length=400)[0])(start)
 
-    assert jnp.isnan(learnt(gallery.naive_bump, 1.5))
+    assert np.isnan(learnt(gallery.naive_bump, 1.5))
     for start in (0.5, 1.5):
         assert learnt(tg.safe.bump, start) == pytest.approx(true, rel=1e-6)
     assert learnt(tg.safe.bell, 1.5, rate=1.0) == pytest.approx(true, rel=1e-6)
 
     # What the bell offers: outside of the support it still has something to say.
-    by_width = jax.grad(tg.safe.bump, 1), jax.grad(tg.safe.bell, 1)
-    assert by_width[0](2.0, 1.0) == 0 and by_width[1](2.0, 1.0) > 0.1
+    both = jax.jit(lambda x, width: (tg.safe.bump(x, width), tg.safe.bell(x, width)))
+    by_width = jax.jacrev(both, 1)(2.0, 1.0)
+    assert by_width[0] == 0 and by_width[1] > 0.1
 
 
 # ---------------------------------------------------------------- what first_nonfinite says

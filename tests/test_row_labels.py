@@ -413,11 +413,10 @@ def test_predictions_of_the_rows_of_a_fit_go_by_their_labels(kind):
 
 def test_what_is_known_of_rows_goes_by_their_labels():
     order = RANDOM.permutation(N)
-    observations = tg.Observations.exact(PAIR)
-    fit = tg.fit_observations(observations, X[["constant", "a"]], progress=False)
-    known = tg.Observations(PAIR, PAIR.assign(v=np.inf))
-    shuffled = tg.Observations(PAIR.iloc[order], PAIR.assign(v=np.inf).iloc[order])
-    expected = fit.predict(known=known).value
+    fit = tg.fit_regression(Y, X[["constant", "a"]], progress=False)
+    low, high = Y - 0.3, Y + np.inf
+    expected = fit.predict(known=tg.Observations(low, high)).value
+    shuffled = tg.Observations(low.iloc[order], high.iloc[order])
     np.testing.assert_allclose(fit.predict(known=shuffled).value, expected, rtol=1e-12)
 
 

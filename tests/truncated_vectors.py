@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import truncgauss as tg
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 
-PAIR = jnp.array([[1.0, 0.3], [0.3, 2.0]])
+PAIR = np.array([[1.0, 0.3], [0.3, 2.0]])
 
 
 @frozen_pytree
