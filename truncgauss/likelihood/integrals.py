@@ -24,7 +24,7 @@ from truncgauss.gaussian.regions import (
     Section,
 )
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.nested import NODES, NestedQuadrature, in_boxes
+from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
@@ -181,9 +181,9 @@ def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimat
 
 def of_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
     """The log masses of boxes (u, l) and their errors, by nested quadrature."""
-    d = low.shape[-1]
+    u, d = low.shape
     most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
-    return in_chunks(lambda rows: in_boxes(*rows), (low, high, loc, factor), most)
+    return in_chunks(lambda rows: in_boxes(u >= WORTH, *rows), (low, high, loc, factor), most)
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:

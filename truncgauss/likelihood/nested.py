@@ -94,8 +94,6 @@ def points_in(
     """The nodes in a box, all (l,), for a Gaussian of this mean and Cholesky factor (l, l); of a
     dimension `NODES`, or so many."""
     nodes, weights, ends, _ = rule(count or NODES[len(low)])
-    largest = float(jnp.finfo(low.dtype).max) ** 0.5  # inf times a derivative of 0 is NaN
-    low, high = jnp.maximum(low, -largest), jnp.minimum(high, largest)
     z: list[jax.Array] = []
     halves: list[jax.Array] = []
     densities: list[jax.Array] = []
@@ -117,40 +115,36 @@ def points_in(
     return Points(z, weight, check, below, above, halves, densities)
 
 
-def log_mass(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> jax.Array:
-    """log P(low < x < high) of x with this mean, all (l,), and Cholesky factor (l, l), with
-    derivatives by all of these, also where the nodes do not resolve the integrand."""
-    return jnp.log(points_in(low, high, loc, factor).mass())
-
-
 class BoxIntegral(NamedTuple):
-    """The mass of a box, and its derivatives by the Gaussian.
+    """The log P(low < x < high) of a box, and its derivatives.
 
     Attributes:
         log_prob: log P; NaN where the nodes do not resolve the integrand.
         error: of it, likewise; 0 where it is known to be below 1e-7, and as a rule is below 1e-12.
-        by_loc: derivative by the mean, (l,).
+        by_low, by_high: derivatives by the limits, (l,).
+        by_loc: by the mean, (l,).
         by_factor: by the Cholesky factor, (l, l), 0 above its diagonal.
     """
 
     log_prob: jax.Array
     error: jax.Array
+    by_low: jax.Array
+    by_high: jax.Array
     by_loc: jax.Array
     by_factor: jax.Array
 
 
-def log_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> BoxIntegral:
-    """`log_box` of several boxes, (u, l) and (u, l, l), in half the time where all of them are
-    known to need fewer nodes."""
-    size = low.shape[-1]
+def log_boxes(many: bool, *boxes: jax.Array) -> BoxIntegral:
+    """`log_box` of several boxes, low, high and loc (u, l) and factors (u, l, l); if these are many
+    in half the time where all of them are known to need fewer nodes."""
+    size = boxes[0].shape[-1]
 
     def by(count: int) -> BoxIntegral:
-        return jax.vmap(functools.partial(log_box, count=count))(low, high, loc, factor)
+        return jax.vmap(functools.partial(log_box, count=count))(*boxes)
 
-    if size not in FEWER or len(low) < WORTH:
+    if size not in FEWER or not many:
         return by(NODES[size])
-    bounds = jax.vmap(coarse_bound)(low, high, loc, factor)
-    enough = jnp.all(bounds <= ENOUGH)
+    enough = jnp.all(jax.vmap(coarse_bound)(*boxes) <= ENOUGH)
     return jax.lax.cond(enough, lambda: by(FEWER[size]), lambda: by(NODES[size]))
 
 
@@ -163,14 +157,17 @@ def coarse_bound(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Ar
 def log_box(
     low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array, count: int | None = None
 ) -> BoxIntegral:
-    """`log_mass` with its error, and with its derivatives by mean and factor in closed form; by
-    `NODES` a dimension, or by so many.
+    """log P(low < x < high) of x with this mean, all (l,), and Cholesky factor (l, l), its error,
+    and its derivatives in closed form; by `NODES` a dimension, or by so many.
 
-    These are means, in the box, of those of the log density: with x = loc + L z and K = L^-T they
-    are K E[z] and K (E[z z^T] - 1). They are sums over the same nodes, quicker to compile than the
-    derivative of the sum.
+    Those by the Gaussian are means, in the box, of those of the log density: with x = loc + L z
+    and K = L^-T they are K E[z] and K (E[z z^T] - 1). They are sums over the same nodes, quicker
+    to compile than the derivative of the sum. Those by the limits follow: a shift and another unit
+    of a variable, with its limits, leave P as it is.
     """
     count = count or NODES[len(low)]
+    largest = float(jnp.finfo(low.dtype).max) ** 0.5  # inf times a derivative of 0 is NaN
+    low, high = jnp.maximum(low, -largest), jnp.minimum(high, largest)
     points = points_in(low, high, loc, factor, count)
     larger, smaller = points.tails()
     below, above, inside, size = points.below, points.above, larger - smaller, len(low)
@@ -199,7 +196,9 @@ def log_box(
     expected = jnp.stack([moments[pair] / total for row in each for pair in row])
     expected = expected.reshape(size, size + 1) - np.eye(size, size + 1, 1)
     slopes = jax.scipy.linalg.solve_triangular(factor, expected, trans=1, lower=True)
-    return BoxIntegral(log_prob, error, slopes[:, 0], jnp.tril(slopes[:, 1:]))
+    by_loc, by_factor = slopes[:, 0], jnp.tril(slopes[:, 1:])
+    by_high = -(jnp.sum(factor * by_factor, axis=1) + (loc - low) * by_loc) / (high - low)
+    return BoxIntegral(log_prob, error, -by_loc - by_high, by_high, by_loc, by_factor)
 
 
 def error_beforehand(points: Points, factor: jax.Array, count: int) -> jax.Array:
@@ -321,25 +320,22 @@ class NestedQuadrature(Method):
     ) -> Estimate:
         box, factor = as_linear(region), jnp.linalg.cholesky(covariance.covariance_matrix)
         one = (x[None] for x in (box.low, box.high, loc, factor))
-        return jax.tree.map(lambda x: x[0], in_boxes(*one))
+        return jax.tree.map(lambda x: x[0], in_boxes(False, *one))
 
 
-@jax.custom_jvp
-def in_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:
-    """log P(low < x < high) of each x with this mean, all (u, l), and Cholesky factor (u, l, l)."""
-    integrals = log_boxes(low, high, loc, factor)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def in_boxes(many: bool, *boxes: jax.Array) -> Estimate:
+    """log P(low < x < high) and errors of several boxes, see `log_boxes`."""
+    integrals = log_boxes(many, *boxes)
     return Estimate(integrals.log_prob, integrals.error)
 
 
 @in_full_precision
-def _in_boxes_jvp(boxes: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
-    integrals = log_boxes(*boxes)
-    slopes: tuple[Any, ...] = (None, None, integrals.by_loc, integrals.by_factor)
-    if not all(isinstance(change, SymbolicZero) for change in changes[:2]):
-        slopes = jax.vmap(jax.grad(log_mass, argnums=(0, 1, 2, 3)))(*boxes)
+def _in_boxes_jvp(many: bool, boxes: Any, changes: Any) -> tuple[Estimate, Estimate]:
+    integrals = log_boxes(many, *boxes)
     moved = [
         jnp.sum(slope * change, axis=tuple(range(1, slope.ndim)))
-        for slope, change in zip(slopes, changes)
+        for slope, change in zip(integrals[2:], changes)
         if not isinstance(change, SymbolicZero)
     ]
     estimate = Estimate(integrals.log_prob, integrals.error)
