@@ -76,3 +76,15 @@ def test_rows_that_float32_rounds_coarsely_are_told(offset, told):
     fit = tg.fit_mixture(rows, 2, start=start)
     notes = [note for note in fit.notes if "Entry date is kept in float32, in steps of 2 " in note]
     assert len(notes) == told
+
+
+def test_a_component_of_which_all_is_censored_is_not_determined():
+    y = np.append(np.random.default_rng(0).normal(1.0, 0.5, 60), np.full(20, -9.0))
+    lower, upper = np.where(y < -3.0, -np.inf, y), np.maximum(y, -3.0)
+    rows = tg.Observations(lower[:, None], upper[:, None])
+    fit = tg.fit_mixture(rows, 2, num_starts=1)
+    assert not fit.converged and "do not determine locs[1][0]." in fit.reason
+    assert np.isinf(fit.errors).all() and np.isnan(fit.parameter_covariance).all()
+    one = stats.norm.logpdf(y[:60], y[:60].mean(), y[:60].std()).sum()
+    expected = one + 60 * np.log(0.75) + 20 * np.log(0.25)
+    np.testing.assert_allclose(fit.log_likelihood, expected, rtol=1e-6)

@@ -187,6 +187,7 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str) -> N
         q, errors = fields["num_parameters"], np.full(len(fields["names"]), np.inf)
         unknown = FreeErrors.observed(np.zeros((q, q)))
         nothing = {"wald_coverages": np.zeros(0), "free_errors": unknown}
+        nothing["parameter_covariance"] = np.full((len(errors), len(errors)), np.nan)
         fields |= {"converged": False, "errors": errors, **nothing}
         fields["reason"] = sentence.format(named)
 

@@ -16,6 +16,7 @@ from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.existence import ABSURD
 from truncgauss.fitting.mixtures.curvature import (
     MixtureSummary,
     rough_point,
@@ -381,6 +382,10 @@ class MixtureRows(Model):
         "The observations do not determine that many components: two may be equal, one empty or "
         "without spread. Use fewer components."
     )
+    undetermined_reason = (
+        "Not converged: the observations do not determine {}. The likelihood is flat there, as "
+        "where all observations of a component are censored. Use fewer components."
+    )
 
     @property
     def coordinates(self) -> MixtureCoordinates:
@@ -437,6 +442,13 @@ class MixtureRows(Model):
         if edge is None and few and path.arrived:
             return ACCIDENT.format(f"{size:g}", coordinates.size)
         return edge
+
+    def undetermined(self, path: Any, errors: np.ndarray) -> np.ndarray:
+        """A mask of means whose errors are absurd for the spread of the rows."""
+        _, by_loc, _ = self.coordinates.shaped(errors)
+        wrong = ~(by_loc <= ABSURD * np.asarray(self.coordinates.scale))
+        first = self.coordinates.num_components
+        return np.pad(wrong.ravel(), (first, len(errors) - first - wrong.size))
 
     def total(self, path: Any) -> MixtureSummary:
         summary: MixtureSummary = path.summary

@@ -102,6 +102,8 @@ def wald_coverages(
                     values = np.array(
                         [float(estimates(z)[k]) - centre[k] for z in (before, x, after)]
                     )
+                if not np.all(np.isfinite(values)):
+                    continue
                 rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
                 points[number] = fall, (values[1], rate, turn)
             if number == 3:
