@@ -257,6 +257,9 @@ def test_margins_of_clusters_are_those_of_the_population():
     exact = tg.fit_clusters(latent, table, cluster)
     np.testing.assert_allclose(exact.margins().value, exact.coefficients[1:])
     np.testing.assert_allclose(exact.margins().standard_error, exact.errors[1:3], rtol=1e-9)
+    product = {**table, "x:d": table["x"] * table["d"]}
+    [note] = tg.fit_clusters(latent, product, cluster).margins().notes
+    assert "functions, x:d. Compare" in note and not effects.notes + exact.margins().notes
 
 
 def test_products_of_covariates_are_noted(affairs):

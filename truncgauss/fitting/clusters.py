@@ -71,6 +71,7 @@ from truncgauss.fitting.ordinal import (
 from truncgauss.fitting.predictions import (
     Predictions,
     chosen_covariates,
+    each_column,
     points_of,
     with_interval,
 )
@@ -588,7 +589,8 @@ class ClusterFit(LikelihoodFit):
             value, jacobian = map(np.asarray, both(x))
             outcomes = tuple(map(str, self.levels))
             result = with_interval(self, chosen, outcomes, value, jacobian, level)
-        return dataclasses.replace(result, kind="category" if outcomes else "mean")
+        kind = "category" if outcomes else "mean"
+        return dataclasses.replace(result, kind=kind, notes=(*result.notes, *each_column(self)))
 
     @reported
     def effects(self, term: str | None = None) -> Effects:

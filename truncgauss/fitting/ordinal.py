@@ -52,6 +52,7 @@ from truncgauss.fitting.predictions import (
     Predictions,
     chosen_covariates,
     designs_of,
+    each_column,
     points_of,
     with_interval,
 )
@@ -245,7 +246,8 @@ class OrdinalFit(LikelihoodFit):
                 return weights @ change / weights.sum() if average else change
 
             of = lambda estimates: jnp.stack([effect(name, estimates) for name in chosen])
-            return self.with_errors(of, chosen, j, level, "effect")
+            result = self.with_errors(of, chosen, j, level, "effect")
+        return dataclasses.replace(result, notes=(*result.notes, *each_column(self)))
 
     def with_errors(
         self, function: Any, names: tuple[str, ...], j: int, level: float, kind: str

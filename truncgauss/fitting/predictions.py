@@ -463,11 +463,14 @@ def margins(
             flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
             covariance = errors_of(fit, flat)[1]
         result = with_interval(fit, chosen, outcomes, value, jacobian, level)
+    notes = (*result.notes, *each_column(fit))
+    return dataclasses.replace(result, kind=kind, covariance=covariance, notes=notes)
+
+
+def each_column(fit: Any) -> tuple[str, ...]:
+    """A sentence on marginal effects where covariates are products or functions of others."""
     products = [name for name in covariates_of(fit) if re.search(r":(?! )|\*|\(", name)]
-    notes = (EACH_COLUMN.format(", ".join(products)),) * bool(products)
-    return dataclasses.replace(
-        result, kind=kind, covariance=covariance, notes=(*result.notes, *notes)
-    )
+    return (EACH_COLUMN.format(", ".join(products)),) * bool(products)
 
 
 def effect(
