@@ -174,7 +174,7 @@ MISTAKES = [
     ("names: [a, b]", "names: {a:1}", "12:9: names.a:1", "write `a: 1`"),
     ("seed: 1", "seed: !!int x", "2:7: seed", "cannot be read as"),
     ("seed: 1", "seed: !!python/object:os.system x", "2:7: seed", "cannot be read as"),
-    ("seed: 1", "seed: 1\n3: 4", "3:1: file", "a key must be a word (got '3')"),
+    ("seed: 1", "seed: 1\n3: 4", "3:1: file", "a key must be a word; decimals are"),
 ]  # fmt: skip
 
 

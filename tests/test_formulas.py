@@ -323,6 +323,26 @@ def test_ordered_categories_are_an_outcome_of_a_formula():
     same = tg.fit_regression(tg.Ordinal(codes, name="grade"), "~ x", data=table, progress=False)
     np.testing.assert_array_equal(fit.estimates, same.estimates)
     assert fit.names == ("Intercept", "x", "cut[grade][middle]")
+    assert not any("left out" in note for note in fit.notes)
+    table.loc[3:7, "grade"] = np.nan
+    fit = tg.fit_regression("grade ~ x", data=table, progress=False)
+    assert "5 of 80 observations lack a category and were left out." in fit.notes
+
+
+def test_names_with_dots_and_labels_of_new_rows_are_kept():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    rng = np.random.default_rng(0)
+    columns = {"no. kids": rng.integers(0, 4, 60), "conc. (mg/L)": rng.gamma(2.0, size=60)}
+    table = pandas.DataFrame({"y": rng.normal(size=60), **columns})
+    fit = tg.fit_regression("y ~ `no. kids` + np.log(`conc. (mg/L)`)", data=table, progress=False)
+    assert fit.names[1:3] == ("no. kids", "np.log(`conc. (mg/L)`)")
+    found = fit.predict(table[:2].set_axis(["Ann", "Bob"]))
+    assert found.names == ("Ann", "Bob")
+    design = np.column_stack(
+        [np.ones(2), columns["no. kids"][:2], np.log(columns["conc. (mg/L)"][:2])]
+    )
+    np.testing.assert_allclose(found.value.ravel(), design @ fit.coefficients, rtol=1e-12)
 
 
 def test_clusters_may_be_a_column_of_the_data():

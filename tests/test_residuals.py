@@ -95,7 +95,7 @@ def test_limits_of_the_true_values_and_noise():
 @pytest.mark.full
 def test_what_has_no_rows_has_no_residuals():
     fit = tg.fit_truncated_normal([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2], low=0.0)
-    with pytest.raises(ValueError, match="does not keep its observations"):
+    with pytest.raises(ValueError, match="A fit of a truncated normal keeps none"):
         tg.quantile_residuals(fit)
     outside = tg.Observations.exact([-1.0, 1.0], region=tg.Box([0.0], [INF]))
     np.testing.assert_array_equal(

@@ -178,7 +178,8 @@ def test_a_sweep_goes_on_after_a_failed_run_and_from_an_interrupted_one(capsys):
     modes = "{mode: [fine, failed, wait, fine]}"
     assert cli.main(["run", "tiny.yaml", "--sweep", modes]) == 130
     assert (folder() / "000").is_dir() and not (folder() / "003").exists()
-    assert "the same command goes on from this run\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the same command goes on from this run\n" in said and "saved yet" not in said
     assert cli.main(["run", "--resume", str(folder())]) == 1  # one of them has failed
     table = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:5]]
     assert table == ["finished", "failed", "finished", "finished"]

@@ -67,13 +67,14 @@ def of_fit(fit, profiles):
     kinds = [", profile" if name in by_profile else "" for name in fit.names]
     decrements = getattr(fit, "newton_decrement_trace", np.full(len(fit.loss_trace), np.nan))
     return {
+        "log_likelihood": fit.log_likelihood,
+        "bic": fit.bic,
         "names": np.array(fit.names),
         "estimates": fit.estimates,
         "stderr": fit.errors,
         "intervals": np.array([f"[{a:.6g}, {b:.6g}]{c}" for a, b, c in zip(*ends, kinds)]),
         "interval_ends": ends.T,
         "by_name": by_name(fit, ends),
-        "log_likelihood": fit.log_likelihood,
         "fraction_not_truncated": fit.fraction_not_truncated,
         "num_rows": fit.num_rows,
         "metrics": [

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,7 +84,7 @@ def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
     missing |= {text for key in numbers for text in columns[key].texts}
     missing |= {""} if any(column.empty for column in chosen) else set()
     lines = [
-        f"# A fit of {path}. `truncgauss run {name} --help` describes every key.\n",
+        f"# A fit of {path}. `truncgauss run {shlex.quote(name)} --help` describes every key.\n",
         f"experiment: fit_table\ndata: {json.dumps(str(path), ensure_ascii=False)}\n",
     ]
     if any(column.unit for column in columns.values()):

@@ -73,6 +73,8 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
             "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
             f"{word}=...), or tg.Observations(low, high)."
         )
+    if word in ("rtol", "releps", "abseps", "maxpts", "num_points") and "method" in known:
+        return "Accuracy is for the method: method=tg.Automatic(rtol=1e-5)."
     if word in ("bounds", "limits") and {"low", "high"} <= {*known}:
         return "Bounds are low and high, for each column one of each."
     if word in ("a", "b") and {"low", "high", "scale"} <= {*known}:

@@ -252,7 +252,7 @@ def presume_the_model(what: str, fit: Any) -> None:
     if fit.information == "sandwich":
         raise ValueError(
             f"{what}: takes the likelihood for that of independent observations of the model, "
-            f"which errors of the {fit.errors_from} do not. Use wald() or derived(...).wald(), or "
+            f"which errors from {fit.errors_from} do not. Use wald() or derived(...).wald(), or "
             'fit with information="observed".'
         )
 

@@ -76,6 +76,7 @@ from truncgauss.tables import Table
 from truncgauss.tables.names import check_choice
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
+LEFT_OUT = "{} of {} observations lack a category and were left out."
 UNUSED = "Levels of {} that never occur have no thresholds: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
 FIRST_CUT = (
@@ -729,7 +730,10 @@ class OrdinalModel(Model):
         first = (FIRST_CUT,) * any(kind and k < 0 for kind, k in pairs)
         unused = zip(self.rows.labels, self.rows.unused)
         words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
-        return (*common, PROBIT_SCALE, *first, *words, *self.remarks)
+        rows = self.rows.observations
+        lost = is_empty(np.asarray(rows.lower), np.asarray(rows.upper))
+        left = (LEFT_OUT.format(lost.sum(), len(lost)),) * bool(lost.any())
+        return (*common, PROBIT_SCALE, *first, *words, *left, *self.remarks)
 
     def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
         parts = parts_at(self.inner, fields["estimates"])

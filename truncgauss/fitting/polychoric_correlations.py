@@ -22,7 +22,7 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.ordinal import UNUSED
+from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
 from truncgauss.fitting.orthants import density, orthant
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
@@ -51,7 +51,6 @@ INDEFINITE = (
     "The matrix is not positive definite; statsmodels has a close one that is: "
     "stats.correlation_tools.corr_nearest(matrix.correlations)."
 )
-LEFT_OUT = "{} of {} observations lack a category and were left out."
 
 
 class MarginalTwoStep(NamedTuple):

@@ -418,7 +418,8 @@ def predict(
             parts, outcomes = (quantile_of(fit, at.loc.shape[1], known, probability, entry),), ()
         value, jacobian = joined([predicted(part, at) for part in parts])
         logits = [k for k, part in enumerate(parts) if part.kind in SHARES]
-        names = tuple(map(str, range(len(value))))
+        labels = range(len(value)) if index is None else index.index
+        names = tuple(map(str, labels))
         result = with_interval(fit, names, outcomes, value, jacobian, level, logits)
     return dataclasses.replace(result, kind=kind)
 

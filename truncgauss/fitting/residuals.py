@@ -114,9 +114,9 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
     else:
         raise ValueError(
             "quantile_residuals: needs a fit that keeps its observations, or (observations, loc, "
-            f"covariance); got {type(fit).__name__}. A fit of a truncated normal does not keep its "
-            "observations: give (tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
-            "fit.covariance_matrix)."
+            f"covariance), not one of clusters; got {type(fit).__name__}. A fit of a truncated "
+            "normal keeps none: give (tg.Observations.exact(rows, region=tg.Box(low, high)), "
+            "fit.loc, fit.covariance_matrix)."
         )
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
     return ResidualModel(

@@ -346,6 +346,11 @@ def model_of(
     if selection_design is None:
         tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
         raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
+    if selected is None:
+        raise ValueError(
+            "fit_selection: needs selected, True where the outcome is observed and else False, "
+            "such as selected=table['wage'].notna()."
+        )
     values = tables.numbers(selected, "fit_selection: selected", advice=UNKNOWN)
     if weights is not None:
         weights = tables.each_row(weights, len(values), "fit_selection: weights")

@@ -175,15 +175,19 @@ def run(
             return compute(folder, config, command, save_every)
         except BaseException as error:
             if folder.is_dir():
-                _say_how_to_go_on(folder, error)
+                _say_how_to_go_on(folder, error, name is not None)
             raise
 
 
-def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
-    """Say how to continue a run that ended early; one without a checkpoint is removed."""
+def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> None:
+    """Say how to continue a run that ended early, if that is not for the sweep to say; one without
+    a checkpoint is removed."""
     import jax
 
-    if abandon(folder):
+    kept = abandon(folder)
+    if of_sweep and isinstance(error, KeyboardInterrupt):
+        return
+    if kept:
         print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
         return
     refused = isinstance(error, ValueError | OSError)  # in words of its own

@@ -303,8 +303,11 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
 
 
 def variables(part: Any, by_name: Mapping[Any, Any]) -> list[str]:
-    """The columns that a part of a formula needs: formulaic does not list all of its functions'."""
-    return sorted({*names_in(str(part), by_name), *map(str, part.required_variables)})
+    """The columns that a part of a formula needs: formulaic does not list all of its functions',
+    and ends a name at a dot."""
+    found = names_in(str(part), by_name)
+    beside = {*map(str, part.required_variables)} - {name.partition(".")[0] for name in found}
+    return sorted({*found, *beside})
 
 
 def names_in(text: str, names: Iterable[Any]) -> list[str]:

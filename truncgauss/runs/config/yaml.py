@@ -97,7 +97,8 @@ class Document:
             if value.tag.endswith(":null") and (message := without_space(str(key.value))):
                 raise self.error(message, (*at, key.value), position, key.value)
             if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
-                raise self.error("a key must be a word", at, position, str(key.value))
+                point = "; decimals are written with a point" * str(key.value).isdigit()
+                raise self.error(f"a key must be a word{point}", at, position, str(key.value))
             location = (*at, key.value)
             if key.value in built:
                 message = f"duplicate key, already given in line {lines[key.value]}"
