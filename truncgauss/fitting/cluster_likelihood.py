@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.fitting.terms import CovarianceTerm, Parts
@@ -284,7 +285,7 @@ class ClusterPlan:
         return any(isinstance(method, NestedQuadrature) for method in self.methods)
 
 
-@jax.jit
+@functools.partial(Compiled, cost=closed_form)
 def _integrals(
     rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array, number: int
 ) -> Integrals | None:

@@ -696,7 +696,7 @@ class ClustersLoss:
     def held_at(self, x: Any, nested: bool = True) -> "ClustersLoss":
         """The loss with a plan made at x; by nested quadratures if these may serve and reach
         there."""
-        mean, rest = self.inner.split(jnp.asarray(x))
+        mean, rest = self.inner.split(np.asarray(x))
         plan = plan_of(self.shapes, self.inner.covariance, mean, rest, nested)
         loss = dataclasses.replace(self, plan=plan)
         if plan.nested and not np.isfinite(sloped(loss, x).loss):
@@ -919,7 +919,7 @@ class ClusterModel(Model):
 def effects_of_all(fit: ClusterFit, number: int) -> Effects:
     """Predictions of the effects of a term, see `ClusterFit.effects`."""
     loss, table, means, errors = fit.loss, fit.table, [], []
-    means_at, rest = loss.inner.split(jnp.asarray(fit.best.x))
+    means_at, rest = loss.inner.split(np.asarray(fit.best.x))
     plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
     for s, rows in enumerate(loss.shapes):
         local = ClusterPlan(plan.methods[s : s + 1])
