@@ -276,7 +276,8 @@ class Settings(Experiment):
         if self.formula and self.covariates:
             refuse("is not for a formula: name them in it", "covariates", got=self.covariates)
         if "~" in self.formula:
-            message = "has covariates only: the outcomes stand under `outcomes`"
+            own = self.formula.partition("~")[2].strip()
+            message = f"has covariates only, {own!r}: the outcomes stand under `outcomes`"
             refuse(message, "formula", got=self.formula)
         if self.scale_covariates and len(self.outcomes) > 1:
             message = f"needs one outcome, but there are {len(self.outcomes)}"

@@ -43,7 +43,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, filled_up, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special import ndtr
-from truncgauss.tables.names import check_choice, listed
+from truncgauss.tables.names import check_choice, closest, listed
 from truncgauss.tables.shares import check_share
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
@@ -117,9 +117,11 @@ class Covariates(NamedTuple):
                 )
         lacking = [name for name in self.names if self.named and columns and name not in known]
         if columns and lacking:
+            near = closest(lacking[0], columns)
+            rename = f" Rename {near!r}." if near else ""
             raise ValueError(
                 f"{what} lacks the covariate {lacking[0]!r} of the fit, whose covariates are "
-                f"{', '.join(map(repr, self.names))}; it has {listed(columns, lacking[0], True)}"
+                f"{', '.join(map(repr, self.names))}; it has {listed(columns, '', True)}{rename}"
             )
         if self.named and named:
             values = tables.read(table, self.names, what=what).values

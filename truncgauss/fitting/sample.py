@@ -15,6 +15,11 @@ UNCHECKED = (
     "was not checked."
 )
 
+MISSING = (
+    "For missing entries take tg.fit_observations(tg.Observations.exact(data, nan_is_missing=True, "
+    "region=tg.Box(low, high)))."
+)
+
 
 class Sample(NamedTuple):
     """Rows by the statistics of their likelihood, in units of their standard deviations."""
@@ -127,7 +132,7 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
                 f"{rows[first]}. {advice.format(*limits)}"
             )
 
-    complain(~np.isfinite(rows), "hold NaN or infinity", "Remove or impute them yourself.")
+    complain(~np.isfinite(rows), "hold NaN or infinity", MISSING)
     if np.any(low >= high) or np.any(np.isnan(low) | np.isnan(high)):
         first = np.flatnonzero(~np.broadcast_to(low < high, (n, d)).all(axis=1))[0]
         low, high = (np.broadcast_to(end, (n, d))[first] for end in (low, high))

@@ -157,6 +157,8 @@ def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
     )
     if shape[-1:] == (d,) and limited == 1:
         cure = f"For the same limits everywhere write Box(jnp.full({d}, low), jnp.full({d}, high))."
+    elif shape[-1:] == (d,):
+        cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
     return (
         f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
         f"dimension {limited}. {cure}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, in_order, labels_of
-from truncgauss.tables.censoring import advice, is_float, limit_of
+from truncgauss.tables.censoring import advice, is_float, limit_of, misspelt
 from truncgauss.tables.names import listed
 
 CATEGORIES = (
@@ -294,6 +294,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         such = "" if first is None else f", such as {first!r}"
         kind = KINDS["U" if first is not None else array.dtype.kind]
         remedy = f"Convert it, or leave it out{more}."
+        if first is not None and misspelt(first):
+            remedy = misspelt(first)
         if texts and first is None:
             remedy = "Convert it, such as by .astype(float)."
         remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
