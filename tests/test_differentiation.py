@@ -301,8 +301,7 @@ def test_a_gradient_at_more_points_compiles_nothing(compilations):
 def test_rows_of_vmap_are_computed_one_after_the_other():
     """Two axes of rows, of means and of covariances: the numbers and the memory of single rows."""
     d = 5
-    covariance = jnp.asarray(tridiagonal(d))
-    region, keys = tg.Box(jnp.zeros(d), jnp.inf), jax.random.split(jax.random.key(1), 3)
+    region, keys = tg.Box(np.zeros(d), np.inf), jax.random.split(jax.random.key(1), 3)
 
     def log_prob(loc, covariance, key):
         return tg.log_probability(loc, covariance, region, tg.Separation(), key).log_prob
@@ -310,10 +309,10 @@ def test_rows_of_vmap_are_computed_one_after_the_other():
     one = jax.jit(jax.value_and_grad(log_prob, argnums=(0, 1)))
     inner = jax.vmap(jax.value_and_grad(log_prob, argnums=(0, 1)), in_axes=(0, None, 0))
     many = jax.jit(jax.vmap(inner, in_axes=(None, 0, None)))
-    means = jnp.linspace(-1.0, 1.0, 3 * d).reshape(3, d)
-    covariances = covariance * jnp.array([1.0, 0.5])[:, None, None]
+    means = np.linspace(-1.0, 1.0, 3 * d).reshape(3, d)
+    covariances = tridiagonal(d) * np.array([1.0, 0.5])[:, None, None]
     program = many.lower(means, covariances, keys).compile()
-    value, slopes = program(means, covariances, keys)
+    value, slopes = jax.tree.map(np.asarray, program(means, covariances, keys))
     for i, j in ((0, 0), (1, 0), (1, 2)):
         alone = one(means[j], covariances[i], keys[j])
         got = value[i, j], jax.tree.map(lambda slope, at=(i, j): slope[at], slopes)

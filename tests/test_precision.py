@@ -38,22 +38,24 @@ def test_special_functions_are_right_and_their_slopes_finite(name):
     assert np.all(np.isfinite(slope))
 
 
-@pytest.mark.quick("inf-10000.0", "inf-50.0")
-@pytest.mark.parametrize("low", [-3.0, 0.5, 4.0, 9.0, 50.0, 1e4])
-@pytest.mark.parametrize("width", [1e-3, 1.0, INF])
-def test_the_truncated_normal_distribution_in_its_tails(low, width):
-    high = low + width
+def test_the_truncated_normal_distribution_in_its_tails():
+    lows, widths = np.array([-3.0, 0.5, 4.0, 9.0, 50.0, 1e4])[:, None], np.array([1e-3, 1.0, INF])
+    low, high = (x.astype(FLOAT) for x in np.broadcast_arrays(lows, lows + widths))
     distribution = tg.TruncatedNormal(0.0, 1.0, low=low, high=high)
-    parts = distribution.mean, distribution.variance, distribution.entropy()
-    assert all(part.dtype == FLOAT and np.isfinite(part) for part in parts)
-    assert low <= parts[0] <= high and parts[1] > 0
-    draws = distribution.sample(jax.random.key(0), (100,))
+    mean, *others = distribution.mean, distribution.variance, distribution.entropy()
+    for part in (mean, *others):
+        assert part.dtype == FLOAT and np.all(np.isfinite(part))
+    assert np.all((low <= mean) & (mean <= high)) and np.all(others[0] > 0)
+    draws = np.asarray(distribution.sample(jax.random.key(0), (100,)))
     assert np.all((draws >= low) & (draws <= high))
     assert np.all(np.isfinite(distribution.log_prob(draws)))
-    slopes = jax.grad(
-        lambda loc: tg.TruncatedNormal(loc, 1.0, low=low, high=high).log_prob(draws).sum()
-    )(0.0)
-    assert np.isfinite(slopes)
+
+    @jax.jit
+    @jax.grad
+    def slope(loc):
+        return tg.TruncatedNormal(loc, 1.0, low=low, high=high).log_prob(draws).sum()
+
+    assert np.all(np.isfinite(slope(np.zeros((6, 3), FLOAT))))
 
 
 @pytest.mark.quick("exact")

@@ -30,7 +30,8 @@ With `jax.shard_map` it takes its share of all of them. Derivatives are taken ou
 >>> from jax.sharding import PartitionSpec
 >>> mesh, split = tg.parallel.device_mesh(), PartitionSpec(tg.parallel.AXIS)
 >>> shared = jax.shard_map(log_prob, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
->>> slope, plain = (jax.grad(lambda x, f=f: f(x).sum())(means) for f in (shared, log_prob))
+>>> of_sum = lambda f: jax.jit(jax.grad(lambda means: f(means).sum()))
+>>> slope, plain = of_sum(shared)(means), of_sum(log_prob)(means)
 >>> bool(jnp.allclose(slope, plain))
 True
 
