@@ -175,6 +175,7 @@ def test_tails_narrow_intervals_and_empty_clusters():
         assert abs(got - expected) < 1e-8 * max(1.0, abs(expected))
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("rank", [1, 2])
 def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank):
     """Gradient and Hessian by means, loadings, noise and limits, in closed form, beside automatic

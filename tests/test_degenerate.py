@@ -137,7 +137,8 @@ def test_moments_and_draws_beside_variances_of_zero(d, dtype):
     loc, covariance, low, high = (x[1] for x in inside)
     region = tg.Box(low, high)
     draws = tg.truncated_samples(jax.random.key(1), loc, covariance, region, 400)
-    assert region.contains(draws).all()
+    draws = np.asarray(draws)
+    assert np.all(region.contains(draws))
     np.testing.assert_allclose(draws[:, ~one[1]], np.tile(loc[~one[1]], (400, 1)), atol=1e-6)
     # One key, hence one number, decided once: within five standard errors.
     assert abs(draws[:, one[1]].mean() - TRUNCATED.mean()) < 5 * TRUNCATED.std() / 20
@@ -296,10 +297,10 @@ def test_draws_plans_and_programs_of_no_rows():
 def test_half_precision_is_for_one_interval_only(dtype):
     """With a covariance it ended in an error of the linear algebra underneath."""
     with pytest.raises(ValueError, match=f"{dtype.__name__} has too few digits for a covariance"):
-        low = jnp.zeros(2, dtype)
-        tg.log_probability(low, jnp.eye(2, dtype=dtype), tg.Box(low, low + 1))
-    law = [jnp.asarray(x, dtype) for x in (0.0, 1.0, 4.0, INF)]
-    log_mass = tg.special.truncated_log_mass(*law)
+        low = np.zeros(2, dtype)
+        tg.log_probability(low, np.eye(2, dtype=dtype), tg.Box(low, low + 1))
+    law = [np.asarray(x, dtype) for x in (0.0, 1.0, 4.0, INF)]
+    log_mass = jax.jit(tg.special.truncated_log_mass)(*law)
     assert log_mass.dtype == dtype
     np.testing.assert_allclose(float(log_mass), -10.360101, rtol=4 * float(jnp.finfo(dtype).eps))
 
