@@ -26,7 +26,7 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.integrals import FEW, held, in_chunks, probabilities
+from truncgauss.likelihood.integrals import FEW, held_for, in_chunks, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
@@ -312,7 +312,7 @@ def plan_of(
             integrals = _integrals(rows, covariance, mean, x, number)
             some = size > MOST_EXACT and len(rows.index) <= FEW
             few = Separation(num_replicates=min(max(REPLICATES // len(rows.index), 4), 16))
-            method = held(few if some else Automatic(), {"": integrals}).methods[""]
+            method = held_for(few if some else Automatic(), integrals)
         methods.append(method)
     return ClusterPlan(tuple(methods))
 

@@ -123,19 +123,21 @@ class HeldMethods(Method):
 
 
 def held(method: Method, integrals: dict[str, Integrals]) -> HeldMethods:
-    """The method with a plan for each of the integrals, by kind.
+    """The method with a plan for each of the integrals, by kind."""
+    return HeldMethods({kind: held_for(method, some) for kind, some in integrals.items()})
+
+
+def held_for(method: Method, integrals: Integrals) -> Method:
+    """The method with a plan for some integrals.
 
     `Automatic` chooses by shapes: structure that it would recognise in the numbers, such as a
     correlation of 0, is none of the covariances to come.
     """
-    methods = {}
-    for kind, (loc, covariance, region, _, _) in integrals.items():
-        problem = Problem(loc, covariance, region)
-        chosen = settled(method, integrals[kind])
-        if isinstance(chosen, Automatic):
-            chosen = chosen.choice(problem)
-        methods[kind] = chosen.hold(*problem)
-    return HeldMethods(methods)
+    problem = Problem(integrals.loc, integrals.covariance, integrals.region)
+    chosen = settled(method, integrals)
+    if isinstance(chosen, Automatic):
+        chosen = chosen.choice(problem)
+    return chosen.hold(*problem)
 
 
 def probabilities(integrals: Integrals, method: Method) -> Estimate:

@@ -293,9 +293,7 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         first = next((text for text in texts if not is_float(text)), None)
         such = "" if first is None else f", such as {first!r}"
         kind = KINDS["U" if first is not None else array.dtype.kind]
-        remedy = f"Convert it, or leave it out{more}."
-        if first is not None and misspelt(first):
-            remedy = misspelt(first)
+        remedy = misspelt(first or "") or f"Convert it, or leave it out{more}."
         if texts and first is None:
             remedy = "Convert it, such as by .astype(float)."
         remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
