@@ -176,6 +176,12 @@ def test_values_that_were_set_to_a_limit_are_noted(turned, word, option):
     informed = tg.fit_regression(turned * y, design, **{option: turned * 0.5}, progress=False)
     rounded = tg.fit_regression(np.round(y + x), design, progress=False)
     assert not any("equal the" in note for note in informed.notes + rounded.notes)
+    bound = {option.replace("censored", "truncated"): turned * 0.5}
+    said = f"{limited} of 300 values equal their bound of truncation, {turned * 0.5:g}.*{option}"
+    with pytest.warns(UserWarning, match=said) as seen:
+        tg.fit_regression(turned * y, design, **bound, progress=False)
+        tg.fit_truncated_normal(turned * y, **{option[9:]: turned * 0.5}, progress=False)
+    assert [warning.filename for warning in seen] == [__file__] * 2
 
 
 @pytest.mark.full

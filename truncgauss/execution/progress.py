@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -256,6 +257,14 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             raise
 
     return shown
+
+
+def warn(message: str) -> None:
+    """Give a UserWarning at the line outside of the package that called it."""
+    frame, level = inspect.currentframe(), 1
+    while frame and frame.f_back and frame.f_globals["__name__"].partition(".")[0] == "truncgauss":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:

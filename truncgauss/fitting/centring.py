@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.execution.progress import warn
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
 from truncgauss.fitting.least_squares import (
@@ -50,6 +51,11 @@ NO_CONSTANT = (
 PILED_UP = (
     "{} of {} values{} equal the {}, {:.6g}: if that is a bound beyond which values are not "
     "measured, they are censored there, and must be given as such (`{}` of a regression)."
+)
+AT_THE_BOUND = (
+    "{} of {} values{} equal their bound of truncation, {:.6g}, where a truncated sample holds "
+    "next to none. Where values beyond a bound are recorded at it, they are censored, and "
+    "must be given as such (`{}` of a regression): these estimates hold for truncation alone."
 )
 SIDES = (-1, "smallest", "censored_low"), (1, "largest", "censored_high")
 NUM_PILED, SHARE_PILED, TIMES_PILED = 5, 0.05, 3  # values, of all, and as many as of the next one
@@ -364,19 +370,28 @@ def centred(
 
 def repeated_extremes(rows: Observations) -> tuple[str, ...]:
     """Sentences on outcomes whose exact values repeat the smallest or the largest one far more
-    often than the next one, as values do that were set to a limit."""
-    notes = []
+    often than the next one, as values do that were set to a limit.
+
+    Warns:
+        UserWarning: if that value is the bound of truncation.
+    """
+    notes, ends = [], rows.region_limits(np)[:2]
     for j, label in enumerate(rows.labels):
         of = f" of {label}" if rows.names or rows.dimension > 1 else ""
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
-        values = lower[(lower == upper) & np.isfinite(lower) & (rows.row_weights > 0)]
-        for sign, word, option in SIDES:
+        exact = (lower == upper) & np.isfinite(lower) & (rows.row_weights > 0)
+        values = lower[exact]
+        for (sign, word, option), end in zip(SIDES, ends):
             turned = sign * values
             extreme = turned.max(initial=-np.inf)
             rest = turned[turned < extreme]
             following = rest.max(initial=-np.inf)
             at, next_to, count = np.sum(turned == extreme), np.sum(rest == following), len(values)
             if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
+                if np.all(end[exact, j][turned == extreme] == sign * extreme):
+                    notes.append(AT_THE_BOUND.format(at, count, of, sign * extreme, option))
+                    warn(notes[-1])
+                    continue
                 notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
     return tuple(notes)
 

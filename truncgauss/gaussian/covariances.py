@@ -126,10 +126,18 @@ class CovarianceMatrix(Covariance):
             return  # NaN in, NaN out
         transposed = np.swapaxes(matrix, -1, -2)
         if not (np.array_equal(matrix, transposed) or np.all(is_symmetric(matrix))):
-            gap = np.max(np.abs(matrix - transposed))
+            gap = np.abs(matrix - transposed)
+            *batch, i, j = (int(k) for k in np.unravel_index(np.argmax(gap), gap.shape))
+            triangular = not np.triu(matrix, 1).any() or not np.tril(matrix, -1).any()
+            cure = (
+                "Pass tg.ScaleTril(factor) if this is a triangular factor, or S + S.T - "
+                "np.diag(np.diag(S)) if it is one triangle S of the covariance matrix."
+                if triangular
+                else "Correct these entries; where they differ by rounding, pass (S + S.T) / 2."
+            )
             raise ValueError(
-                f"{what} must be symmetric, got a matrix that differs from its transpose by "
-                f"{gap:.3g}. Pass tg.ScaleTril(factor) if this is a triangular factor."
+                f"{what} must be symmetric, got a matrix with {matrix[*batch, i, j]:.6g} at "
+                f"{[*batch, i, j]} and {matrix[*batch, j, i]:.6g} at {[*batch, j, i]}. {cure}"
             )
         try:
             np.linalg.cholesky(matrix)  # a tenth of the work, and the usual case

@@ -12,7 +12,6 @@ Reference:
 """
 
 import math
-import warnings
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -27,7 +26,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.progress import reported
+from truncgauss.execution.progress import reported, warn
 from truncgauss.execution.pytrees import (
     Batched,
     frozen_pytree,
@@ -422,14 +421,12 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     rest = "comes from Gibbs chains"
     if missing[short].all():
         rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
-    warnings.warn(
+    warn(
         f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): the "
         f"smallest acceptance rate is {rate[short].min():.2g} (0: no bound of the weights was "
         f"found). The rest {rest}; the smallest effective sample size is "
         f"{size[short].min():.0f}. For expectations use tg.weighted_samples; else report "
-        "effective_sample_size with the draws.",
-        UserWarning,
-        stacklevel=4,
+        "effective_sample_size with the draws."
     )
 
 

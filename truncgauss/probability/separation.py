@@ -1,6 +1,5 @@
 """Separation of variables with twisted or tilted proposals, on randomised lattices."""
 
-import warnings
 from dataclasses import replace
 
 import jax
@@ -10,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
+from truncgauss.execution.progress import warn
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import (
@@ -186,7 +186,7 @@ class Separation(Method):
         if serves(covariance, region):
             return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
-            warnings.warn(LARGE, stacklevel=2)
+            warn(LARGE)
         if self.rank is not None or not isinstance(region, LinearRegion):
             return self
         return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))

@@ -242,10 +242,14 @@ def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
         where = tuple(int(i) for i in wrong[0])
         index: Any = where[0] if len(where) == 1 else where
         place = f" at index {index} ({len(wrong)} such place(s))" if where else ""
+        cure = (
+            "Condition on a coordinate that is known exactly."
+            if low[where] == high[where]
+            else "Exchange the two there; for an open side use -inf or inf."
+        )
         raise ValueError(
             f"{owner}: low must be below high in every coordinate, got low={low[where]} and "
-            f"high={high[where]}{place}. Use -inf and inf for an open side; condition on a "
-            "coordinate that is known exactly."
+            f"high={high[where]}{place}. {cure}"
         )
 
 
