@@ -4,15 +4,14 @@ import numpy as np
 
 from truncgauss import plotting
 
+from ..pictures import panels
+
 WAYS = "half of the limit", "likelihood"
 
 
 def plot(results):
     """One trial, and how far estimates lie from the truth in all of them."""
-    picture, (left, right) = plotting.figure(1, 2, size=(3.6, 3.4))
-    trial(results, left)
-    errors(results, right)
-    return plotting.lettered(picture)
+    return panels(results, trial, errors, size=(3.6, 3.4))
 
 
 def trial(results, ax):
@@ -38,7 +37,6 @@ def trial(results, ax):
     )  # fmt: skip
     ax.set(xlabel="week", ylabel="log10 of the concentration", ylim=(low - 0.2, None))
     plotting.title("One trial, shares below the limit", ax=ax)
-    plotting.legend(ax=ax)
 
 
 def errors(results, ax):
@@ -49,14 +47,12 @@ def errors(results, ax):
         color = plotting.SERIES[series].color
         jitter = 0.16 * (np.random.default_rng(k).random(len(differences)) - 0.5)
         for j, row in enumerate(rows):
-            label = WAYS[k] if j == 0 else None
             ax.plot(differences[:, k, j], row + shift + jitter, ".", color=color, ms=3, alpha=0.6)
             mean = differences[:, k, j].mean()
-            ax.plot(mean, row + shift, "|", color=color, ms=13, mew=2.2, label=label)
+            ax.plot(mean, row + shift, "|", color=color, ms=13, mew=2.2, label=WAYS[k])
     ax.axvline(0.0, color="#222222", linestyle="--", linewidth=0.9)
     ax.set(
         xlabel="estimate minus truth", ylabel="estimate",
         yticks=rows, yticklabels=list(results["names"]), ylim=(-0.5, len(rows) - 0.5),
     )  # fmt: skip
     plotting.title(f"{len(differences)} trials, and their means", ax=ax)
-    plotting.legend(ax=ax)

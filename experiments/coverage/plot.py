@@ -13,11 +13,9 @@ def plot(results):
     picture, ax = plotting.figure(size=(6.4, 4.2))
     places = np.arange(len(cases))
     for place, found in enumerate(cases):
-        half = 3 * found["stderr"]
-        ends = {"ymin": LEVEL - half, "ymax": min(LEVEL + half, 1.0)}
-        label = {"label": "within three standard errors of 95 %"} if place == 0 else {}
-        ax.fill_between([place - 0.4, place + 0.4], ends["ymin"], ends["ymax"],
-                        color="#888888", alpha=0.25, linewidth=0, **label)  # fmt: skip
+        low, high = LEVEL - 3 * found["stderr"], min(LEVEL + 3 * found["stderr"], 1.0)
+        label = "within three standard errors of 95 %"
+        plotting.band([place - 0.4, place + 0.4], low, high, label=label, ax=ax)
     ax.axhline(LEVEL, color="#555555", linewidth=0.7)
     for number, (name, label) in enumerate(KINDS.items()):
         shares = [found[name] for found in cases]

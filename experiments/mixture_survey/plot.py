@@ -4,18 +4,13 @@ import numpy as np
 
 from truncgauss import plotting
 
+from ..pictures import panels
 from .run import scatter_of
 
 
 def plot(results):
     """Rows and ellipses, the log-likelihood at each step, and errors beside the scatter."""
-    picture, axes = plotting.mosaic([["rows", "climb", "errors"]], size=(4.6, 4.6))
-    survey(results, axes["rows"])
-    climb(results, axes["climb"])
-    errors(results, axes["errors"])
-    for ax in axes.values():
-        plotting.legend(columns=2, ax=ax)
-    return plotting.lettered(picture)
+    return panels(results, survey, climb, errors, size=(4.6, 4.6))
 
 
 def survey(results, ax):
@@ -23,17 +18,16 @@ def survey(results, ax):
     seen = results["seen"]
     ax.plot(*seen.T, ".", markersize=2, color="#bbbbbb", zorder=0, label="selected, with noise")
     for name, series in (("truth", 0), ("naive", 3), ("fit", 1)):
-        label = {"fit": "corrected"}.get(name, name)
-        for number, (loc, covariance) in enumerate(components(results[name])):
-            shown = {"label": label} if number == 0 else {}
-            plotting.contours(loc, covariance, levels=(0.9,), series=series, ax=ax, **shown)
+        look = {"series": series, "label": {"fit": "corrected"}.get(name, name)}
+        for loc, covariance in components(results[name]):
+            plotting.contours(loc, covariance, levels=(0.9,), ax=ax, **look)
     low, high = ax.get_xlim(), ax.get_ylim()
     ends = np.stack([results["low"], results["high"]], axis=1)
-    for number, (i, j) in enumerate(np.argwhere(np.isfinite(ends))):
-        face, end = results["matrix"][i], ends[i, j]
-        point = face * end / (face @ face)
-        shown = {"label": "cuts"} if number == 0 else {}
-        ax.axline(point, point + [-face[1], face[0]], color="#000000", linewidth=0.7, **shown)
+    look = {"color": "#000000", "linewidth": 0.7, "label": "cuts"}
+    for i, j in np.argwhere(np.isfinite(ends)):
+        face = results["matrix"][i]
+        point = face * ends[i, j] / (face @ face)
+        ax.axline(point, point + [-face[1], face[0]], **look)
     ax.set(xlim=low, ylim=high, xlabel=results["names"][0], ylabel=results["names"][1])
     plotting.title("A survey, and 90 % of each component", ax=ax)
 
@@ -53,11 +47,10 @@ def climb(results, ax):
     gap = best - finish
     shown = gap > 1e-9
     plotting.points(np.arange(len(em)), best - em, series=0, label="EM", ax=ax)
-    imputed = best - results["imputed"]
-    draws = results["imputed_every"] * np.arange(imputed.shape[1])
-    for number, row in enumerate(imputed):
-        shown_as = {"label": "EM by draws of hidden objects"} if number == 0 else {}
-        ax.plot(draws, row, color="#bbbbbb", linewidth=0.8, zorder=0, **shown_as)
+    imputed = best - results["imputed"].T
+    draws = results["imputed_every"] * np.arange(len(imputed))
+    look = {"color": "#bbbbbb", "linewidth": 0.8, "label": "EM by draws of hidden objects"}
+    ax.plot(draws, imputed, zorder=0, **look)
     steps = len(em) - 1 + np.arange(len(finish))
     plotting.points(steps[shown], gap[shown], series=1, label="Newton", ax=ax)
     ax.set(yscale="log", xlabel="step", ylabel="nats below the maximum")

@@ -2,6 +2,8 @@
 `tg.fit_mixture` finds, over many surveys of one population.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -10,29 +12,36 @@ from truncgauss import fitting
 
 from . import imputation
 
+IMPUTATION_STEPS, EVERY = 300, 10
+
 
 def run(config):
     """The naive and the corrected mixture, and the scatter of estimates beside their errors."""
     truth, rng = truth_of(config), np.random.default_rng(config.seed)
-    seen, noise = survey(config, truth, rng)
-    region = region_of(config)
-    rows = tg.Observations.exact(seen, nan_is_missing=True, noise=noise, region=region)
-    k, starts = len(config.components), {"num_starts": config.num_starts}
-    key = jax.random.key(config.seed)
-    fit = tg.fit_mixture(rows, k, key=key, **starts)
+    rows = survey(config, truth, rng)
+    seen, k = np.where(rows.lower == rows.upper, rows.lower, np.nan), len(config.components)
+    starts = {"num_starts": config.num_starts, "key": jax.random.key(config.seed)}
+    fit = tg.fit_mixture(rows, k, **starts)
     # As if every row were complete, exact, and the survey showed everything.
     whole = seen[~np.isnan(seen).any(axis=1)]
-    naive = tg.fit_mixture(tg.Observations.exact(whole), k, key=key, **starts)
+    naive = tg.fit_mixture(tg.Observations.exact(whole), k, **starts)
     start = naive.weights, naive.locs, naive.covariances
-    imputed = [by_chance(config, rows, start, number) for number in range(config.num_imputations)]
+
+    def climb(start, seed):
+        shows = partial(passes, config.cuts)
+        return imputation.climbed(rows, start, shows, IMPUTATION_STEPS, EVERY, seed)
+
+    imputed = [
+        fitting.computed("imputation", climb, start, [config.seed, number])
+        for number in range(config.num_imputations)
+    ]
     repeats = [one_more(config, truth, rng) for _ in range(config.num_repeats)]
     results = {
         "names": np.array(config.names),
         "seen": seen,
         "truth": named(*truth),
-        "naive": matched(naive, truth)[0],
-        "fit": matched(fit, truth)[0],
-        "fit_errors": matched(fit, truth)[1],
+        "naive": of_fit(naive, truth)[0],
+        **dict(zip(("fit", "fit_errors"), of_fit(fit, truth))),
         "labels": labels(k),
         "em": fit.em_log_likelihoods,
         "finish": -fit.loss_trace * fit.num_rows,
@@ -42,15 +51,12 @@ def run(config):
         "repeat_errors": np.array([errors for _, errors in repeats]),
         "imputed": np.array([climb["log_likelihoods"] for climb in imputed]),
         "imputed_every": EVERY,
-        "imputed_values": np.array([sorted_as(climb["mixture"], truth) for climb in imputed]),
+        "imputed_values": np.array([matched(truth, climb["mixture"])[0] for climb in imputed]),
         "imputed_seconds": np.array([climb["seconds"] for climb in imputed]),
-        **drawn_region(config),
+        **{key: np.array(value) for key, value in config.cuts},
     }
     bad = "" if fit.converged else f"the fit has not converged: {fit.reason}"
     return results | {"failed": bad, "summary": summary(results)}
-
-
-IMPUTATION_STEPS, EVERY = 300, 10
 
 
 def truth_of(config):
@@ -61,12 +67,14 @@ def truth_of(config):
     return weights / weights.sum(), locs, covariances
 
 
-def region_of(config):
-    return tg.Polyhedron(config.cuts.matrix, config.cuts.low, config.cuts.high)
+def passes(cuts, y):
+    """Which points (n, 2) the survey shows."""
+    across = y @ np.array(cuts.matrix).T
+    return np.all((across >= cuts.low) & (across <= cuts.high), axis=1)
 
 
 def survey(config, truth, rng):
-    """Rows that pass the cuts, NaN where an entry is missing, and the variances of their noise."""
+    """Rows that pass the cuts, some with a missing entry, each with noise of its own."""
     weights, locs, covariances = truth
     n = config.num_rows
     size = 20 * n
@@ -75,8 +83,7 @@ def survey(config, truth, rng):
     y = locs[own] + np.einsum("nij,nj->ni", factors, rng.normal(size=(size, 2)))
     noise = rng.uniform(*config.noise, size=(size, 2))
     y = y + rng.normal(size=y.shape) * np.sqrt(noise)
-    across = y @ np.array(config.cuts.matrix).T
-    passed = np.all((across >= config.cuts.low) & (across <= config.cuts.high), axis=1)
+    passed = passes(config.cuts, y)
     if passed.sum() < n:
         raise ValueError(
             f"The cuts let {passed.sum()} of {size} objects pass, {n} are asked for: widen them."
@@ -84,29 +91,14 @@ def survey(config, truth, rng):
     y, noise = y[passed][:n], noise[passed][:n]
     lacking = int(round(config.missing * n / 2))
     y[:lacking, 0] = y[lacking : 2 * lacking, 1] = np.nan  # rows have no order: at random
-    return y, noise
-
-
-def by_chance(config, rows, start, number):
-    """EM that draws the rows which the cuts hid; see `imputation`."""
-    matrix = np.array(config.cuts.matrix)
-
-    def passes(y):
-        across = y @ matrix.T
-        return np.all((across >= config.cuts.low) & (across <= config.cuts.high), axis=1)
-
-    def climb(start, seed):
-        return imputation.climbed(rows, start, passes, IMPUTATION_STEPS, EVERY, seed)
-
-    return fitting.computed("imputation", climb, start, [config.seed, number])
+    region = tg.Polyhedron(config.cuts.matrix, config.cuts.low, config.cuts.high)
+    return tg.Observations.exact(y, nan_is_missing=True, noise=noise, region=region)
 
 
 def one_more(config, truth, rng):
     """Estimates and errors from another survey of the same population."""
-    y, noise = survey(config, truth, rng)
-    rows = tg.Observations.exact(y, nan_is_missing=True, noise=noise, region=region_of(config))
-    fit = tg.fit_mixture(rows, len(truth[0]), start=truth)
-    values, errors = matched(fit, truth)
+    fit = tg.fit_mixture(survey(config, truth, rng), len(truth[0]), start=truth)
+    values, errors = of_fit(fit, truth)
     return values, errors if fit.converged else np.full_like(errors, np.nan)
 
 
@@ -125,35 +117,20 @@ def labels(k):
     )
 
 
-def matched(fit, truth):
-    """Estimates and errors, the components in the order of the true ones nearest to them."""
-    order, errors = order_of(fit.locs, truth), fit.standard_errors
-    values = named(fit.weights[order], fit.locs[order], fit.covariances[order])
-    return values, named(errors.weights[order], errors.locs[order], errors.covariances[order])
-
-
-def sorted_as(mixture, truth):
-    """The numbers of a mixture, its components likewise in order."""
-    return named(*(np.asarray(part)[order_of(mixture[1], truth)] for part in mixture))
-
-
-def order_of(locs, truth):
-    """Which component is nearest to each true one, none twice."""
-    gaps = np.linalg.norm(locs[:, None] - truth[1], axis=-1)
-    order, free = [], list(range(len(gaps)))
+def matched(truth, *mixtures):
+    """The numbers of mixtures, whose components are in the order of those of the first that are
+    nearest to the true ones, none twice."""
+    gaps, order = np.linalg.norm(mixtures[0][1][:, None] - truth[1], axis=-1), []
     for column in gaps.T:
-        order.append(min(free, key=lambda c, column=column: column[c]))
-        free.remove(order[-1])
-    return order
+        order.append(np.argmin(column))
+        gaps[order[-1]] = np.inf
+    return [named(*(np.asarray(part)[order] for part in mixture)) for mixture in mixtures]
 
 
-def drawn_region(config):
-    """The faces of the cuts, for the picture."""
-    return {
-        "matrix": np.array(config.cuts.matrix),
-        "low": np.array(config.cuts.low),
-        "high": np.array(config.cuts.high),
-    }
+def of_fit(fit, truth):
+    """Estimates and errors, the components in the order of the true ones."""
+    both = fit, fit.standard_errors
+    return matched(truth, *((each.weights, each.locs, each.covariances) for each in both))
 
 
 def scatter_of(repeats):
@@ -173,25 +150,18 @@ def summary(results):
         ratio = scatter_of(repeats)[j] / np.median(errors[:, j])
         line = f"{label:<22}{results['truth'][j]:>9.3f}{results['naive'][j]:>9.3f}{cell:>18}"
         lines.append(line + f"{ratio:>18.2f}")
+    # What EM reaches that draws the hidden rows: the first variance of the first component.
+    place, below = len(results["truth"]) // 2, results["finish"].max() - results["imputed"][:, -1]
+    own = results["imputed_values"][:, place]
     return [
         f"{len(results['seen'])} rows; {results['num_reached']} of {results['num_starts']} starts "
         "reached the maximum",
         *lines,
         f"95 % intervals over the {good.sum()} of {len(good)} surveys whose fits converged "
         f"cover {100 * inside.mean():.0f} % of the true values",
-        *by_chance_lines(results),
-    ]
-
-
-def by_chance_lines(results):
-    """What EM reaches that draws the hidden rows, beside the maximum."""
-    k = len(results["truth"]) // 6
-    own = results["imputed_values"][:, 3 * k]  # the first variance of the first component
-    below = results["finish"].max() - results["imputed"][:, -1]
-    return [
         f"EM that draws the hidden objects, {len(own)} seeds, {IMPUTATION_STEPS} steps of "
         f"{1e3 * results['imputed_seconds'].mean() / IMPUTATION_STEPS:.1f} processor ms each:",
         f"  ends {below.min():.2f} to {below.max():.2f} nats below the maximum; covariance 0 [0,0] "
-        f"{own.min():.3f} to {own.max():.3f}, by maximum likelihood {results['fit'][3 * k]:.3f}, "
-        f"in truth {results['truth'][3 * k]:.3f}",
+        f"{own.min():.3f} to {own.max():.3f}, by maximum likelihood {results['fit'][place]:.3f}, "
+        f"in truth {results['truth'][place]:.3f}",
     ]

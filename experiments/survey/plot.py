@@ -4,6 +4,7 @@ import numpy as np
 
 from truncgauss import plotting
 
+from ..pictures import panels
 from .run import KINDS
 
 SERIES = {"naive": 3, "noise ignored": 5, "corrected": 1}
@@ -11,26 +12,18 @@ SERIES = {"naive": 3, "noise ignored": 5, "corrected": 1}
 
 def plot(results):
     """The plane of the first two coordinates, and all estimates less the truth."""
-    plane = results["rows"].shape[1] > 1
-    picture, axes = plotting.figure(1, 2 if plane else 1, size=(5.4, 4.6), squeeze=False)
-    if plane:
-        draw_plane(results, axes[0, 0])
-    differences(results, axes[0, -1])
-    for ax in axes[0]:
-        plotting.legend(columns=2, ax=ax)
-    return plotting.lettered(picture)
+    draws = [plane, differences] if results["rows"].shape[1] > 1 else [differences]
+    return panels(results, *draws, size=(5.4, 4.6))
 
 
-def draw_plane(results, ax):
+def plane(results, ax):
     """Measured rows, and the half and 90 % ellipses of the population and of two estimates."""
     ax.scatter(*results["rows"][:, :2].T, s=2, color="#999999", label="measured", rasterized=True)
     kinds = (("population", 0), ("naive", SERIES["naive"]), ("corrected", SERIES["corrected"]))
     for name, series in kinds:
         given = results[name]
-        plotting.contours(
-            given["loc"][:2], given["covariance"][:2, :2], levels=(0.5, 0.9), series=series,
-            label=name, ax=ax,
-        )  # fmt: skip
+        first = given["loc"][:2], given["covariance"][:2, :2]
+        plotting.contours(*first, levels=(0.5, 0.9), series=series, label=name, ax=ax)
     ax.set(xlabel=str(results["labels"][0]), ylabel=str(results["labels"][1]))
     plotting.title("Measured objects; ellipses of 50 and 90 %", ax=ax)
 

@@ -5,26 +5,21 @@ from scipy.stats import norm
 
 from truncgauss import plotting
 
+from ..pictures import panels
+
 
 def plot(results):
     """Estimates with profile intervals in standard errors, and what households bought."""
-    picture, (left, right) = plotting.figure(1, 2, size=(5.2, 4.1))
-    estimates(results, left)
-    purchases(results, right)
-    for ax in (left, right):
-        plotting.legend(columns=2, ax=ax)
-    return plotting.lettered(picture)
+    return panels(results, estimates, purchases, size=(5.2, 4.1))
 
 
 def estimates(results, ax):
     """All estimates less the published ones, in published standard errors."""
     places = np.arange(len(results["names"]))[::-1].astype(float)
     scaled = lambda values: (values - results["published"]) / results["published_stderr"]
-    ends = np.stack([scaled(results["profile"][:, side]) for side in (0, 1)])
-    ax.hlines(
-        places, *ends, color=plotting.SERIES[2].color, linewidth=2.2, alpha=0.5,
-        label=f"profile interval, {results['level']:.0%}",
-    )  # fmt: skip
+    look = {"color": plotting.SERIES[2].color, "linewidth": 2.2, "alpha": 0.5}
+    label = f"profile interval, {results['level']:.0%}"
+    ax.hlines(places, *map(scaled, results["profile"].T), label=label, **look)
     kinds = (
         ("estimates", 2, 0.0, "Tobit fit"),
         ("published", 0, 0.16, "published"),
@@ -32,10 +27,8 @@ def estimates(results, ax):
         ("buyers", 3, 0.0, "least squares, buyers"),
     )
     for name, series, shift, label in kinds:
-        plotting.points(
-            scaled(results[name]), places + shift, series=series, filled=name != "published",
-            label=label, ax=ax,
-        )  # fmt: skip
+        look = {"series": series, "filled": name != "published", "label": label}
+        plotting.points(scaled(results[name]), places + shift, ax=ax, **look)
     ax.axvline(0.0, color="#555555", linewidth=0.7)
     ax.set(
         xlabel="difference from the published estimate (standard errors)", ylabel="estimate",

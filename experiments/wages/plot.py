@@ -4,17 +4,14 @@ import numpy as np
 
 from truncgauss import plotting
 
+from ..pictures import panels
+
 KINDS = (1, 2, 0)  # series of least squares, of everyone, and of the employed
 
 
 def plot(results):
     """Wage lines with bands, and marginal effects with intervals."""
-    picture, (left, right) = plotting.figure(1, 2, size=(5.2, 4.1))
-    wage_lines(results, left)
-    marginal_effects(results, right)
-    for ax in (left, right):
-        plotting.legend(columns=2, ax=ax)
-    return plotting.lettered(picture)
+    return panels(results, wage_lines, marginal_effects, size=(5.2, 4.1))
 
 
 def wage_lines(results, ax):
