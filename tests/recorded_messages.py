@@ -132,6 +132,10 @@ REGIONS: dict[str, Callable[[], Any]] = {
     "a selection by a number": lambda: tg.Selection(3, 2),  # type: ignore[arg-type]
     "a selection of a vector": lambda: tg.Selection(lambda x: x, 2),
     "a selection of NumPy": lambda: tg.Selection(lambda x: np.exp(np.asarray(x))[0], 1),
+    "a list of boxes": lambda: probability(region=[box(2)] * 3),
+    "limits of each row": lambda: probability(
+        loc=np.zeros((9, 2)), region=tg.Box(NINE, NINE + 1.0)
+    ),
     "limits that are no region": lambda: probability(region=(0.0, 1.0)),
     "a region before the mean": lambda: tg.explain(box(2), two()[0], EYE),  # type: ignore[arg-type]
 }
@@ -139,6 +143,7 @@ COVARIANCES: dict[str, Callable[[], Any]] = {
     "in the place of the mean": lambda: probability(loc=EYE, covariance=np.zeros(2)),
     "beside a complex mean": lambda: probability(loc=[1j, 0.0]),
     "not symmetric": lambda: probability(covariance=[[1.0, 0.5], [0.2, 1.0]]),
+    "one triangle": lambda: probability(covariance=[[1.0, 0.5], [0.0, 1.0]]),
     "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
     "beside a text for the mean": lambda: probability(loc=["a", 0]),
     "beside a number for all limits": lambda: probability(3, region=tg.Box(0.0, INF)),
@@ -344,6 +349,20 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     ),
 }
 FITS: dict[str, Callable[[], Any]] = {
+    "fits under a trace": lambda: jax.jit(tg.fit_truncated_normal)(NINE),
+    "draws of a traced number": lambda: jax.jit(tg.truncated_samples)(
+        jax.random.key(0), np.zeros(1), np.eye(1), box(), 5
+    ),
+    "fit_mixture, numbers of components": lambda: tg.fit_mixture(exact(), range(1, 4)),
+    "fit_clusters, kin from 1": lambda: clusters(terms=tg.Kinship(np.eye(3), 1 + NINE // 3)),
+    "fit_selection, the others": lambda: selection(outcome=np.where(SEEN, np.nan, NINE)),
+    "polychoric_matrix, correlations": lambda: tg.polychoric_matrix(0.5 * EYE + 0.5),
+    "simultaneous, draws alone": lambda: tg.simultaneous(np.ones((100, 3))),
+    "limits by position": lambda: tg.TruncatedMultivariateNormal(np.zeros(2), EYE, *two()),
+    "an objective of estimates": lambda: tg.minimize(
+        lambda x: tg.log_probability(x, EYE, box(2)), np.zeros(2)
+    ),
+    "a picture of a dictionary": lambda: tg.plotting.corner({"loc": NINE, "scale": NINE}),
     "a formula without an outcome": lambda: tg.fit_regression("~ x", data={"x": NINE}),
     "a formula without a table": lambda: tg.fit_observations(exact(), "~ x"),
     "rows in the place of columns": lambda: tg.fit_observations(exact(np.ones((2, 9)))),

@@ -187,7 +187,7 @@ def test_a_sweep_goes_on_after_a_failed_run_and_from_an_interrupted_one(capsys):
 
 MISTAKES = [
     ("3.0]", "x]", "6:12: sweep.a[1]", "a: must be a valid number (got 'x')"),
-    ("grid.num", "grid.nom", "7:14: sweep.grid.nom[0]", "unknown key; did you mean 'num'?"),
+    ("grid.num", "grid.nom", "7:3: sweep.grid.nom", "did you mean 'num'? (got 'nom')"),
     ("grid.num", "grid.num.x", "7:16: sweep.grid.num.x[0]", "names no setting (got 5)"),
     ("7]", "1]", "7:20: sweep.grid.num[2]", "greater than or equal to 2 (got 1)"),
     ("[1.0, 3.0]", "[]", "6:6: sweep.a", "must not be empty"),
@@ -210,12 +210,12 @@ def test_a_mistake_in_a_sweep_has_its_place(swept, capsys):
     assert places == ["sweep.a[1]", "sweep.grid.num[2]"]
     pathlib.Path("tiny.yaml").write_text(SETTINGS + SWEEP)
     for words, message in (
-        (["--index", "6"], "index must be 0 to 5 (got 6)"),
+        (["--index", "6"], "index must be 0 to 5, as the sweep has 6 runs (got 6)"),
         (["--figures", "x"], "a sweep has no figure"),
     ):
         assert cli.main(["run", "tiny.yaml", *words]) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not list(pathlib.Path("runs").glob("*/0*"))
+    assert not list(pathlib.Path("runs").glob("*"))
 
 
 def test_a_key_may_stand_under_sweep_alone():
@@ -270,6 +270,10 @@ def test_a_figure_is_drawn_again_from_the_stored_results(own, capsys, tmp_path, 
 
 
 def test_runs_are_listed(own, capsys, tmp_path):
+    assert cli.main(["list", str(own)]) == 2
+    assert f"list those: truncgauss list {own.parent}" in capsys.readouterr().err
+    assert cli.main(["list", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"no run in {tmp_path}")
     place = tmp_path / "listed"
     began, damaged = (place / f"mine-2020010{day}T000000Z" for day in (1, 2))
     began = began.with_suffix(".partial")

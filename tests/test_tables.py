@@ -296,7 +296,7 @@ def test_columns_of_files(tmp_path, name):
         np.testing.assert_array_equal(np.concatenate(parts), rows)
     with pytest.raises(ValueError, match="3 row.s. to fit cannot be divided into 4 parts"):
         tables.from_file(path, ["x"], {"kind": "a"}, part=(0, 4))
-    with pytest.raises(ValueError, match="no row to fit. kind: known: a, b"):
+    with pytest.raises(ValueError, match="no row to fit.* kind: known: a, b"):
         tables.from_file(path, ["x"], {"kind": "zzz"})
     with pytest.raises(ValueError, match="column 'z' is not in the header; known: x, y, kind"):
         tables.from_file(path, ["z"])

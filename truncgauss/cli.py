@@ -402,7 +402,9 @@ def _new(asked: New) -> int:
     if starting_point.is_table(name):
         paths = starting_point.write_of_table(Path(name), options, overwrite)
     elif Path(name).suffix:
-        what = "an Excel file: save its sheet as CSV" if "xls" in name else "no table that is read"
+        what = "no table that is read"
+        if Path(name).suffix.startswith((".xls", ".dta", ".sav", ".sas", ".rds", ".RData")):
+            what = "a file of another program: save its table as CSV there"
         raise ConfigError(
             f"{ERROR}: {name} is {what}; tables are .csv, .parquet or .npz, and a new experiment "
             "is a name without an ending"

@@ -17,7 +17,7 @@ from truncgauss.probability.method import Method
 try:
     import torch
 except ImportError as error:
-    raise ImportError("truncgauss.torch needs PyTorch: pip install 'truncgauss[torch]'.") from error
+    raise ImportError("truncgauss.torch needs PyTorch: pip install torch.") from error
 
 
 def log_probability(

@@ -278,6 +278,8 @@ class Settings(Experiment):
         if "~" in self.formula:
             own = self.formula.partition("~")[2].strip()
             message = f"has covariates only, {own!r}: the outcomes stand under `outcomes`"
+            if "|" in own:
+                message = "has no random effects, which tg.fit_clusters fits in Python"
             refuse(message, "formula", got=self.formula)
         if self.scale_covariates and len(self.outcomes) > 1:
             message = f"needs one outcome, but there are {len(self.outcomes)}"

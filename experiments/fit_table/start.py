@@ -153,9 +153,10 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
         raise ValueError(why)
     column = columns[outcome]
     if not column.numeric:
+        numeric = ", ".join(key for key, other in columns.items() if other.numeric) or "none"
+        cure = f"An outcome is numbers; texts can be covariates. Columns of numbers: {numeric}."
         raise ValueError(
-            f"column {outcome!r} is {column.described()}, not numbers. "
-            f"{column.cure or 'An outcome is numbers; texts can be covariates.'}"
+            f"column {outcome!r} is {column.described()}, not numbers. {column.cure or cure}"
         )
     entry = {key: limit_in(key, wanted[key], columns) for key in LIMITS if wanted[key] is not None}
     if column.undetected and "censored_low" not in entry:

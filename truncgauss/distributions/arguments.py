@@ -74,9 +74,11 @@ def truncated_problem(
         if any(isinstance(value, Region) for value in forms.values()):
             raise TypeError(f"{owner}: a region is given by its name: region=tg.Box(low, high).")
         if len(forms) != 1:
+            vectors = any(np.ndim(x) < 2 for x in forms.values() if not isinstance(x, Covariance))
+            named = " Bounds go by their names: low=..., high=..." if vectors else ""
             raise ValueError(
                 f"{owner} needs exactly one of {', '.join(covariances)}; got "
-                f"{' and '.join(forms) or 'none'}."
+                f"{' and '.join(forms) or 'none'}.{named}"
             )
         ((name, value),) = forms.items()
         if not isinstance(value, Covariance):

@@ -96,9 +96,14 @@ class TruncatedMixture(Distribution):
         if validate_args is not False and is_concrete(self.weights):
             numbers = np.asarray(self.weights)
             if np.any(numbers < 0) or abs(numbers.sum() - 1.0) > 1e-6:
+                cure = (
+                    "Divide them by their sum."
+                    if np.all(numbers >= 0)
+                    else "If these are logits, write jax.nn.softmax(logits)."
+                )
                 raise ValueError(
                     "TruncatedMixture: weights must not be negative, and sum to 1; got "
-                    f"{numbers.tolist()}. Divide them by their sum."
+                    f"{numbers.tolist()}. {cure}"
                 )
         region = one_region("TruncatedMixture", None, low, high, region, d)
         if region.dimension != d or region.batch_shape:

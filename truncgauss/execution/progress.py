@@ -28,6 +28,7 @@ IDLE = 10.0  # seconds without work after which nobody waits to say something
 STAGES = "/jax/core/compile/"  # what JAX's events of compilation begin with
 TRACED, LOWERED, COMPILED = "jaxpr_trace", "jaxpr_to_mlir", "backend_compile"  # in this order
 TRACING = 5.0  # seconds for which tracing is taken to go on after an event of it
+NEEDS_NUMBERS = jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError
 
 Item = TypeVar("Item")
 Arguments = ParamSpec("Arguments")
@@ -253,6 +254,13 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             with bar(None, function.__name__, bool(said)):
                 return function(*args, **kwargs)
         except TypeError as error:
+            name, traced = function.__name__, jax.core.Tracer
+            given = any(isinstance(leaf, traced) for leaf in jax.tree.leaves((args, kwargs)))
+            if given and isinstance(error, NEEDS_NUMBERS):
+                raise TypeError(
+                    f"{name}: an argument is traced by JAX (jit, vmap or grad), but {name} needs "
+                    "numbers: call it outside of these; it compiles by itself what it needs."
+                ) from error
             explain(error, signature, args, kwargs)
             raise
 

@@ -379,8 +379,9 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
     if covariance is None:
         raise ValueError(
-            "simultaneous: needs estimates (k,) and their covariance (k, k), or the columns of a "
-            "table, y=table['y'], group=table['group']."
+            "simultaneous: needs estimates (k,) and their covariance (k, k), got an array of shape "
+            f"{np.shape(estimates)} alone. Of draws (n, k) of a posterior give draws.mean(0) and "
+            "np.cov(draws.T); of a table its columns, y=table['y'], group=table['group']."
         )
     try:
         b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)

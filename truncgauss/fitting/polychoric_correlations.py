@@ -698,6 +698,12 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
         try:
             items.append(value if isinstance(value, Ordinal) else Ordinal(value))
         except ValueError as error:
+            square = np.array([np.asarray(column) for column in columns.values()], object)
+            if square.shape == (len(columns),) * 2 and np.all(np.diagonal(square) == 1.0):
+                raise ValueError(
+                    "polychoric_matrix: needs the categories themselves, a row for each "
+                    "respondent, but got a matrix of correlations."
+                ) from error
             raise ValueError(f"polychoric_matrix: column {name!r}: {error}") from error
     lengths = {len(item.codes) for item in items}
     if len(items) < 2 or len(lengths) > 1:

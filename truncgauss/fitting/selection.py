@@ -445,10 +445,15 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
         )
     wrong = np.flatnonzero(side & ~np.isfinite(values))
     if len(wrong):
+        cure = (
+            "Mark them as not selected only if the selection equation describes them; otherwise "
+            "remove them."
+        )
+        if np.array_equal(side, ~np.isfinite(values)):
+            cure = "All other rows have it: is `selected` the wrong way round? Pass ~selected."
         raise ValueError(
             f"fit_selection: the outcome is missing in {len(wrong)} of the {side.sum()} rows where "
-            f"it should be observed, first row {wrong[0]}. Mark them as not selected only if the "
-            "selection equation describes them; otherwise remove them."
+            f"it should be observed, first row {wrong[0]}. {cure}"
         )
     values = np.where(side, values, 0.0)
     if binary and not np.isin(values, (0.0, 1.0)).all():

@@ -104,9 +104,12 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
                     f"{need}, got a {type(value).__name__}: the region comes last, as in (loc, "
                     "covariance, region)."
                 )
+        cure = "For bounds write tg.Box(low, high)."
+        if isinstance(region, list | tuple) and any(isinstance(part, Region) for part in region):
+            cure = "Of k boxes write one, tg.Box(lows, highs) of arrays (k, d): a row is a region."
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
-            f"{type(region).__name__}. For bounds write tg.Box(low, high)."
+            f"{type(region).__name__}. {cure}"
         )
     region = region.linear() or region
     mean = as_float_input(loc, "loc")
@@ -157,6 +160,8 @@ def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
     )
     if shape[-1:] == (d,) and limited == 1:
         cure = f"For the same limits everywhere write Box(jnp.full({d}, low), jnp.full({d}, high))."
+    elif shape == (limited, d):
+        cure = f"For bounds of each row give the region arrays ({limited}, 1) or ({limited}, {d})."
     elif shape[-1:] == (d,):
         cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
     return (

@@ -110,7 +110,12 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_no_numbers(what: str, name: str, values: Any) -> None:
-    """Raise TypeError for a text, or a whole fit, in the place of the numbers that are drawn."""
+    """Raise TypeError for a text, a mapping or a whole fit where numbers are to be drawn."""
+    if isinstance(values, Mapping):
+        raise TypeError(
+            f"{what}: needs {name} as an array, got a mapping of {', '.join(map(str, values))}. "
+            "Stack those wanted: np.column_stack([values[name] for name in names])."
+        )
     if isinstance(values, str) or hasattr(values, "log_likelihood"):
         raise no_numbers(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}", values)
 

@@ -334,8 +334,12 @@ class _Keys(Batched):
 def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:
     if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
         order = " The order is (key, loc, covariance, region, num_samples)."
-        exchanged = order if isinstance(num_samples, Region) else ""
-        raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.{exchanged}")
+        more = order if isinstance(num_samples, Region) else ""
+        got = repr(num_samples)
+        if not is_concrete(num_samples):
+            got = "a traced value"
+            more = ' It is a shape: under jax.jit name it in static_argnames="num_samples".'
+        raise ValueError(f"num_samples must be a positive int, got {got}.{more}")
     return as_problem(loc, covariance, region)
 
 

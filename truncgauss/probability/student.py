@@ -92,9 +92,9 @@ def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> A
     array: Any = as_dtype(as_float_input(np.array(df) if number else df, "df"), problem.loc.dtype)
     values = values_of(array)
     if values is not None and not bool(np.all(np.asarray(values) > 0)):
-        raise ValueError(
-            f"df, the degrees of freedom, must be positive, got {np.min(np.asarray(values))}."
-        )
+        least = np.min(np.asarray(values))
+        normal = " For the normal distribution leave it out." if least == 0 else ""
+        raise ValueError(f"df, the degrees of freedom, must be positive, got {least}.{normal}")
     check_choice(kind, KINDS, "noncentral")
     region = problem.region
     inside = region.region if isinstance(region, Outside) and outside else region

@@ -263,9 +263,12 @@ def read(folder: Path) -> CompletedRun:
         ValueError: there is none, it is not complete, or one of its files cannot be read.
     """
     if not (folder / "summary.json").is_file():
-        partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
-        if partial:
-            raise ValueError(f"that run is not complete (got {folder})")
+        begun = folder if folder.suffix == PARTIAL else folder.with_name(f"{folder.name}{PARTIAL}")
+        if begun.is_dir():
+            raise ValueError(
+                f"that run is not complete; to finish it: truncgauss run --resume {begun} "
+                f"(got {folder})"
+            )
         if folder.suffix in (".yaml", ".yml") and folder.is_file():
             raise ValueError(
                 f"{folder} is a config: give the folder of a run, which `truncgauss run {folder}` "

@@ -24,6 +24,11 @@ def listed(runs: Path) -> list[str]:
     if not runs.is_dir():
         words = "a file, not the folder of runs" if runs.is_file() else "no such folder"
         raise ValueError(f"{words} (got {runs}); truncgauss run CONFIG makes a run, in runs/")
+    if (runs / "summary.json").is_file():
+        raise ValueError(
+            f"one run, whose results are in summary.json, not a folder of runs (got {runs}); to "
+            f"list those: truncgauss list {runs.parent}"
+        )
     rows = []
     for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
         if folder.suffix == PARTIAL:
@@ -47,7 +52,7 @@ def listed(runs: Path) -> list[str]:
         seconds = run.provenance.get("seconds")
         time = "" if seconds is None else f"{seconds:.1f} s"
         rows.append((folder.name, run.summary["status"], time, said))
-    return table(rows)
+    return table(rows) if rows else [f"no run in {runs}; truncgauss run CONFIG makes one"]
 
 
 def is_sweep(folder: Path) -> bool:

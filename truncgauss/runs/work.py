@@ -196,13 +196,9 @@ def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> Non
 
 
 def sweep_folder(parent: Path, config: Experiment) -> Path:
-    """The folder of the runs of a sweep, made if it is not there yet."""
-    text = settings.dump(config)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    folder = parent / f"{settings.stem(config.experiment)}-sweep-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
-    return folder
+    """The folder of the runs of a sweep."""
+    digest = hashlib.sha256(settings.dump(config).encode()).hexdigest()[:8]
+    return parent / f"{settings.stem(config.experiment)}-sweep-{digest}"
 
 
 def sweep(
@@ -215,7 +211,7 @@ def sweep(
     """Make the runs of a sweep that are not complete yet, or one of them.
 
     Args:
-        folder: from `sweep_folder`.
+        folder: from `sweep_folder`, made if it is not there yet.
         config: the settings, with `sweep`.
         command: the words typed, for the provenance.
         save_every: seconds between two checkpoints.
@@ -227,7 +223,13 @@ def sweep(
     """
     members = settings.members(config)
     if index is not None and not 0 <= index < len(members):
-        raise ValueError(f"index must be 0 to {len(members) - 1} (got {index})")
+        raise ValueError(
+            f"--index must be 0 to {len(members) - 1}, as the sweep has {len(members)} runs (got "
+            f"{index})"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    text = settings.with_schema(settings.dump(config), config.experiment)
+    files.write(folder / "config.yaml", text)
     for number in range(len(members)) if index is None else (index,):
         changes, member = members[number]
         final = folder / f"{number:03d}"

@@ -92,13 +92,14 @@ def from_file(
     found = {name: _numbers(path, rows, name, absent.get(name, ())) for name in columns}
     for name in text:  # written out, what is absent as an empty text
         column = rows.columns[name]
-        is_absent = np.ma.getmaskarray(column) | [cell is None for cell in column]
+        is_absent = np.ma.getmaskarray(column) | np.array([cell is None for cell in column], bool)
         found[name] = np.where(is_absent, "", np.array([str(cell) for cell in column], str))
     if not len(rows.lines):
         cells = _kept(path, [*where], {}).columns if where else {}
-        kinds = {name: sorted({str(cell) for cell in cells[name]})[:20] for name in where}
+        kinds = {name: sorted({str(cell) for cell in cells[name]})[:10] for name in where}
         near = "; ".join(f"{name}: {suggestion(kind, kinds[name])}" for name, kind in where.items())
-        raise ValueError(f"{path}: no row to fit. {near}".strip())
+        equal = "; `where` keeps the rows whose cell is the text that it gives" * bool(where)
+        raise ValueError(f"{path}: no row to fit{equal}. {near}".strip())
     return found
 
 
@@ -380,7 +381,19 @@ def mismatch(name: str, names: Sequence[str]) -> str:
         return (
             f"the header is one cell, {names[0]!r}: cells are divided by commas, semicolons or tabs"
         )
-    return f"column {name!r} is not in the header; {misspelt(name) or suggestion(name, names)}"
+    cure, parts = misspelt(name) or suggestion(name, names), re.split(r"[,;+ ]+", name)
+    if len(parts) > 1 and {*parts} <= {*names}:
+        cure = f"several columns are written apart, {' '.join(parts)}"
+    inner = re.fullmatch(r"(\w+)\((.+)\)|([ic])\.(.+)", name)
+    if inner and (column := inner[2] or inner[4]) in names:
+        log = (inner[1] or "").startswith("log")
+        more = (
+            "for its logarithm add --log, or `log: true` in a config"
+            if log
+            else ("texts become categories by themselves")
+        )
+        cure = f"name the column itself, {column}; {more}"
+    return f"column {name!r} is not in the header; {cure}"
 
 
 def checked(path: Path, names: Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -407,8 +420,15 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
                 if any(cell.strip() for cell in cells):
                     empty = False
                     yield reader.line_num, [cell.strip() for cell in cells]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start : error.start + 1]
+        raise ValueError(
+            f"{path} is not a text in UTF-8: it holds the byte {byte.hex()}, which is "
+            f"{byte.decode('cp1252', 'replace')!r} on Windows. Save it as 'CSV UTF-8', or convert "
+            f"it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv"
+        ) from error
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a CSV file: {error}.") from error
     if empty:
         raise ValueError(f"{path} is empty.")
 

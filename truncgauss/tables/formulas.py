@@ -14,7 +14,7 @@ import numpy as np
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import is_float, limit_of
 from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
-from truncgauss.tables.names import suggestion
+from truncgauss.tables.names import meant, suggestion
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
@@ -98,7 +98,8 @@ def levels_of(columns: Mapping[Any, Any], name: Any, reference: str) -> list[str
     levels = kinds_of(columns, name)
     if reference not in levels:
         raise ValueError(
-            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
+            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}"
+            f"{meant(reference, levels) or '.'}"
         )
     return [level for level in levels if level != reference]
 

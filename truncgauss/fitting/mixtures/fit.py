@@ -570,8 +570,10 @@ def prepared_loss(
     """The loss without plans, and the rows in units of their own; checked."""
     check_choice(structure, STRUCTURES, "fit_mixture: covariance")
     if not isinstance(num_components, int) or num_components < 1:
+        several = isinstance(num_components, range | list | tuple)
         raise ValueError(
             f"fit_mixture: num_components must be a positive int, got {num_components!r}."
+            + " Fit each number of them, and compare the fits' bic." * several
         )
     if not 0 <= prior_rows < np.inf:
         raise ValueError(f"fit_mixture: prior_rows must be 0 or positive, got {prior_rows!r}.")

@@ -123,9 +123,9 @@ def minimize(
     kind: Any = getattr(result, "dtype", None)
     if shape != () or not jnp.issubdtype(kind, jnp.floating):
         got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
-        raise ValueError(
-            f"minimize: the objective must return one real number, got {got}. Sum or average it."
-        )
+        fields = getattr(result, "_fields", ())  # such as of an Estimate
+        cure = f"Return one of its fields, .{fields[0]}." if fields else "Sum or average it."
+        raise ValueError(f"minimize: the objective must return one real number, got {got}. {cure}")
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
     if not hasattr(optimizer, "update"):

@@ -59,9 +59,12 @@ class Kinship(CovarianceTerm):
                     "the column has; or an array and the numbers of its rows."
                 )
         if len(shape) != 2 or shape[0] != shape[1] or number.min() < 0 or number.max() >= shape[0]:
+            from_one = bool(number.min() == 1 and number.max() == shape[0])
             raise ValueError(
                 f"Kinship: matrix must be square with a row for each of {n} rows, or for each "
                 f"number from 0 in `index`; got {shape} and numbers up to {number.max()}."
+                + " Subtract 1 from these."
+                * from_one
             )
         sparse = hasattr(given, "tocsr")
         matrix: Any = given.tocsr() if sparse else np.asarray(given, float)

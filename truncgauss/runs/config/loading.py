@@ -13,6 +13,7 @@ import functools
 import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -33,7 +34,7 @@ from truncgauss.runs.config.yaml import (
     without_space,
     write,
 )
-from truncgauss.tables.names import closest, suggestion
+from truncgauss.tables.names import closest, meant, suggestion
 from truncgauss.tables.shares import of_percent
 
 MOST_MEMBERS = 1000  # of a sweep
@@ -73,11 +74,16 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
         message = f"must be less than 1{percent}"
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]
+    elif kind == "literal_error":
+        message += meant(got, re.findall("'([^']*)'", item["ctx"]["expected"]))
     elif kind == "tuple_type":
         message = "must be a list"
     elif kind in ("model_type", "dict_type", "model_attributes_type"):
         message = "must be a section with keys of its own"
         if isinstance(got, str):
+            if kind == "dict_type":
+                form = f"{got}: {{}}" if re.fullmatch(r"[\w-]+", got) else "name: value"
+                message = f"must have keys with a value each, such as `{at[-1]}: {{{form}}}`"
             message = without_space(got) or message
         if isinstance(got, list | tuple) and got and isinstance(got[0], str):
             message = (
@@ -86,6 +92,10 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
             )
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
+    if kind == "string_type" and isinstance(got, int | float):
+        message += f"; write '{got}'"
+    if kind.startswith("int") and "," in str(got):
+        message += f"; for a run of each write `sweep: {{{'.'.join(map(str, at))}: [{got}]}}`"
     message = message.replace("Input should be", "must be")
     message = message.replace("must be a valid boolean", "must be true or false")
     position = document.position(at, of_key)
@@ -340,7 +350,13 @@ def _mistakes_of_sweep(
             got = functools.reduce(lambda inner, step: inner[step], at, document.data)
             name = str(at[min(1, len(at) - 1)])
             what = [*(line for line in new[-1] if line.startswith(name)), *new[0]][0]
-            mistakes.setdefault((at[:2], what), str(document.error(what, at, got=got)))
+            unknown = what.removeprefix(f"{name}: ")
+            if unknown != what and unknown.startswith("unknown key"):
+                place = document.position(at[:2], of_key=True)
+                line = document.error(unknown, at[:2], place, name.rpartition(".")[2])
+                mistakes.setdefault(at[:2], str(line))
+            else:
+                mistakes.setdefault((at[:2], what), str(document.error(what, at, got=got)))
 
     if axes:
         known = said(lambda: member({}))

@@ -210,6 +210,11 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
             message, location = without_space(joined[-1][1]), (joined[-1][0], 1)
         if "character '\\t'" in message:
             message = "is not YAML: indented by a tab, where only spaces are allowed"
+        if "escape" in message:
+            message = (
+                "is not YAML: between double quotes a backslash begins a special character; write "
+                "'single quotes', or / in the place of \\"
+            )
         raise document.error(message, at, location, _quoted(text, location[0])) from error
     except ReaderError as error:
         message = "is not YAML: a character that is not printable"
