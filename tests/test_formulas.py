@@ -292,6 +292,11 @@ def test_estimates_are_data_frames(backend):
     np.testing.assert_array_equal(frame["estimate"], fit.estimates)
     predictions = fit.predict().to_frame(backend=backend)
     assert list(predictions["standard_error"]) == list(np.ravel(fit.predict().standard_error))
+    contrasts = tg.simultaneous([1.0, 2.0, 4.0], np.eye(3), contrasts="tukey")
+    frame = contrasts.to_frame(backend)
+    assert list(frame.index if backend == "pandas" else frame["name"]) == list(contrasts.names)
+    for name in ("low", "high", "statistics", "p_values", "step_down_p_values"):
+        np.testing.assert_array_equal(frame[name.removesuffix("s")], getattr(contrasts, name))
 
 
 def test_absent_packages_are_named(monkeypatch):

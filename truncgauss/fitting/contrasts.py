@@ -146,6 +146,20 @@ class SimultaneousInference:
         log_p[1, order], error[1, order] = log_p[1, source], error[1, source]
         return log_p, error
 
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The table as a DataFrame, one row for each contrast, as `LikelihoodFit.to_frame`, with
+        statistics and adjusted p-values."""
+        columns = {
+            "estimate": self.estimates,
+            "standard_error": self.standard_errors,
+            "low": self.low,
+            "high": self.high,
+            "statistic": self.statistics,
+            "p_value": self.p_values,
+            "step_down_p_value": self.step_down_p_values,
+        }
+        return tables.data_frame(self.names, columns, backend)
+
     def __str__(self) -> str:
         width = max(map(len, self.names))
         head = f"{100 * self.level:g} % simultaneous"
