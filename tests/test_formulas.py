@@ -342,12 +342,24 @@ def test_names_with_dots_and_labels_of_new_rows_are_kept():
     table = pandas.DataFrame({"y": rng.normal(size=60), **columns})
     fit = tg.fit_regression("y ~ `no. kids` + np.log(`conc. (mg/L)`)", data=table, progress=False)
     assert fit.names[1:3] == ("no. kids", "np.log(`conc. (mg/L)`)")
-    found = fit.predict(table[:2].set_axis(["Ann", "Bob"]))
-    assert found.names == ("Ann", "Bob")
     design = np.column_stack(
         [np.ones(2), columns["no. kids"][:2], np.log(columns["conc. (mg/L)"][:2])]
     )
-    np.testing.assert_allclose(found.value.ravel(), design @ fit.coefficients, rtol=1e-12)
+    table["level"], table["site"] = np.digitize(table["y"], [-0.5, 0.5]), np.arange(60) // 4
+    formula, index = "~ `no. kids` + np.log(`conc. (mg/L)`)", [f"row {k}" for k in range(60)]
+    settings = {"data": table.set_axis(index), "progress": False}
+    clusters = tg.fit_clusters(f"y {formula}", cluster="site", **settings)
+    ordered = tg.fit_regression(tg.Ordinal(settings["data"]["level"]), formula, **settings)
+    for each, kind in ((fit, "mean"), (clusters, "mean"), (ordered, "category")):
+        found = each.predict(table[:2].set_axis(["Ann", "Bob"]))
+        assert found.names == ("Ann", "Bob") and found.kind == kind
+        assert found.to_frame().index.tolist() == [*found.labels]
+        if kind == "mean":
+            np.testing.assert_allclose(found.value.ravel(), design @ each.coefficients, rtol=1e-12)
+    assert clusters.predict().names == ordered.predict().names == tuple(index)
+    means = clusters.derived(lambda p: design @ p.coefficients)
+    found = clusters.predict(table[:2])
+    np.testing.assert_allclose(found.standard_error, means.standard_error, rtol=1e-9)
 
 
 def test_clusters_may_be_a_column_of_the_data():

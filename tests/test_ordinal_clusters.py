@@ -6,6 +6,7 @@ from scipy import special
 
 import truncgauss as tg
 from tests.published_rows import needed, ohio
+from tests.test_predictions import differences
 from truncgauss.fitting.clusters import model_of
 from truncgauss.fitting.long_tables import inputs_of
 
@@ -122,6 +123,33 @@ def test_cuts_that_visits_share():
     np.testing.assert_allclose(gap.value, fit.thresholds[1] - fit.thresholds[0], rtol=1e-12)
     effects = fit.effects()
     assert np.all(np.isfinite(effects.mean)) and np.all(effects.standard_error < 1.2)
+
+
+@pytest.mark.full
+def test_categories_in_a_new_cluster_are_integrals_over_its_effects():
+    """By Gauss-Hermite quadrature over intercept and slope, and errors by finite differences."""
+    codes, time, patient = visits(count=40, seed=1, slope=0.8)
+    design, settings = np.column_stack([np.ones(len(time)), time]), {"progress": False}
+    terms = tg.RandomEffects(design), tg.Residual()
+    fit = tg.fit_clusters(tg.Ordinal(codes), design, patient, terms, num_profiles=0, **settings)
+    new = np.array([[1.0, -2.0], [1.0, 0.3]])
+
+    def shares(theta):
+        b, cuts, (s, t, r) = theta[:2], [0.0, *theta[2:4]], theta[4:]
+        root = np.linalg.cholesky([[s * s, r * s * t], [r * s * t, t * t]])
+        of = lambda x, k: hermite(np.array([k]), x[None] @ b, x[None] @ root, cuts, 90)
+        return np.exp([of(x, float(k)) for x in new for k in range(4)])
+
+    found = fit.predict(new)
+    np.testing.assert_allclose(found.value.ravel(), shares(fit.estimates), rtol=1e-9)
+    slopes = differences(shares, fit.estimates)
+    errors = np.sqrt(np.einsum("pk,pq,qk->k", slopes, fit.parameter_covariance, slopes))
+    np.testing.assert_allclose(found.standard_error.ravel(), errors, rtol=1e-6)
+    assert np.all((found.low > 0) & (found.low < found.value) & (found.high < 1))
+    np.testing.assert_allclose(fit.predict(new, "mean").value, new @ fit.coefficients, rtol=1e-12)
+    short = tg.fit_clusters(codes > 1, design[:, :1], patient, terms, binary=True, num_steps=1)
+    with pytest.raises(ValueError, match="not known: that of the term intercept differs between"):
+        short.predict()
 
 
 @pytest.mark.full

@@ -252,6 +252,9 @@ def test_margins_of_clusters_are_those_of_the_population():
     errors = np.sqrt(np.einsum("pv,pq,qv->v", slopes, fit.parameter_covariance, slopes))
     np.testing.assert_allclose(effects.standard_error[:, 1], errors, rtol=1e-5)
     assert effects.labels == ("x[0]", "x[1]", "d[0]", "d[1]")
+    behind = x @ fit.estimates[:3, None] + fit.estimates[3] * nodes
+    expected = stats.norm.cdf(behind) @ weights / weights.sum()  # in a new cluster
+    np.testing.assert_allclose(fit.predict().value[:, 1], expected, rtol=1e-7)
     with pytest.raises(ValueError, match="at must be {name: number} .* got 'mean'"):
         fit.margins("mean")
     exact = tg.fit_clusters(latent, table, cluster)

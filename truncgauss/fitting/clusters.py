@@ -44,6 +44,7 @@ from truncgauss.fitting.cluster_likelihood import (
     log_likelihoods,
     plan_of,
 )
+from truncgauss.fitting.derived import arrays_at
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     clearly_bounded,
@@ -70,9 +71,14 @@ from truncgauss.fitting.ordinal import (
 )
 from truncgauss.fitting.predictions import (
     Predictions,
+    check,
     chosen_covariates,
+    designs_of,
     each_column,
+    names_of_rows,
+    of_categories,
     points_of,
+    shares_between,
     with_interval,
 )
 from truncgauss.fitting.profile import Profile
@@ -87,13 +93,13 @@ from truncgauss.fitting.terms import (
     Residual,
 )
 from truncgauss.gaussian.problem import Estimate
+from truncgauss.tables import labels_of
 
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
 FEW_CLUSTERS = 20
 TYPICAL_NODES = 64  # over effects, by which the work of their predictions is told
 MOST_SHOWN = 20  # effects in a print
-MOST_COMPARED = 10  # rows whose means are compared with the likelihood
 FEW = (
     "There are only {:g} clusters: maximum likelihood then takes {} for too small, and intervals "
     "of these and of what varies between clusters hold the truth less often than they say: those "
@@ -150,6 +156,11 @@ ONE_CLUSTER = (
 NOTHING_SEEN = (
     f"{WHAT}: no outcome is observed: all {{}}. There is nothing to fit: give observations of "
     "which more is known."
+)
+UNKNOWN_VARIANCE = (
+    "predict: the variance of new rows is not known: that of the term {} differs between rows, by "
+    "more than the covariates of the design. Give the covariates of its effects in the design too; "
+    'or ask for kind="mean".'
 )
 NOT_TOLD_APART = (
     "There is no single maximum: the observations do not tell {}, of which the likelihood stays "
@@ -506,37 +517,68 @@ class ClusterFit(LikelihoodFit):
             effects[0] -= any(isinstance(t, AutoRegressive) for t in self.terms)
         return effects[0] - effects[1] + (0 if errors[1] else errors[0])
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return ("category", "mean") if self.levels else ("mean",)
+
     @reported
-    def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
-        """Means X b of new rows, as by `LikelihoodFit.derived`: value (m,) with standard errors.
+    def predict(  # type: ignore[override]
+        self, new: Any = None, kind: str | None = None, *, level: float = 0.95
+    ) -> Predictions:
+        """Predictions of new rows in the population, whose effects are averaged over: as of a new
+        cluster.
 
         Args:
-            new: a table with the covariates; the rows themselves by default.
+            new: covariates of m rows, see `LikelihoodFit.predict`; by default those of the fit.
+            kind: "category", the probability of each category, or "mean", x b, of categories that
+                of the latent outcomes; by default the first that there is.
+            level: of the intervals.
+
+        Returns:
+            Predictions, with value (m,), or (m, K) of K categories.
+
+        Raises:
+            ValueError: as `LikelihoodFit.predict`; of categories, where the variance of new rows is
+                not known, as under `tg.Diagonal`.
         """
-        if args or settings:
-            raise ValueError("predict: clusters have means alone. Use derived for all else.")
-        known = self.designs[0]
-        design = known.values if new is None else known.read(new, "predict: new")
-        # Each mean is compared with the likelihood along two lines, which takes long of many rows.
-        some = (
-            self
-            if len(design) <= MOST_COMPARED
-            else dataclasses.replace(self, wald_coverages=np.zeros(0))
-        )
+        kind = self.kinds[0] if kind is None else kind
         with jax.enable_x64(True):
-            return some.derived(lambda p: design @ p.coefficients, "mean")
+            check(self, kind, level, "predict")
+            (design,) = designs_of(self, new, "predict: new")
+            names = names_of_rows(labels_of(self.observations if new is None else new), len(design))
+            if kind == "category":
+                columns = columns_of_new(self, design)
+                scale: Any = lambda at: jnp.sqrt(self.new_variances(at, columns))
+                of = lambda at: shares_between(self.below(design, scale(at), at))
+                return of_categories(self, of, names, self.levels, level, logits=True)
+            arrays = arrays_at(self)(self.estimates)
+            value, slopes = (design @ np.asarray(part["coefficients"]) for part in arrays)
+            result = with_interval(self, names, (), value[:, None], slopes[:, None], level)
+        return dataclasses.replace(result, kind=kind)
+
+    def below(self, design: Any, scale: Any, estimates: Any) -> jax.Array:
+        """The probabilities, (m, K - 1), that rows of such covariates (m, p) and deviations (m,)
+        lie below each cut."""
+        arrays = self.arrays_of(estimates)
+        b, cuts = arrays["coefficients"], arrays.get("thresholds", jnp.zeros(1))
+        return jax.scipy.special.ndtr((cuts - (design @ b)[:, None]) / scale[:, None])
 
     def row_variances(self, estimates: Any) -> jax.Array:
         """The variance of each row's outcome over all clusters, (n,); 0 where it is missing."""
         rest = self.coordinates.halves(self.coordinates.free(estimates))[1]
         covariance = self.coordinates.covariance
         of: Any = lambda columns: jnp.diagonal(covariance.parts(rest, columns).dense)
-        total, begin = jnp.zeros(self.table.observations.num_rows), 0
-        for s, (rows, index) in enumerate(zip(self.loss.shapes, self.table.rows)):
-            some = self.table.number[self.table.shape == s] - begin
-            each = jax.vmap(of)(rows.columns)[some]
-            total = total.at[index].add(jnp.where(index >= 0, each, 0.0))
-            begin += len(rows.index)
+        return self.table.of_rows([jax.vmap(of)(rows.columns) for rows in self.loss.shapes])
+
+    def new_variances(self, estimates: Any, columns: list[np.ndarray | None]) -> jax.Array:
+        """The variances of the outcomes of new rows over all clusters, by `columns_of_new`."""
+        rest = self.coordinates.halves(self.coordinates.free(estimates))[1]
+        covariance, total = self.coordinates.covariance, jnp.zeros(1)
+        for k, (term, x) in enumerate(zip(covariance.terms, covariance.split(rest))):
+            if columns[k] is None:
+                total += term.parts(x, self.loss.shapes[0].columns[k][0]).dense[0, 0]
+            else:
+                total += jnp.sum((columns[k] @ term.factor(x)) ** 2, axis=1)
         return total
 
     @reported
@@ -565,16 +607,14 @@ class ClusterFit(LikelihoodFit):
             weights = np.where(seen, weights, 0.0)
 
             def effects(estimates: jax.Array) -> jax.Array:
-                arrays = self.arrays_of(estimates)
-                b, cuts = arrays["coefficients"], arrays.get("thresholds", jnp.zeros(1))
                 if not self.levels:
+                    b = self.arrays_of(estimates)["coefficients"]
                     return jnp.stack([b[names == name] for name in chosen])
                 scale = jnp.sqrt(jnp.where(weights > 0, self.row_variances(estimates), 1.0))
 
                 def shares(x: Any) -> jax.Array:
-                    below = jax.scipy.special.ndtr((cuts - (x @ b)[:, None]) / scale[:, None])
-                    below = weights @ below / weights.sum()
-                    return jnp.diff(jnp.pad(below, 1, constant_values=(0.0, 1.0)))
+                    below = weights @ self.below(x, scale, estimates) / weights.sum()
+                    return shares_between(below)
 
                 each = []
                 for name in chosen:
@@ -584,13 +624,9 @@ class ClusterFit(LikelihoodFit):
                     each.append(shares(high) - shares(low) if name in dummies else slope)
                 return jnp.stack(each)
 
-            x = jnp.asarray(self.estimates)
-            both = jax.jit(lambda x: (effects(x), jax.jacfwd(effects)(x)))
-            value, jacobian = map(np.asarray, both(x))
-            outcomes = tuple(map(str, self.levels))
-            result = with_interval(self, chosen, outcomes, value, jacobian, level)
-        kind = "category" if outcomes else "mean"
-        return dataclasses.replace(result, kind=kind, notes=(*result.notes, *each_column(self)))
+            result = of_categories(self, effects, chosen, self.levels, level)
+        notes = (*result.notes, *each_column(self))
+        return dataclasses.replace(result, kind=self.kinds[0], notes=notes)
 
     @reported
     def effects(self, term: str | None = None) -> Effects:
@@ -930,15 +966,42 @@ def effects_of_all(fit: ClusterFit, number: int) -> Effects:
         units = np.array(covariance.terms[number].units)
         pair = [np.concatenate(parts)[table.number] / units for parts in (means, errors)]
         return Effects(table.labels, *(x[:, 0] if x.shape[1] == 1 else x for x in pair))
-    n = table.observations.num_rows
-    whole = np.full(n, np.nan), np.full(n, np.nan)
-    begin = 0
-    for s, index in enumerate(table.rows):
-        some, seen = table.number[table.shape == s] - begin, index >= 0
-        for values, parts in zip(whole, (means, errors)):
-            values[index[seen]] = parts[s][some][seen]
-        begin += len(loss.shapes[s].index)
-    return Effects(np.arange(n), *whole)
+    whole = (np.asarray(table.of_rows(parts, np.nan)) for parts in (means, errors))
+    return Effects(np.arange(table.observations.num_rows), *whole)
+
+
+def columns_of_new(fit: ClusterFit, design: np.ndarray) -> list[np.ndarray | None]:
+    """The covariates (m, r) of each term's random effects in new rows, out of their design (m, p);
+    None of a term that gives all rows the same variance.
+
+    Raises:
+        ValueError: of effects of other covariates, and terms of several variances.
+    """
+    result: list[np.ndarray | None] = []
+    covariance, rest = fit.loss.inner.covariance, fit.loss.inner.halves(fit.best.x)[1]
+    known, new = (np.column_stack([np.ones(len(x)), x]) for x in (fit.designs[0].values, design))
+    for k, (term, x) in enumerate(zip(covariance.terms, covariance.split(rest))):
+        columns = [rows.columns[k] for rows in fit.loss.shapes]
+        if isinstance(term, RandomEffects):
+            each = np.asarray(fit.table.of_rows(columns, np.nan)) * term.units
+            seen = ~np.isnan(each[:, 0])
+            equal = np.all(known[seen, :, None] == each[seen, None], axis=0)  # (1 + p, r)
+            alike = equal.any(axis=0).all()
+            result.append(new[:, equal.argmax(axis=0)] / term.units)
+        else:
+            of = functools.partial(variances_of, term, columns)
+            both = np.column_stack([of(x), jax.jacfwd(of)(x)])
+            alike = np.allclose(both, both[0], rtol=ROUNDING, atol=0.0)
+            result.append(None)
+        if not alike:
+            raise ValueError(UNKNOWN_VARIANCE.format(term.label))
+    return result
+
+
+def variances_of(term: CovarianceTerm, columns: list[Any], x: jax.Array) -> jax.Array:
+    """The variances that a term gives the rows of the clusters of all shapes, one after another."""
+    of: Any = lambda part: jnp.diagonal(term.parts(x, part).dense)
+    return jnp.concatenate([jnp.ravel(jax.vmap(of)(part)) for part in columns])
 
 
 @frozen_pytree

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -54,6 +55,17 @@ class LongTable(NamedTuple):
     shape: np.ndarray
     rows: tuple[np.ndarray, ...]
 
+    def of_rows(self, parts: Sequence[Any], missing: float = 0.0) -> jax.Array:
+        """Values of all rows, (n, ...), of those of the clusters of each shape, (u_s, m_s, ...);
+        `missing` where there is no outcome."""
+        whole = jnp.full((self.observations.num_rows, *parts[0].shape[2:]), missing)
+        begin = 0
+        for s, (part, index) in enumerate(zip(parts, self.rows)):
+            some, seen = self.number[self.shape == s] - begin, index >= 0
+            whole = whole.at[index[seen]].set(part[some][seen])
+            begin += len(part)
+        return whole
+
 
 class ClusterInputs(NamedTuple):
     """Outcomes and covariates of the rows of a long table, checked.
@@ -97,7 +109,7 @@ class ClusterInputs(NamedTuple):
         """The rows, one outcome each."""
         lower, upper = (as_float_array(side[:, None]) for side in (self.lower, self.upper))
         weights = None if self.weights is None else as_float_array(self.weights[self.codes])
-        return Observations(lower, upper, weights=weights)
+        return Observations(lower, upper, weights=weights, index=self.row_labels)
 
     def covariates(self, white: Whitened) -> Covariates:
         """The covariates as the user has them."""

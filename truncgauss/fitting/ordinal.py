@@ -53,8 +53,10 @@ from truncgauss.fitting.predictions import (
     chosen_covariates,
     designs_of,
     each_column,
+    names_of_rows,
+    of_categories,
     points_of,
-    with_interval,
+    shares_between,
 )
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, impossible
@@ -72,7 +74,7 @@ from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.special.normal import log_mass_and_slopes, standardize
-from truncgauss.tables import Table
+from truncgauss.tables import Table, labels_of
 from truncgauss.tables.names import check_choice
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
@@ -162,8 +164,7 @@ class OrdinalFit(LikelihoodFit):
         """The probability of each category of an outcome, (m, K), at covariates (m, p)."""
         coefficients, cuts, _ = self.coordinates.of_estimates(estimates)
         below = jax.scipy.special.ndtr(cuts[entry] - (design @ coefficients[entry])[:, None])
-        ends = jnp.pad(below, [(0, 0), (1, 1)], constant_values=((0.0, 0.0), (0.0, 1.0)))
-        return jnp.diff(ends, axis=1)
+        return shares_between(below)
 
     @reported
     def predict(
@@ -203,10 +204,10 @@ class OrdinalFit(LikelihoodFit):
                 design = self.designs[j].read(new, "predict: new")
             elif self.designs or new is not None:
                 design = designs_of(self, new, "predict: new")[j]
+            labels = labels_of(self.observations if new is None and self.designs else new)
             of = functools.partial(self.categories, j, design)
-            return self.with_errors(
-                of, tuple(map(str, range(len(design)))), j, level, "probability"
-            )
+            names = names_of_rows(labels, len(design))
+            return of_categories(self, of, names, self.levels[j], level, logits=True)
 
     @reported
     def margins(
@@ -247,20 +248,8 @@ class OrdinalFit(LikelihoodFit):
                 return weights @ change / weights.sum() if average else change
 
             of = lambda estimates: jnp.stack([effect(name, estimates) for name in chosen])
-            result = self.with_errors(of, chosen, j, level, "effect")
+            result = of_categories(self, of, chosen, self.levels[j], level)
         return dataclasses.replace(result, notes=(*result.notes, *each_column(self)))
-
-    def with_errors(
-        self, function: Any, names: tuple[str, ...], j: int, level: float, kind: str
-    ) -> Predictions:
-        """A function (..., K) of the estimates for the categories of outcome j, with intervals."""
-        at = jnp.asarray(self.estimates, jnp.float64)
-        both = jax.jit(lambda at: (function(at), jax.jacfwd(function)(at)))
-        value, jacobian = map(np.asarray, both(at))
-        outcomes = tuple(map(str, self.levels[j]))
-        logits = range(len(outcomes)) if kind == "probability" else ()
-        result = with_interval(self, names, outcomes, value, jacobian, level, logits)
-        return dataclasses.replace(result, kind="category")
 
     def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:
         """The probability of each category of an outcome, (m, K), as `predict` has it."""

@@ -11,7 +11,7 @@ References:
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -420,8 +420,7 @@ def predict(
             parts, outcomes = (quantile_of(fit, at.loc.shape[1], known, probability, entry),), ()
         value, jacobian = joined([predicted(part, at) for part in parts])
         logits = [k for k, part in enumerate(parts) if part.kind in SHARES]
-        labels = range(len(value)) if index is None else index.index
-        names = tuple(map(str, labels))
+        names = names_of_rows(index, len(value))
         result = with_interval(fit, names, outcomes, value, jacobian, level, logits)
     return dataclasses.replace(result, kind=kind)
 
@@ -722,6 +721,35 @@ def standard_errors(fit: Any, jacobian: np.ndarray) -> np.ndarray:
     flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
     parts = np.array_split(flat, -(-len(flat) // CHUNK))
     return np.concatenate([errors_of(fit, part)[0] for part in parts]).reshape(jacobian.shape[:-1])
+
+
+def names_of_rows(labels: tables.RowLabels | None, n: int) -> tuple[str, ...]:
+    """The labels of n rows, or their numbers."""
+    return tuple(map(str, range(n) if labels is None else labels.index))
+
+
+def of_categories(
+    fit: Any,
+    function: Callable[[jax.Array], jax.Array],
+    names: tuple[str, ...],
+    levels: Sequence[Any],
+    level: float,
+    logits: bool = False,
+) -> Predictions:
+    """A function (..., K) of the estimates, in JAX, for the levels of an outcome, if it has some,
+    with intervals: by logits, of probabilities."""
+    both = jax.jit(lambda at: (function(at), jax.jacfwd(function)(at)))
+    value, jacobian = map(np.asarray, both(jnp.asarray(fit.estimates, jnp.float64)))
+    numbers = range(len(levels)) if logits else ()
+    outcomes = tuple(map(str, levels))
+    result = with_interval(fit, names, outcomes, value, jacobian, level, numbers)
+    return dataclasses.replace(result, kind="category")
+
+
+def shares_between(below: Any) -> jax.Array:
+    """The probabilities of categories, (..., K), by those of lying below each cut."""
+    ends = [(0, 0)] * (below.ndim - 1) + [(1, 1)]
+    return jnp.diff(jnp.pad(below, ends, constant_values=(0.0, 1.0)))
 
 
 def with_interval(
