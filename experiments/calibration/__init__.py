@@ -1,1 +1,0 @@
-"""Simulation-based calibration of the posteriors of a truncated normal model."""

@@ -1,1 +1,0 @@
-"""Groups against a control, and a band for a curve, each with one error for all intervals."""

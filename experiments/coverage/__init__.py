@@ -1,1 +1,0 @@
-"""How often intervals of a truncated fit hold the truth."""

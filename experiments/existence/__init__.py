@@ -1,1 +1,0 @@
-"""How often a truncated sample has no maximum-likelihood fit."""

@@ -1,1 +1,0 @@
-"""Time and memory of one probability under a large dense covariance."""

@@ -1,1 +1,0 @@
-"""A survey that passes cuts, with noise and gaps: the mixture behind it, naive and corrected."""

@@ -1,1 +1,0 @@
-"""Pearson's correlation of ordered categories beside the polychoric one, with intervals."""

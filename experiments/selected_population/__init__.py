@@ -1,1 +1,0 @@
-"""A Gaussian population of which every field shows only the objects inside limits of its own."""

@@ -1,1 +1,0 @@
-"""The fraction inside limits and its gradient along a shift of the mean: naive, soft and exact."""

@@ -1,1 +1,0 @@
-"""Accuracy of the normal distribution in one dimension, in four libraries."""

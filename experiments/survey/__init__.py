@@ -1,1 +1,0 @@
-"""A survey that sees an object if its measured brightness passes a limit of its own."""

@@ -1,1 +1,0 @@
-"""Error against time on one processor, for our methods and for SciPy."""
