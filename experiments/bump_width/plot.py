@@ -34,14 +34,11 @@ def plot(results):
 def recovered(results, ax):
     """Relative errors of the widths by dtype, one marker for each start; rounding errors."""
     for i, dtype in enumerate(results["dtypes"]):
-        eps = float(np.finfo(str(dtype)).eps)
-        for k in range(len(results["starts"])):
-            plotting.points(
-                results["widths"], np.maximum(results["error"][i, :, k], eps / 8),
-                series=(2, 1)[i % 2], filled=i % 2 == 0,
-                label=f"{dtype}, every start" if k == 0 else None, ax=ax,
-            )  # fmt: skip
-        ax.axhline(eps, color=plotting.SERIES[(2, 1)[i % 2]].color, linewidth=0.8, linestyle=":")
+        eps, series = float(np.finfo(str(dtype)).eps), (2, 1)[i % 2]
+        look = {"series": series, "filled": series == 2, "label": f"{dtype}, every start"}
+        for errors in results["error"][i].T:
+            plotting.points(results["widths"], np.maximum(errors, eps / 8), ax=ax, **look)
+        ax.axhline(eps, color=plotting.SERIES[series].color, linewidth=0.8, linestyle=":")
         ax.text(results["widths"][0], 1.3 * eps, f"rounding of {dtype}", fontsize=7, va="bottom")
     ax.set(xscale="log", yscale="log", xlabel="true width", ylabel="relative error of the width")
     plotting.title("Recovered widths", ax=ax)

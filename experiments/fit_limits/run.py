@@ -5,7 +5,7 @@ Gaussians are counted inside unknown limits. Repetitions check the standard erro
 sets that do not identify the parameters show what the fits report then.
 """
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 import truncgauss as tg
@@ -36,10 +36,7 @@ def run(config):
             "limits": np.array(config.populations)[:, 0],
         },
         "regions": np.array([x.replace("inf", "∞").replace("-", "−") for x in regions]),
-        "curve": {
-            "x": x,
-            "fitted": np.asarray(problem.inside(x[:, None], tg.Box([low], [high]))),
-        },
+        "curve": {"x": x, "fitted": problem.inside(x[:, None], tg.Box([low], [high]))},
     }
     unanswered, notes = without_answer(problem)
     failed = [name for name in NAMES if not results[name]["converged"]]
@@ -59,38 +56,32 @@ class Problem:
     """What is known of either question, and what is true."""
 
     def __init__(self, config):
-        self.config, dtype = config, jnp.dtype(config.dtype)
-        self.loc = jnp.asarray(config.gaussian.loc, dtype)
-        self.covariance = jnp.asarray(config.gaussian.covariance, dtype)
-        self.regions = tg.Box(
-            jnp.asarray([region.low for region in config.regions], dtype),
-            jnp.asarray([region.high for region in config.regions], dtype),
-        )
-        self.locs = jnp.asarray(config.populations, dtype)
-        self.start = tg.Box(
-            jnp.asarray(config.start.low, dtype), jnp.asarray(config.start.high, dtype)
-        )
+        self.config = config
+        self.loc, self.covariance = map(np.array, (config.gaussian.loc, config.gaussian.covariance))
+        self.locs, self.start = np.array(config.populations), tg.Box(**dict(config.start))
+        low, high = np.array([[box.low, box.high] for box in config.regions]).swapaxes(0, 1)
+        self.regions = tg.Box(low, high)
         limits = np.concatenate([config.limits.low, config.limits.high])
         self.truth = {"shift": np.array(config.shift), "limits": limits}
 
     def inside(self, loc, region):
-        return tg.fraction_not_truncated(jnp.asarray(loc, self.loc.dtype), self.covariance, region)
+        return np.asarray(tg.fraction_not_truncated(loc, self.covariance, region))
 
     def fractions(self, name, params):
         """The fractions of all regions, or of all Gaussians."""
         if name == "shift":
-            return np.asarray(self.inside(self.loc + params, self.regions))
-        return np.asarray(self.inside(self.locs, tg.Box(*np.split(params, 2))))
+            return self.inside(self.loc + params, self.regions)
+        return self.inside(self.locs, tg.Box(*np.split(params, 2)))
 
     def fit(self, name, counts):
         """The fit, its parameters and their standard errors."""
         n, steps = self.config.num_trials, {"num_steps": self.config.num_steps}
         if name == "shift":
             fit = tg.fit_shift(counts, self.loc, self.covariance, self.regions, n, **steps)
-            return fit, np.asarray(fit.params), np.asarray(fit.standard_errors)
-        fit = tg.fit_limits(counts, self.locs, self.covariance, self.start, n, **steps)
+        else:
+            fit = tg.fit_limits(counts, self.locs, self.covariance, self.start, n, **steps)
         both = fit.params, fit.standard_errors
-        return fit, *(np.concatenate([box.low, box.high]) for box in both)
+        return fit, *(np.concatenate(jax.tree.leaves(each)) for each in both)
 
 
 def recovered(problem, name, rng):

@@ -4,9 +4,6 @@ Every exhibit is a pair of functions of a point and of what is trained. Values a
 taken over a grid; where the naive gradient first fails, `first_nonfinite` explains it.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,55 +96,33 @@ def naive_bump(x, width):
 # ---------------------------------------------------------------- the gallery
 
 
-class Exhibit(NamedTuple):
-    """Functions of a point, of which `at` makes one of what is differentiated, and its value."""
-
-    title: str
-    ylabel: str
-    slope: str
-    points: np.ndarray
-    naive: Callable
-    safe: Callable
-    at: Callable = lambda function, x: (function, x)
-    bell: Callable | None = None
-
-
-def exhibits(config, dtype):
-    """The four exhibits that live on a grid; the softmax lives on the steps of a training."""
-    grid = lambda g: np.linspace(g.start, g.stop, g.num).astype(dtype)
-    number = lambda value: jnp.asarray(value, dtype)
+def run(config):
+    """Values and gradients, naive and safe, and what `first_nonfinite` says of each."""
+    number = lambda value: jnp.asarray(value, float)
     low, high = number(config.limits.low[0]), number(config.limits.high[0])
     limits = (low, high, number(config.steepness))
     width = number(config.bump_width)
     in_plane = lambda norm: lambda x: norm(jnp.stack([x, jnp.zeros_like(x)]))
-    return {
-        "filter": Exhibit(
-            f"Filter on [{low:g}, {high:g}]", "filter", "d filter / dx",
-            grid(config.filter_points),
-            lambda x: naive_filter(x, *limits), lambda x: safe_filter(x, *limits),
+    results = {
+        "filter": on_grid(
+            f"Filter on [{low:g}, {high:g}]", "filter", "d filter / dx", config.filter_points,
+            naive=lambda x: naive_filter(x, *limits), safe=lambda x: safe_filter(x, *limits),
         ),
-        "log1pexp": Exhibit(
-            "log(1 + exp x)", "log(1 + exp x)", "derivative",
-            grid(config.log_points), naive_log1pexp, special.log1pexp,
+        "log1pexp": on_grid(
+            "log(1 + exp x)", "log(1 + exp x)", "derivative", config.log_points,
+            naive=naive_log1pexp, safe=special.log1pexp,
         ),
-        "norm": Exhibit(
-            "Norm of (x, 0), masked at 0", "norm", "d norm / dx",
-            grid(config.norm_points), in_plane(naive_masked_norm), in_plane(safe_masked_norm),
+        "norm": on_grid(
+            "Norm of (x, 0), masked at 0", "norm", "d norm / dx", config.norm_points,
+            naive=in_plane(naive_masked_norm), safe=in_plane(safe_masked_norm),
         ),
-        "bump": Exhibit(
-            f"Bump of width σ = {width:g}", "value", "d value / dσ",
-            grid(config.bump_points), naive_bump, tg.safe.bump,
-            at=lambda function, x: (lambda width: function(x, width), width), bell=tg.safe.bell,
+        "softmax": in_training(config.training),
+        "bump": on_grid(
+            f"Bump of width σ = {width:g}", "value", "d value / dσ", config.bump_points,
+            at=lambda function, x: (lambda width: function(x, width), width),
+            naive=naive_bump, safe=tg.safe.bump, bell=tg.safe.bell,
         ),
     }  # fmt: skip
-
-
-def run(config):
-    """Values and gradients, naive and safe, and what `first_nonfinite` says of each."""
-    dtype = jnp.dtype(config.dtype)
-    results = {name: on_grid(exhibit) for name, exhibit in exhibits(config, dtype).items()}
-    results["softmax"] = in_training(config.training, dtype)
-    results = {name: results[name] for name in ORDER}
     failed = [name for name in ORDER if count_bad(results[name], "safe")]
     return {
         **results,
@@ -156,32 +131,26 @@ def run(config):
     }
 
 
-def on_grid(exhibit):
-    """Values and slopes of all functions of an exhibit over its grid."""
-    results = {
-        "title": exhibit.title,
-        "xlabel": "x",
-        "ylabel": exhibit.ylabel,
-        "slope": exhibit.slope,
-        "x": exhibit.points,
-    }
-    functions = {"naive": exhibit.naive, "safe": exhibit.safe}
-    functions |= {"bell": exhibit.bell} if exhibit.bell else {}
+def on_grid(title, ylabel, slope, grid, at=lambda function, x: (function, x), **functions):
+    """Values and slopes over a grid of functions of a point, of which `at` makes one of what is
+    differentiated, and its value."""
+    points = np.asarray(jnp.asarray(np.linspace(grid.start, grid.stop, grid.num)))
+    results = {"title": title, "xlabel": "x", "ylabel": ylabel, "slope": slope, "x": points}
     for name, function in functions.items():
 
         def pair(x, function=function):
-            one, value = exhibit.at(function, x)
+            one, value = at(function, x)
             return jax.value_and_grad(one)(value)
 
-        value, gradient = map(np.asarray, jax.jit(jax.vmap(pair))(exhibit.points))
+        value, gradient = map(np.asarray, jax.jit(jax.vmap(pair))(points))
         results[name] = {"value": value, "gradient": gradient}
-    first = exhibit.points[first_nan(results["naive"]["gradient"])]
-    return results | diagnosis(tg.first_nonfinite(*exhibit.at(exhibit.naive, first)))
+    first = points[first_nan(results["naive"]["gradient"])]
+    return results | diagnosis(tg.first_nonfinite(*at(functions["naive"], first)))
 
 
-def in_training(config, dtype):
+def in_training(config):
     """Loss and gradient along the steps of a training, with bare and with guarded softmax."""
-    number = lambda value: jnp.asarray(value, dtype)
+    number = lambda value: jnp.asarray(value, float)
     share = number(config.share)
     naive = lambda w: naive_cross_entropy(w, config.depth, share)
     safe = lambda w: safe_cross_entropy(w, config.depth, share, config.bound, config.span)

@@ -19,18 +19,14 @@ SAMPLES_AT_ONCE = 2**20
 
 def run(config):
     """Value, gradient, standard errors and relative errors of every way, and its timings."""
-    dtype = jnp.dtype(config.dtype)
-    shifts = jnp.linspace(config.shift.start, config.shift.stop, config.shift.num, dtype=dtype)
-    problem = (
-        jnp.asarray(config.gaussian.loc, dtype),
-        jnp.asarray(config.gaussian.covariance, dtype),
-        tg.Box(jnp.asarray(config.limits.low, dtype), jnp.asarray(config.limits.high, dtype)),
-    )
-    samples = drawn(config, dtype)
+    shifts = jnp.linspace(config.shift.start, config.shift.stop, config.shift.num)
+    gaussian = jnp.array(config.gaussian.loc), jnp.array(config.gaussian.covariance)
+    problem = *gaussian, tg.Box(**dict(config.limits))
+    samples = drawn(config)
     sizes = {tanh_name(n): n for n in config.num_samples}
     few = samples[config.num_samples[0]]
-    edge = tg.Tanh(jnp.asarray(config.steepness, dtype))
-    gentle = tg.Surrogate(tg.Tanh(jnp.asarray(config.surrogate_steepness, dtype)))
+    edge = tg.Tanh(jnp.asarray(config.steepness))
+    gentle = tg.Surrogate(tg.Tanh(jnp.asarray(config.surrogate_steepness)))
 
     ways = {"exact": (library, tg.Exact(), 1)}
     ways["naive"] = (naive, (edge.steepness, few), len(few))
@@ -66,13 +62,12 @@ def tanh_name(num_samples):
     return f"tanh {num_samples:,}"
 
 
-def drawn(config, dtype):
+def drawn(config):
     """Standard-normal samples of every size, spread over the devices."""
-    mesh = parallel.device_mesh(config.devices)
+    mesh, d = parallel.device_mesh(config.devices), len(config.gaussian.loc)
     keys = jax.random.split(jax.random.key(config.seed), len(config.num_samples))
-    d = len(config.gaussian.loc)
     return {
-        n: parallel.spread(jax.random.normal(key, (n, d), dtype), mesh)
+        n: parallel.spread(jax.random.normal(key, (n, d)), mesh)
         for key, n in zip(keys, config.num_samples, strict=True)
     }
 
