@@ -224,10 +224,10 @@ class DenseBlocks(tg.Method):
             gradient = with_gradient_of(weights, path, shared, uniforms, gradient)
             return (gradient, whole), self.summed(total, level)
 
-        d, dtype = len(row.loc), row.loc.dtype
-        empty = empty_blocks(d, dtype) if of_matrix else None
-        start = (empty, jax.tree.map(jnp.zeros_like, shared.limits)), jnp.full((), -jnp.inf, dtype)
-        passes = self.passes(self.keys(key), d)
+        empty = spread(jnp.zeros_like(shared.factor), 1) if of_matrix else None
+        nothing = jnp.full((), -jnp.inf, row.loc.dtype)
+        start = (empty, jax.tree.map(jnp.zeros_like, shared.limits)), nothing
+        passes = self.passes(self.keys(key), len(row.loc))
         ((slope, limits), _), sums = lax.scan(some, start, passes)
         result = self.combined(self.estimates(shared, sums))
         order = shared.plan.order
@@ -243,17 +243,14 @@ class DenseBlocks(tg.Method):
         """The keys in equal parts, each as large as fits a pass."""
         devices = num_sharing()
         most = max(1, PASS_SIZE * devices // (self.num_points * dimension))
-        fitting = [
-            count
-            for count in range(1, len(keys) + 1)
-            if len(keys) % count == 0 and count * self.num_points % devices == 0
-        ]
-        if not fitting:
+        counts = np.arange(1, len(keys) + 1)
+        fitting = counts[(len(keys) % counts == 0) & (counts * self.num_points % devices == 0)]
+        if not len(fitting):
             raise ValueError(
                 f"DenseBlocks: {devices} devices do not divide {len(keys)} replicates of "
                 f"{self.num_points} points. Take a power of two of points."
             )
-        at_once = max((count for count in fitting if count <= most), default=fitting[0])
+        at_once = max(fitting[fitting <= most], default=fitting[0])
         return keys.reshape(len(keys) // at_once, at_once)
 
     def uniforms(self, shared, keys):
@@ -262,14 +259,11 @@ class DenseBlocks(tg.Method):
         dimension = min(LATTICE_DIMENSION, b)
         front = lattice_uniforms(pairs[:, 0], self.num_points, dimension, dtype)
         front = jnp.pad(front, ((0, b - dimension), (0, 0)))
+        bits_of = lambda key: jax.random.bits(key, (b, self.num_points), jnp.uint32)
 
         def block(k):
-            def bits_of(key):
-                shape = b, self.num_points
-                return jax.random.bits(jax.random.fold_in(key, k), shape, jnp.uint32)
-
-            bits = jnp.moveaxis(jax.vmap(bits_of)(pairs[:, 1]), 0, 1)
-            random = open_uniforms(bits.reshape(b, -1), dtype)
+            own = jax.vmap(jax.random.fold_in, (0, None))(pairs[:, 1], k)
+            random = open_uniforms(jax.vmap(bits_of, out_axes=1)(own).reshape(b, -1), dtype)
             return jnp.where((jnp.arange(b)[:, None] < dimension) & (k == 0), front, random)
 
         return block
@@ -295,10 +289,7 @@ class DenseBlocks(tg.Method):
         return tg.Estimate(log_probs.ravel(), lax.stop_gradient(jnp.full(totals.size, stderr)))
 
     def combined(self, parts):
-        """The estimate from those of the replicates."""
-        if self.num_replicates == 1:  # which can show no more than too few points
-            few = jnp.isinf(parts.stderr[0])
-            return tg.Estimate(parts.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
+        """The estimate from those of the replicates; one can show no more than too few points."""
         return tg.Estimate(tg.special.log_mean_exp(parts.log_prob), self.combined_stderr(*parts))
 
     def combined_stderr(self, log_probs, alone):
@@ -435,12 +426,6 @@ def transposed(x):
     return lax.optimization_barrier(jnp.swapaxes(x, -1, -2))
 
 
-def empty_blocks(dimension, dtype):
-    """Blocks of zeros."""
-    n, b = layout_of(dimension)
-    return spread(jnp.zeros((n * (n + 1) // 2, b, b), dtype), 1)
-
-
 def blocks_of(matrix, order):
     """The blocks of a symmetric matrix in an order, filled up by the identity."""
     (n, b), orders = layout_of(len(order)), in_blocks(order, len(order))
@@ -453,7 +438,8 @@ def blocks_of(matrix, order):
 
         return lax.fori_loop(0, i + 1, one, blocks)
 
-    blocks = lax.fori_loop(0, n, row, empty_blocks(len(order), matrix.dtype))
+    empty = spread(jnp.zeros((n * (n + 1) // 2, b, b), matrix.dtype), 1)
+    blocks = lax.fori_loop(0, n, row, empty)
     missing = jnp.arange(b) >= len(order) - (n - 1) * b
     corner = block_at(blocks, n - 1, n - 1) + jnp.diag(missing.astype(matrix.dtype))
     return with_block(blocks, n - 1, n - 1, corner)
