@@ -24,15 +24,14 @@ def shown(config, data, design, fit):
         noisy: whether outcomes have measurement errors.
     """
     known, d = data.known, len(config.outcomes)
-    by_row = {"lower": known["lower"], "upper": known["upper"]}
-    constant = {"weights": np.ones(1), "levels": np.array([], str), "abscissa_name": ""}
-    for side, end in (("low", -np.inf), ("high", np.inf)):
-        limits = np.asarray(known.get(side, np.full(d, end)))
-        (by_row if limits.ndim == 2 else constant)[side] = np.atleast_2d(limits)
+    limits = {
+        side: np.atleast_2d(np.asarray(known.get(side, np.full(d, end))))
+        for side, end in (("low", -np.inf), ("high", np.inf))
+    }
+    weights = np.ones(1)
     if config.components > 1:
-        matrices = np.asarray(fit.covariances)
-        constant |= {"weights": np.asarray(fit.weights), "loc": np.asarray(fit.locs)}
-        constant["scale"] = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+        matrices, weights = np.asarray(fit.covariances), np.asarray(fit.weights)
+        loc, scale = fit.locs, np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     else:
         columns = np.ones((1, 1)) if design is None else design
         if config.scale_covariates:
@@ -43,17 +42,16 @@ def shown(config, data, design, fit):
             loc = np.column_stack([columns @ own for own in fit.coefficients])
             matrices = np.asarray(fit.covariance_matrix)
             scale = np.sqrt(np.diagonal(matrices))[None]
-        (constant if design is None else by_row)["loc"] = loc
-        (by_row if config.scale_covariates else constant)["scale"] = scale
-        place, name, levels = abscissa(config, data.columns)
-        by_row |= {} if place is None else {"abscissa": place}
-        constant |= {"abscissa_name": name, "levels": np.array(levels, str)}
+    place, name, levels = abscissa(config, data.columns)
     labels = [
         f"log {with_unit(config, name)}" if entry.log else with_unit(config, name)
         for name, entry in config.outcomes.items()
     ]
-    return constant | {key: np.asarray(array) for key, array in by_row.items()} | {
-        "covariance": matrices[..., :2, :2], "labels": np.array(labels), "noisy": "noise" in known,
+    return limits | ({} if place is None else {"abscissa": place}) | {
+        "lower": known["lower"], "upper": known["upper"], "weights": weights,
+        "loc": np.asarray(loc), "scale": np.asarray(scale), "covariance": matrices[..., :2, :2],
+        "abscissa_name": name, "levels": np.array(levels, str), "labels": np.array(labels),
+        "noisy": "noise" in known,
     }  # fmt: skip
 
 

@@ -29,12 +29,9 @@ def plot(results):
     height = max(6.6, 1.2 + 0.9 * min(len(results["names"]), MOST))
     page = plotting.page(width + 4.2, height)
     left, right = page.subfigures(1, 2, width_ratios=(width, 4.2))
-    parts = zip(left.subfigures(2, 1), (above, below))
-    panels = {
-        name: ax
-        for part, row in parts
-        for name, ax in plotting.mosaic([row], picture=part)[1].items()
-    }
+    panels = {}
+    for part, row in zip(left.subfigures(2, 1), (above, below)):
+        panels |= plotting.mosaic([row], picture=part)[1]
     for j, name in enumerate(above):
         draw = over_covariates if means else density if number == 1 else plane
         draw(results, j, panels[name])
@@ -79,12 +76,11 @@ def unseen(data, j, ax, across=False, x=None):
     """What lies beyond limits of truncation: hatched if these are one for all rows."""
     ends = ax.get_xlim() if across else ax.get_ylim()
     span = ax.axvspan if across else ax.axhspan
-    label = "truncated"
     for limits, outer in zip((data["low"][:, j], data["high"][:, j]), ends):
         if len(limits) == 1 and np.isfinite(limits[0]):
             span(
                 outer, limits[0], facecolor="none", edgecolor=plotting.UNSEEN, hatch="\\\\\\\\",
-                linewidth=0, label=label, zorder=0.5,
+                linewidth=0, label="truncated", zorder=0.5,
             )  # fmt: skip
         elif len(limits) > 1 and np.isfinite(limits).any():
             at = np.zeros(len(limits)) if x is None else x
@@ -92,9 +88,6 @@ def unseen(data, j, ax, across=False, x=None):
                 *((limits, at) if across else (at, limits)), "|" if across else "_",
                 color=plotting.UNSEEN, markersize=5, label="bound of the observation", zorder=1,
             )  # fmt: skip
-        else:
-            continue
-        label = "_unseen"
     (ax.set_xlim if across else ax.set_ylim)(ends)
 
 
@@ -180,14 +173,11 @@ def density(results, j, ax):
 def plane(results, _, ax):
     """Two outcomes, and the ellipses of the fit."""
     data, labels = results["data"], results["data"]["labels"]
-    found = [kinds(data["lower"][:, j], data["upper"][:, j]) for j in (0, 1)]
-    middles = []
-    for j in (0, 1):
-        low, high = data["lower"][:, j], data["upper"][:, j]
-        middle, inside = np.where(np.isfinite(low), low, high), found[j]["between"]
-        middle[inside] = (low[inside] + high[inside]) / 2
-        middles.append(middle)
-    x, y = middles
+    lower, upper = data["lower"][:, :2].T, data["upper"][:, :2].T
+    found = [kinds(*ends) for ends in zip(lower, upper)]
+    low, high = np.where(np.isinf(lower), upper, lower), np.where(np.isinf(upper), lower, upper)
+    with np.errstate(invalid="ignore"):  # where a value is missing
+        x, y = (low + high) / 2
     known = np.isfinite(x) & np.isfinite(y)
     rows = known & found[0]["exact"] & found[1]["exact"]
     small = {"s": 9 if rows.sum() > 300 else 16, "alpha": 0.7}
@@ -201,9 +191,8 @@ def plane(results, _, ax):
     if rows.any():
         limited(x[rows], y[rows], INTERVAL, "s", "middle of an interval", rows.sum(), ax, **small)
     covariances = data["covariance"].reshape(-1, 2, 2)
-    for k, (loc, covariance) in enumerate(zip(data["loc"][:, :2], covariances)):
-        label = "fitted: 50 and 90 % of all" if k == 0 else None
-        plotting.contours(loc, covariance, label=label, series=1, ax=ax)
+    for loc, covariance in zip(data["loc"][:, :2], covariances):
+        plotting.contours(loc, covariance, label="fitted: 50 and 90 % of all", series=1, ax=ax)
     for j in (0, 1):
         unseen(data, j, ax, across=j == 0)
     ax.set(xlabel=str(labels[0]), ylabel=str(labels[1]))

@@ -88,9 +88,8 @@ def of_fit(fit, profiles):
 def correlations_of(config, fit):
     """The correlation of each pair of outcomes with its standard error and Wald interval, by name,
     where the fit has some."""
-    if len(config.outcomes) < 2 or config.covariance == "diagonal" or config.components > 1:
-        return {}
-    if not fit.converged:
+    several = len(config.outcomes) > 1 and config.covariance != "diagonal"
+    if not several or config.components > 1 or not fit.converged:
         return {}
     found = fit.derived("correlation")
     ends = found.wald().reshape(-1, 2)
@@ -168,9 +167,8 @@ def naive(config, rows, design, fit):
     coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
     residuals = y - x @ coefficients
     matrix = residuals.T @ residuals / weights.sum()
-    kept = np.tril_indices(len(matrix))
-    if config.covariance == "diagonal":
-        kept = np.diag_indices(len(matrix))
+    entries = np.diag_indices if config.covariance == "diagonal" else np.tril_indices
+    kept = entries(len(matrix))
     last = matrix[kept] if len(matrix) > 1 else np.sqrt(matrix[kept])
     if config.scale_covariates:
         last = np.append(0.5 * np.log(matrix[0]), np.zeros(len(config.scale_covariates)))

@@ -76,10 +76,8 @@ def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
         )
     entries = {outcome: entry_of(outcome, wanted, columns) for outcome in wanted["outcome"]}
     covariates = covariates_of(wanted["covariates"], columns)
-    chosen, numbers = (
-        [columns[key] for key in entries],
-        [k for k in covariates if columns[k].numeric],
-    )
+    chosen = [columns[key] for key in entries]
+    numbers = [key for key in covariates if columns[key].numeric]
     missing = {text for column in chosen for text in column.texts}
     missing |= {text for key in numbers for text in columns[key].texts}
     missing |= {""} if any(column.empty for column in chosen) else set()
@@ -117,11 +115,8 @@ def columns_of(path: Path) -> dict[str, Column]:
     units = [
         x for x in read if below[x].numeric and columns[x].texts.keys() - below[x].texts.keys()
     ]
-    return (
-        {name: column._replace(unit=name in units) for name, column in below.items()}
-        if units
-        else columns
-    )
+    chosen = below if units else columns
+    return {name: column._replace(unit=name in units) for name, column in chosen.items()}
 
 
 def texts_of(cells: np.ndarray) -> list[str]:

@@ -78,9 +78,8 @@ def incomplete(
     Raises:
         ValueError: there are such rows, and they are not to be dropped.
     """
-    lacking = {name: np.isnan(columns[name]) for name in config.covariates}
-    others = (*config.scale_covariates, *config.formula_numbers)
-    lacking |= {name: np.isnan(columns[name]) for name in others}
+    numbers = (*config.covariates, *config.scale_covariates, *config.formula_numbers)
+    lacking = {name: np.isnan(columns[name]) for name in numbers}
     lacking |= {name: np.isin(columns[name], ["", *config.missing]) for name in config.categories}
     for name, absent in lacking.items():
         if absent.any() and config.incomplete_rows == "refuse":
