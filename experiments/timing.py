@@ -7,15 +7,21 @@ import jax
 import numpy as np
 
 
+def calls(function, many, clock=time.perf_counter):
+    """Outputs and seconds of calls, one for each of many inputs, one after the other."""
+    outputs, seconds = [], []
+    for inputs in many:
+        start = clock()
+        outputs.append(jax.block_until_ready(function(*inputs)))
+        seconds.append(clock() - start)
+    return outputs, seconds
+
+
 def timed(function, inputs, num_calls, clock=time.perf_counter):
     """The output, seconds of the first call and the median of later ones, or the first if alone."""
-    seconds = []
-    for _ in range(1 + num_calls):
-        start = clock()
-        output = jax.block_until_ready(function(*inputs))
-        seconds.append(clock() - start)
+    outputs, seconds = calls(function, [inputs] * (1 + num_calls), clock)
     later = float(np.median(seconds[1:] or seconds))
-    return {"output": output, "first_seconds": seconds[0], "seconds": later}
+    return {"output": outputs[-1], "first_seconds": seconds[0], "seconds": later}
 
 
 def compiled(function, inputs, num_calls, clock=time.perf_counter):

@@ -43,7 +43,7 @@ def run(config):
         "num_draws": config.chains.num_chains * config.chains.num_samples // config.thinning,
         "ranks": {}, "chains": {},
     }  # fmt: skip
-    for name, distribution in (("truncated", truncated), ("forgetful", plain)):
+    for name, distribution in (("truncated", tg.TruncatedNormal), ("forgetful", plain)):
         start = time.perf_counter()
         draws, diagnostics = posteriors(distribution, x, low, high, config)
         results["ranks"][name] = ranks(distribution, truth, draws, x, low, high)
@@ -61,10 +61,6 @@ def run(config):
 # ---------------------------------------------------------------- the models
 
 
-def truncated(loc, scale, low, high):
-    return tg.TruncatedNormal(loc, scale, low, high)
-
-
 def plain(loc, scale, low, high):
     return dist.Normal(loc, scale).expand(low.shape)
 
@@ -76,10 +72,6 @@ def model(distribution, prior, low, high, x=None):
     numpyro.sample("x", distribution(loc, scale, low, high).to_event(1), obs=x)
 
 
-def log_likelihood(distribution, theta, x, low, high):
-    return distribution(theta["loc"], theta["scale"], low, high).log_prob(x).sum()
-
-
 def simulated(config, low, high):
     """Parameters from the prior and data given them, one row for each simulation."""
     keys = jax.random.split(jax.random.key(config.seed), config.num_simulations)
@@ -88,7 +80,8 @@ def simulated(config, low, high):
     @jax.vmap
     def once(key):
         seeded = numpyro.handlers.seed(model, key)
-        sites = numpyro.handlers.trace(seeded).get_trace(truncated, config.prior, low, high)
+        asked = tg.TruncatedNormal, config.prior, low, high
+        sites = numpyro.handlers.trace(seeded).get_trace(*asked)
         return {name: sites[name]["value"] for name in ("loc", "scale", "x")}
 
     sites = once(keys)
@@ -112,11 +105,11 @@ def posteriors(distribution, x, low, high, config):
         for first in range(0, len(x), BLOCK)
     ]
     draws, diverging = jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
-    each = [{name: y[i] for name, y in draws.items()} for i in range(len(x))]
+    each = [chains for y in draws.values() for chains in y]
     diagnostics = {
         "divergences": int(diverging.sum()),
-        "r_hat": max(float(split_gelman_rubin(y)) for one in each for y in one.values()),
-        "ess": min(float(effective_sample_size(y)) for one in each for y in one.values()),
+        "r_hat": max(float(split_gelman_rubin(chains)) for chains in each),
+        "ess": min(float(effective_sample_size(chains)) for chains in each),
     }
     kept = {name: y[:, :, :: config.thinning].reshape(len(x), -1) for name, y in draws.items()}
     return kept, diagnostics
@@ -129,7 +122,7 @@ def ranks(distribution, truth, draws, x, low, high):
     """How many draws lie below the truth, shape (quantities, simulations)."""
 
     def of(theta, x):
-        return log_likelihood(distribution, theta, x, low, high)
+        return distribution(theta["loc"], theta["scale"], low, high).log_prob(x).sum()
 
     at_truth = jax.jit(jax.vmap(of))(truth, x)
     at_draws = jax.jit(jax.vmap(jax.vmap(of, (0, None))))(draws, x)

@@ -20,7 +20,7 @@ from truncgauss.execution.progress import bar
 def run(config):
     """The share of samples without a maximum, and whether the fits said so."""
     shape = len(config.cuts), len(config.sizes)
-    missing, right, wrong = np.zeros(shape), np.zeros(shape, int), np.zeros(shape, int)
+    missing, right = np.zeros(shape), []
     for i, j in bar(list(np.ndindex(shape)), "sizes and cuts", True):
         cut, size = config.cuts[i], config.sizes[j]
         key = jax.random.fold_in(jax.random.key(config.seed), i * shape[1] + j)
@@ -29,18 +29,16 @@ def run(config):
         exists = rows.std(axis=1) < rows.mean(axis=1) - cut
         missing[i, j] = 1.0 - exists.mean()
         for sample, known in zip(rows[: config.num_fits], exists):
-            said = tg.fit_truncated_normal(sample, cut).converged
-            right[i, j] += said == known
-            wrong[i, j] += said != known
-    failed = f"{wrong.sum()} fits misjudge whether there is a maximum." if wrong.any() else ""
+            right.append(tg.fit_truncated_normal(sample, cut).converged == known)
+    wrong = len(right) - sum(right)
     results = {
         "cuts": np.array(config.cuts),
         "sizes": np.array(config.sizes),
         "missing": missing,
         "stderr": np.sqrt(missing * (1 - missing) / config.num_samples),
-        "fits_right": int(right.sum()),
-        "fits_wrong": int(wrong.sum()),
-        "failed": failed,
+        "fits_right": int(sum(right)),
+        "fits_wrong": int(wrong),
+        "failed": f"{wrong} fits misjudge whether there is a maximum." if wrong else "",
     }
     return results | {"summary": summary(results)}
 

@@ -25,7 +25,7 @@ def probit(tg, d):
     latent = normal_rows(d, 300, 0.4) + (0.3 + 0.5 * x)[:, None]
     signs = latent > 0
     rows = tg.Observations(np.where(signs, 0.0, -INF), np.where(signs, INF, 0.0))
-    covariance = correlations(d)
+    covariance = np.where(np.eye(d) == 1.0, 1.0, np.nan)  # all but variances is to be estimated
     return lambda: tg.fit_observations(rows, design, covariance=covariance, progress=False)
 
 
@@ -77,11 +77,6 @@ def covariate(n):
     """A covariate (n,), and the design of it and a constant (n, 2)."""
     x = np.random.default_rng(1).normal(size=n)
     return x, np.column_stack([np.ones(n), x])
-
-
-def correlations(d):
-    """A covariance matrix of which the variances are 1 and all else is to be estimated."""
-    return np.where(np.eye(d) == 1.0, 1.0, np.nan)
 
 
 def below(rows, limit):

@@ -37,7 +37,11 @@ def run(settings):
                 for d in settings.dimensions
             ]
             results[f"{name}, {task}"] = columns(costs, FIELDS)
-        costs = [cost_of_fit(fit, settings, interpreter, folder) for fit in settings.fits]
+        costs = [
+            row([fit], 0, settings, interpreter, folder)
+            | fitting.computed("kept", kept, fit, settings, interpreter, folder)
+            for fit in settings.fits
+        ]
         if costs:
             fits[name] = columns(costs, (*FIELDS, "kept", "read"))
     if "value" in settings.tasks:
@@ -92,11 +96,6 @@ def measured(task, dimension, settings, interpreter, folder, cache=None):
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise RuntimeError(f"latency: {' '.join(words)} failed: {last[0]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def cost_of_fit(fit, *version):
-    """What `measured` says of a fit, and its first call where programs have been kept."""
-    return row([fit], 0, *version) | fitting.computed("kept", kept, fit, *version)
 
 
 def kept(fit, *version):

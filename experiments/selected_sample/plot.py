@@ -1,6 +1,7 @@
 """The fitted Gaussians, and their means."""
 
 import numpy as np
+from scipy.stats import norm
 
 import truncgauss as tg
 from truncgauss import plotting
@@ -70,19 +71,15 @@ def line(results, ax):
     rows, seen = results["rows"][:, 0], results["seen"]
     x = np.linspace(rows.min() - np.std(rows), rows.max() + np.std(rows), 400)
     names = [name for name in NAMES if name in results]
-    densities = []
-    for name in names:
-        loc, variance = results[name]["loc"][0], results[name]["covariance"][0, 0]
-        densities.append(np.exp(-((x - loc) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance))
+    fits = [results[name] for name in names]
+    densities = [norm.pdf(x, fit["loc"][0], fit["covariance"][0, 0] ** 0.5) for fit in fits]
     plotting.curves(
         x, densities, [NAMES[name] for name in names], series=tuple(SERIES_OF.values()),
         xlabel=axis_name(results, 0), ylabel="density", ax=ax,
     )  # fmt: skip
-    plotting.points(rows[seen], np.zeros(seen.sum()), label="selected", ax=ax)
-    if not seen.all():
-        plotting.points(
-            rows[~seen], np.zeros((~seen).sum()), filled=False, label="not selected", ax=ax
-        )
+    for kind, label in ((True, "selected"), (False, "not selected")):
+        if len(shown := rows[seen == kind]):
+            plotting.points(shown, 0.0 * shown, filled=kind, label=label, ax=ax)
     for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
         if np.isfinite(limit):
             ax.axvline(limit, color="#555555", linewidth=1.1)

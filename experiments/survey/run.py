@@ -62,12 +62,10 @@ def expected_objects(fit, seen, low, noise):
     return float(np.sum(1.0 / np.asarray(seen_of)))
 
 
-def gaussian(loc, covariance, loc_stderr, covariance_stderr):
+def gaussian(loc, covariance, *stderr):
     """Estimates as the results hold them."""
-    loc, covariance = np.asarray(loc), np.asarray(covariance)
-    stderr = vector(np.asarray(loc_stderr), np.asarray(covariance_stderr))
-    estimates = vector(loc, covariance)
-    return {"loc": loc, "covariance": covariance, "estimates": estimates, "stderr": stderr}
+    both = {"estimates": vector(loc, covariance), "stderr": vector(*stderr)}
+    return {"loc": loc, "covariance": covariance, **both}
 
 
 def vector(loc, covariance):

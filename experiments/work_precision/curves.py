@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal
 import truncgauss as tg
 from truncgauss import fitting
 
-from ..timing import timed
+from ..timing import calls, timed
 from .problems import answered, problem_of, truth_of
 
 TARGETS = (1e-3, 1e-4, 1e-6)  # relative errors of P
@@ -72,15 +72,9 @@ def planned(method, loc, covariance, region):
 def measured(problem, truth, method, plan_seconds, config):
     """Error, reported standard error and seconds of a method that holds its plan, over all keys."""
     keys = jax.random.split(jax.random.key(config.seed + 2), config.num_keys)
-    start = time.process_time()
-    jax.block_until_ready(answered(*problem, method, keys[0]))
-    first = time.process_time() - start
-    estimates, seconds = [], []
-    for key in keys:
-        start = time.process_time()
-        estimates.append(jax.block_until_ready(answered(*problem, method, key)))
-        seconds.append(time.process_time() - start)
-    log_probs, stderrs = np.array(estimates).T
+    many = [(*problem, method, key) for key in (keys[0], *keys)]
+    estimates, (first, *seconds) = calls(answered, many, time.process_time)
+    log_probs, stderrs = np.array(estimates[1:]).T
     error = log_probs - truth
     return {
         "first_seconds": first,
