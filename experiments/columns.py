@@ -11,7 +11,10 @@ def check_columns(data, named):
         data: the table.
         named: pairs of the keys under which a column is named in the settings, and its name.
     """
-    names = columns_of(data)
-    found = [problem(why, *at, got=name) for at, name in named if (why := mismatch(name, names))]
+    names, found = columns_of(data), []
+    for at, name in named:
+        if why := mismatch(name, names):
+            limit = str(at[-1]).startswith(("censored", "truncated"))
+            found.append(problem("must be a number or a column; " * limit + why, *at, got=name))
     if found:
         raise problems(found)

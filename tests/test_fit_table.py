@@ -200,7 +200,10 @@ def test_stray_rows_are_refused_or_named(tmp_path):
     "text, message",
     [
         ("outcomes: {y: {}}", "outcomes.y: column 'y' is not in the header"),
-        ("outcomes: {x: {censored_low: tp}}", "outcomes.x.censored_low: column 'tp' is not"),
+        (
+            "outcomes: {x: {censored_low: tp}}",
+            "a number or a column; column 'tp' is not",
+        ),
         ("outcomes: {x: {}}\ncategories: {grup: u}", "categories.grup: .* did you mean 'group'"),
         ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
         ("outcomes: {}", "outcomes: must not be empty"),

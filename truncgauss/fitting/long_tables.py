@@ -214,8 +214,11 @@ def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
     """Limits of what is positive where an outcome is 1, and not where it is 0."""
     wrong = np.flatnonzero(~missing & ~np.isin(values, (0.0, 1.0)))
     if len(wrong):
+        kinds = np.unique(values[~missing])
+        cure = f" Pass outcome == {kinds[1]:g}." if len(kinds) == 2 else ""
         raise ValueError(
             f"{WHAT}: a binary outcome must be 0 or 1, got {values[wrong[0]]:g} in row {wrong[0]}."
+            f"{cure}"
         )
     one = values == 1.0
     return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]

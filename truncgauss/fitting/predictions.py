@@ -499,7 +499,8 @@ def check(fit: Any, kind: str, level: float, what: str) -> None:
     """Raise ValueError for fits that predict nothing, and unknown words."""
     if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
-    check_choice(kind, fit.kinds, f"{what}: kind")
+    effects = " Effects are derivatives of that already: leave kind out for those on the mean."
+    check_choice(kind, fit.kinds, f"{what}: kind", effects if what == "margins" else "")
     check_share(level, f"{what}: level")
 
 

@@ -164,6 +164,10 @@ def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
         cure = f"For bounds of each row give the region arrays ({limited}, 1) or ({limited}, {d})."
     elif shape[-1:] == (d,):
         cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
+    elif shape and limited == d > 1:
+        cure = f"Give loc {d} entries in its last axis, one a coordinate."
+    elif shape[-1:] == (limited,) and limited > 1:
+        cure = f"Give the covariance the shape ({limited}, {limited})."
     return (
         f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
         f"dimension {limited}. {cure}"

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
+from truncgauss.execution.progress import reported, warn
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
@@ -115,6 +115,16 @@ def truncated_moments(
 
 def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) -> Moments:
     """Moments of a t: those given the scale, by the laws of total mean and covariance."""
+    open_ = jnp.where(_bounded(problem), 0.0, 1.0)
+    box = isinstance(problem.region, Box)
+    order = df[..., None] + (jnp.sum(1.0 - open_, axis=-1, keepdims=True) if box else 0.0)
+    if is_concrete((open_, order)) and np.any((open_ > 0) & (order <= 2.0)):
+        what = "means and covariances" if np.any((open_ > 0) & (order <= 1.0)) else "covariances"
+        warn(
+            f"truncated_moments: some {what} do not exist at df = {np.min(df):g}, and are NaN: of "
+            "coordinates without two finite limits means exist for df + k > 1 and covariances for "
+            "df + k > 2, with k the number of the others."
+        )
     nodes = student.nodes_of(problem, df, kind, moment=2)
     rows = student.at_scale(problem, nodes.log_scale, kind)
     given, parts = log_probability(*rows, method, key), truncated_moments(*rows, method, key)
@@ -132,9 +142,6 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
     mean = anchor + mean
     matrices = matrices + gaps[..., :, None] * gaps[..., None, :]
     matrix = jnp.sum(weight[..., None] * matrices, axis=0)
-    open_ = jnp.where(_bounded(problem), 0.0, 1.0)
-    box = isinstance(problem.region, Box)
-    order = df[..., None] + (jnp.sum(1.0 - open_, axis=-1, keepdims=True) if box else 0.0)
     mean_error = _error_of_t(total, nodes, weight, gaps, errors, order - open_)
     excess = order[..., None] - (open_[..., :, None] + open_[..., None, :])
     stderr = _error_of_t(total, nodes, weight[..., None], matrices, spreads, excess)

@@ -81,13 +81,13 @@ def without_unit(text: str) -> str:
     return found[1] if found and not is_float(text) else ""
 
 
-def advice(text: str) -> str:
-    """Advice about a cell that is no number."""
+def advice(text: str, missing: str = "missing=True") -> str:
+    """Advice about a cell that is no number; `missing` is how to say that it is missing."""
     limit = limit_of(text)
     if limit is None:
         return misspelt(text, cell=True) or (
-            "Complete or drop the row, or say by `missing` that it stands for a missing value (its "
-            "text, of a file; missing=True, of a table): a missing cell is not a truncated one."
+            f"Complete or drop the row, or say that it stands for a missing value, by {missing}: a "
+            "missing cell is not a truncated one."
         )
     more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
     return (

@@ -208,8 +208,8 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
     texts = [text for text in cells if text and text not in missing]
     if texts and not any(is_float(text) or limit_of(text) for text in texts):
         cure = misspelt(texts[0], cell=True) or (
-            "Leave it out; a covariate of texts is named under `categories`, with the text to "
-            f"compare with: `categories: {{{name}: {texts[0]}}}`."
+            "Take it out of the outcomes and covariates; one of texts stands under `categories` "
+            f"alone, with the text to compare with: `categories: {{{name}: {texts[0]}}}`."
         )
         raise ValueError(
             f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. {cure}"
@@ -220,7 +220,8 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
         got, more = repr(text) if text else "an empty cell", ""
         if wrong == [0] and len(cells) > 1 and not limit_of(text):
             got, more = repr(text), " If this row holds units, say `units_row: true`."
-        raise ValueError(f"{where} must be a number, got {got}.{more} {advice(text)}")
+        absent = f"`missing: [{text!r}]` in a config, or missing=[{text!r}] in Python"
+        raise ValueError(f"{where} must be a number, got {got}.{more} {advice(text, absent)}")
     return np.array([np.nan if text in missing else float(text) for text in cells], float)
 
 
