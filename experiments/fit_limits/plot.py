@@ -24,7 +24,7 @@ def plot(results):
         truth = ", ".join(f"{value:g}" for value in result["truth"])
         plotting.title(f"{text}\n(true: {truth})".replace("-", "−"), ax=ax)
         ax.set(ylabel="fraction inside")
-    left.set_xticks(results["x"]["shift"], labels=[str(text) for text in results["regions"]])
+    left.set_xticks(results["x"]["shift"], labels=results["regions"])
     left.set_xlabel("known region: from, to")
     right.set_xlabel("mean of a known Gaussian")
     traces(results, below)

@@ -33,10 +33,8 @@ def fields(results, inverted, ax):
             words += [f"{name} ≤ {high:g}"] if np.isfinite(high) else []
         label = f"field {k + 1}: {(', '.join(words) or 'no bound').replace('-', '−')}"
         grey = str(0.25 + 0.55 * k / max(x.shape[1] - 1, 1))  # colours tell the estimates apart
-        series = k % len(plotting.SERIES)
-        plotting.points(
-            *x[:, k].T, label=label, color=grey, inverted=inverted, series=series, ax=ax
-        )
+        look = {"color": grey, "series": k % len(plotting.SERIES), "label": label}
+        plotting.points(*x[:, k].T, inverted=inverted, ax=ax, **look)
     truth = results["loc"], results["covariance"]
     flat = x.reshape(-1, 2)
     naive = flat.mean(0), np.cov(flat, rowvar=False)
@@ -54,10 +52,8 @@ def mean_posterior(results, inverted, ax):
     ax.plot(*thin.T, ".", markersize=1.5, color="#bbbbbb", zorder=1, label=label)
     below = {"linewidth": 4.0, "linestyle": "-", "alpha": 0.4}  # where the two coincide
     for (name, (series, label)), look in zip(ROUTES.items(), (below, {}), strict=True):
-        plotting.contours(
-            loc[name].mean(0), np.cov(loc[name], rowvar=False), series=series,
-            label=f"{label}, 50 and 90 %", inverted=inverted, ax=ax, **look,
-        )  # fmt: skip
+        look = look | {"series": series, "label": f"{label}, 50 and 90 %", "inverted": inverted}
+        plotting.contours(loc[name].mean(0), np.cov(loc[name], rowvar=False), ax=ax, **look)
     ax.plot(*results["truth"][:2], "*", color="#000000", markersize=11, label="truth", zorder=5)
     ax.set(xlabel=f"mean {results['names'][0]}", ylabel=f"mean {results['names'][1]}")
     plotting.title("Posterior of the mean, by both routes", ax=ax)

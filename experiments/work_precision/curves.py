@@ -44,15 +44,14 @@ def measured_case(case, config):
         ways[name] = tg.Separation(num_replicates=r), "num_points", share
     ways["SequentialMonteCarlo"] = tg.SequentialMonteCarlo(), "num_particles", case.num_particles
     for name, (method, count, numbers) in ways.items():
-        rows = []
-        if numbers:
-            plan = timed(planned, (method, *problem), config.num_calls, time.process_time)
+        if not numbers:
+            continue
+        plan, rows = timed(planned, (method, *problem), config.num_calls, time.process_time), []
         for number in numbers:
             held = dataclasses.replace(plan["output"], **{count: number})
             rows.append(measured(problem, truth, held, plan["seconds"], config))
             rows[-1]["size"] = number * method.num_replicates
-        if rows:
-            curve[name] = columns(rows)
+        curve[name] = columns(rows)
     if case.peers:
         curve["SciPy"] = scipy_curve(problem, truth, config)
     return curve
@@ -96,12 +95,11 @@ def scipy_curve(problem, truth, config):
         for seed in range(config.num_keys):
             rng = np.random.default_rng([config.seed, seed])
             start = time.process_time()
-            probability = multivariate_normal.cdf(
+            probabilities.append(multivariate_normal.cdf(
                 region.high, loc, covariance, lower_limit=region.low, maxpts=num_points,
                 abseps=1e-15, releps=1e-15, rng=rng,
-            )  # fmt: skip
+            ))  # fmt: skip
             seconds.append(time.process_time() - start)
-            probabilities.append(probability)
             if np.sum(seconds) > config.peer_seconds:
                 break
         with np.errstate(divide="ignore"):
