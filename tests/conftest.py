@@ -85,7 +85,7 @@ def pytest_ignore_collect(collection_path):
 # Tracing makes many objects that stay: Python's collector would go through them again and again.
 gc.set_threshold(500_000, 5, 5)
 # A process keeps as many programs, fewer where they are large.
-PROGRAMS, FEWEST, BYTES = 600, 50, 1_500_000_000
+PROGRAMS, FEWEST, BYTES = 600, 50, 1_400_000_000
 STATM = pathlib.Path("/proc/self/statm")  # of Linux
 
 

@@ -2,7 +2,7 @@
 
 A plugin of pytest, loaded by `-p tests.times`. What a test costs includes its fixtures and the
 processes that it waits for; the first test of a file that shares a fixture pays for it. A program
-counts where XLA is asked for it, also where it is then read from those kept on disk.
+counts where XLA compiles it, not where it is read from those kept on disk.
 """
 
 import collections
@@ -24,9 +24,11 @@ class Meter:
     def __init__(self):
         self.programs = 0
         jax.monitoring.register_event_duration_secs_listener(self.count)
+        jax.monitoring.register_event_listener(self.count)
 
     def count(self, event, *_, **__):
-        self.programs += event == "/jax/core/compile/backend_compile_duration"
+        self.programs += event == "/jax/core/compile/backend_compile_duration"  # read ones too
+        self.programs -= event == "/jax/compilation_cache/cache_hits"
 
     def read(self):
         """Processor seconds of this process and its children, programs, and the peak in MB."""
