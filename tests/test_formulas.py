@@ -362,6 +362,76 @@ def test_names_with_dots_and_labels_of_new_rows_are_kept():
     np.testing.assert_allclose(found.standard_error, means.standard_error, rtol=1e-9)
 
 
+@pytest.fixture(scope="module")
+def curved():
+    """Rows whose covariate stands in a formula as its logarithm, and a Tobit model of them."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    rng = np.random.default_rng(0)
+    columns = {"x": 0.2 + rng.gamma(2.0, size=90), "z": rng.normal(size=90)}
+    table = pandas.DataFrame({**columns, "site": list("abc") * 30, "code": np.arange(90) % 2})
+    table["y"] = 1.0 + np.log(table["x"]) + table["z"] + rng.normal(size=90)
+    formula, weights = "np.log(x) * z + C(site) + C(code)", np.arange(1.0, 91.0)
+    table.index = [f"row {k}" for k in range(90)]
+    settings = {"censored_low": 0.0, "weights": weights, "progress": False}
+    return table, formula, tg.fit_regression(f"y ~ {formula}", data=table, **settings), settings
+
+
+@pytest.mark.full
+def test_effects_of_columns_inside_of_a_formula(curved):
+    table, formula, fit, settings = curved
+    effect = fit.margins({"site": "b"}, "recorded", variables="x")
+    at = lambda c: fit.predict(table.assign(site="b", x=table["x"] * (1.0 + c)), "recorded").value
+    slope = (at(1e-5) - at(-1e-5)) / (2e-5 * table["x"])
+    np.testing.assert_allclose(effect.value, np.average(slope, weights=settings["weights"]), 1e-7)
+    line = fit.margins(variables="x")
+    x, z = table["x"].to_numpy(), table["z"].to_numpy()
+    mean = np.average(np.column_stack([1.0 / x, z / x]), 0, settings["weights"])
+    by_hand = fit.derived(lambda p: mean @ p.coefficients[np.array([1, 6])])
+    np.testing.assert_allclose(line.value, [by_hand.value], rtol=1e-9)
+    np.testing.assert_allclose(line.standard_error, [by_hand.standard_error], rtol=1e-7)
+    assert not line.notes and fit.margins(variables=["x", "z"]).notes
+    points = table.assign(x=2.0, site="b", code=1)
+    some, every = (
+        fit.margins(points, "recorded", average=False),
+        fit.margins({"x": 2.0, "site": "b", "code": 1}, "recorded"),
+    )
+    weighted = np.average(some.value, 1, settings["weights"])
+    np.testing.assert_allclose(every.value, weighted, rtol=1e-12)
+    order = np.random.default_rng(1).permutation(90)
+    design = tables.formula(f"~ {formula}", table)[1]
+    settings = {**settings, "weights": settings["weights"][order]}
+    shuffled = tg.fit_regression(table["y"].iloc[order], design, **settings).margins(variables="x")
+    np.testing.assert_allclose(shuffled.value, line.value, rtol=1e-8)
+    clusters = tg.fit_clusters(f"y ~ {formula}", None, np.arange(90) // 3, data=table)
+    b, mean = clusters.coefficients, np.mean([1.0 / x, z / x], axis=1)
+    np.testing.assert_allclose(clusters.margins(variables="x").value, [mean @ b[[1, 6]]], rtol=1e-9)
+    ordered = tg.Ordinal(np.digitize(table["y"], [0.5, 2.0]))
+    probit = tg.fit_regression(ordered, f"~ {formula}", data=table, progress=False)
+    at = lambda c: probit.predict(table.assign(x=x * (1.0 + c))).value
+    slope = np.mean((at(1e-5) - at(-1e-5)) / (2e-5 * x[:, None]), axis=0)
+    np.testing.assert_allclose(probit.margins(variables="x").value[0], slope, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [
+        (
+            {"variables": "site"},
+            r"categories 'site' are those of C\(site\)\[T.b\], C\(site\)\[T.c\]",
+        ),
+        ({"variables": "code"}, r"categories 'code' are those of C\(code\)\[T.1\]"),
+        ({"variables": "X"}, "is no covariate that varies; .*; did you mean 'x'?"),
+        ({"at": {"sites": "b"}}, "no covariate 'sites', but Intercept, .*; did you mean 'site'?"),
+        ({"at": {"site": "d"}}, "a category without an estimate; known: a, b, c"),
+        ({"at": "mean", "variables": "x"}, "effect of 'x', which the formula reads, is at the obs"),
+    ],
+)
+def test_effects_without_one_meaning_say_what_may_be_asked(curved, asked, words):
+    with pytest.raises(ValueError, match=words):
+        curved[2].margins(**asked)
+
+
 def test_clusters_may_be_a_column_of_the_data():
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=60), "site": np.repeat([f"s{k}" for k in range(20)], 3)}

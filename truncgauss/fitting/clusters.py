@@ -75,6 +75,8 @@ from truncgauss.fitting.predictions import (
     chosen_covariates,
     designs_of,
     each_column,
+    effect_on,
+    move_of,
     names_of_rows,
     of_categories,
     points_of,
@@ -597,7 +599,8 @@ class ClusterFit(LikelihoodFit):
         """
         chosen, dummies = chosen_covariates(self, variables, discrete)
         with jax.enable_x64(True):
-            ((design,), weights, _), names = points_of(self, at), np.array(self.designs[0].names)
+            designs, weights, _, sources = points_of(self, at)
+            (design,) = designs
             seen = np.asarray(self.row_variances(self.estimates) > 0)
             if len(design) != len(seen):
                 raise ValueError(
@@ -605,27 +608,23 @@ class ClusterFit(LikelihoodFit):
                     f"{{name: number}} of covariates that are the same in all of them, got {at!r}."
                 )
             weights = np.where(seen, weights, 0.0)
+            moves = [move_of(self, designs, sources, name, name in dummies) for name in chosen]
 
             def effects(estimates: jax.Array) -> jax.Array:
                 if not self.levels:
                     b = self.arrays_of(estimates)["coefficients"]
-                    return jnp.stack([b[names == name] for name in chosen])
+                    each = [(m[0] if m else e[1][0] - e[0][0]) @ b for m, e in moves]
+                    return jnp.stack([x[:1] + weights @ (x - x[0]) / weights.sum() for x in each])
                 scale = jnp.sqrt(jnp.where(weights > 0, self.row_variances(estimates), 1.0))
 
                 def shares(x: Any) -> jax.Array:
                     below = weights @ self.below(x, scale, estimates) / weights.sum()
                     return shares_between(below)
 
-                each = []
-                for name in chosen:
-                    low, high = (np.where(names == name, end, design) for end in (0.0, 1.0))
-                    move = np.where(names == name, 1.0, 0.0 * design)
-                    slope = jax.jvp(shares, (jnp.asarray(design),), (jnp.asarray(move),))[1]
-                    each.append(shares(high) - shares(low) if name in dummies else slope)
-                return jnp.stack(each)
+                return jnp.stack([effect_on(shares, designs, 0, *move) for move in moves])
 
             result = of_categories(self, effects, chosen, self.levels, level)
-        notes = (*result.notes, *each_column(self))
+        notes = (*result.notes, *each_column(self, chosen))
         return dataclasses.replace(result, kind=self.kinds[0], notes=notes)
 
     @reported

@@ -53,6 +53,8 @@ from truncgauss.fitting.predictions import (
     chosen_covariates,
     designs_of,
     each_column,
+    effect_on,
+    move_of,
     names_of_rows,
     of_categories,
     points_of,
@@ -234,22 +236,17 @@ class OrdinalFit(LikelihoodFit):
                 return super().margins(at, kind, level=level, **more)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
-            points, weights, _ = points_of(self, at)
-            design, names = points[j], np.array(self.designs[j].names)
+            designs, weights, _, sources = points_of(self, at)
+            moves = [move_of(self, designs, sources, name, name in dummies) for name in chosen]
 
-            def effect(name: str, estimates: Any) -> jax.Array:
-                column = names == name
-                move = np.where(column, 1.0, 0.0 * design)
+            def effect(move: Any, estimates: Any) -> jax.Array:
                 of = functools.partial(self.categories, j, estimates=estimates)
-                if name in dummies:
-                    change = of(np.where(column, 1.0, design)) - of(np.where(column, 0.0, design))
-                else:
-                    change = jax.jvp(of, (jnp.asarray(design),), (jnp.asarray(move),))[1]
+                change = effect_on(of, designs, j, *move)
                 return weights @ change / weights.sum() if average else change
 
-            of = lambda estimates: jnp.stack([effect(name, estimates) for name in chosen])
+            of = lambda estimates: jnp.stack([effect(move, estimates) for move in moves])
             result = of_categories(self, of, chosen, self.levels[j], level)
-        return dataclasses.replace(result, notes=(*result.notes, *each_column(self)))
+        return dataclasses.replace(result, notes=(*result.notes, *each_column(self, chosen)))
 
     def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:
         """The probability of each category of an outcome, (m, K), as `predict` has it."""

@@ -51,6 +51,7 @@ SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
 INFLATED = 1e4  # variances of coefficients, by which covariates are called nearly collinear
 SHOWN = 20  # rows of a table that is printed
+STEP = 1e-3  # of a column, by which formulas are differenced
 EACH_COLUMN = (
     "Each column of the design moves by itself: the effect of a covariate does not include that of "
     "its products and functions, {}. Compare predictions where it differs instead."
@@ -89,6 +90,11 @@ class Covariates(NamedTuple):
                 "that stands beside its powers."
             )
         return cls(design.columns, names, design.names is not None, design.encoder, remark)
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """The columns of the user's table that a formula made these of, if one did."""
+        return getattr(self.encoder, "source", {})
 
     def read(self, table: Any, what: str) -> np.ndarray:
         """The same columns of another table, (m, p)."""
@@ -441,7 +447,7 @@ def margins(
         raise ValueError("margins: gives no effects on quantiles.")
     chosen, dummies = chosen_covariates(fit, variables, discrete)
     with jax.enable_x64(True):
-        designs, weights, labels = points_of(fit, at)
+        designs, weights, labels, sources = points_of(fit, at)
         lacking = np.any([np.isnan(part).any(axis=1) for part in designs], axis=0).sum()
         if lacking:
             raise ValueError(
@@ -453,11 +459,8 @@ def margins(
         shape = Gaussians.of(arrays, designs).loc.shape
         limits = limits_of_rows(fit, "margins", labels, shape[1], limits)
         parts, outcomes = fit.predictions(kind, shape, None, limits)
-        columns = {name: [np.array(x.names) == name for x in fit.designs] for name in chosen}
-        effects = [
-            joined([effect(arrays, p, designs, columns[name], name in dummies) for p in parts])
-            for name in chosen
-        ]
+        moves = [move_of(fit, designs, sources, name, name in dummies) for name in chosen]
+        effects = [joined([effect(arrays, p, designs, *move) for p in parts]) for move in moves]
         value, jacobian = (np.stack(parts) for parts in zip(*effects))  # (v, n, k), (v, n, k, p)
         covariance = None
         if average:
@@ -465,31 +468,68 @@ def margins(
             flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
             covariance = errors_of(fit, flat)[1]
         result = with_interval(fit, chosen, outcomes, value, jacobian, level)
-    notes = (*result.notes, *each_column(fit))
+    notes = (*result.notes, *each_column(fit, chosen))
     return dataclasses.replace(result, kind=kind, covariance=covariance, notes=notes)
 
 
-def each_column(fit: Any) -> tuple[str, ...]:
-    """A sentence on marginal effects where covariates are products or functions of others."""
-    products = [name for name in covariates_of(fit) if re.search(r":(?! )|\*|\(", name)]
-    return (EACH_COLUMN.format(", ".join(products)),) * bool(products)
+def each_column(fit: Any, chosen: Sequence[str]) -> tuple[str, ...]:
+    """A sentence on marginal effects of columns where some are products or functions of others."""
+    names = covariates_of(fit)
+    products = [name for name in names if re.search(r":(?! )|\*|\(", name)]
+    return (EACH_COLUMN.format(", ".join(products)),) * bool(products and {*names} & {*chosen})
 
 
 def effect(
-    arrays: Any, prediction: Prediction, designs: Any, columns: list[np.ndarray], discrete: bool
+    arrays: Any, prediction: Prediction, designs: Any, rates: Any, ends: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The effect of a covariate, which has such columns, on each row's prediction, (n, k), and its
-    Jacobian (n, k, p): the derivative, or the change from 0 to 1."""
-    if not discrete:
-        move = tuple(np.where(column, 1.0, 0.0 * part) for column, part in zip(columns, designs))
-        at, rate = Gaussians.of(arrays, designs), Gaussians.of(arrays, designs, move)
+    """The effect of a covariate on each row's prediction, (n, k), and its Jacobian (n, k, p): the
+    derivative as designs move at some rates, or the change between two ends."""
+    if not ends:
+        at, rate = Gaussians.of(arrays, designs), Gaussians.of(arrays, designs, rates)
         return changed(prediction, at, rate)
-    ends = [
-        tuple(np.where(column, number, part) for column, part in zip(columns, designs))
-        for number in (0.0, 1.0)
-    ]
     before, after = (predicted(prediction, Gaussians.of(arrays, end)) for end in ends)
     return after[0] - before[0], after[1] - before[1]
+
+
+def effect_on(function: Any, designs: Any, j: int, rates: Any, ends: Any) -> Any:
+    """Likewise, on a function of design j alone, in JAX."""
+    if ends:
+        return function(ends[1][j]) - function(ends[0][j])
+    return jax.jvp(function, (jnp.asarray(designs[j]),), (jnp.asarray(rates[j]),))[1]
+
+
+def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> tuple[Any, Any]:
+    """The rates at which designs move with a covariate, or with a column that formulas read, by
+    differences of the fourth order; and the designs where it is 0 and 1, of a discrete change."""
+    pairs = [(np.array(part.names) == name, x) for part, x in zip(fit.designs, designs)]
+    if known := any(np.any(column) for column, _ in pairs):
+        at: Any = lambda value: tuple(np.where(column, value, x) for column, x in pairs)
+    elif any(name in source for source in sources):
+        at = lambda value: carried(fit, designs, sources, {name: value})
+    else:
+        raise ValueError(
+            f"margins: the effect of {name!r}, which the formula reads, is at the observations or "
+            "at={name: value}. For a table of points ask for those of the columns of the design."
+        )
+    if discrete:
+        return (), (at(0.0), at(1.0))
+    if known:
+        return tuple(np.where(column, 1.0, 0.0 * x) for column, x in pairs), ()
+    x = np.asarray(next(source[name] for source in sources if name in source), float)
+    step = STEP * np.where(x == 0, np.abs(x).max() or 1.0, np.abs(x))
+    ends = zip(*(at(x + k * step) for k in (1, -1, 2, -2)))
+    return tuple((8.0 * (a - b) - (c - d)) / (12.0 * step[:, None]) for a, b, c, d in ends), ()
+
+
+def carried(fit: Any, designs: Any, sources: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The designs where columns that formulas read have other values."""
+    moved = []
+    for part, source, x in zip(fit.designs, sources, designs):
+        some = {name: values[name] for name in values if name in source}
+        tables_of = ({**source, **some}, source) if some else ()
+        ends = [part.read(table, "margins") for table in tables_of]
+        moved.append(np.where(ends[0] == ends[1], x, ends[0]) if some else x)
+    return tuple(moved)
 
 
 # ---------------------------------------------------------------- inputs
@@ -669,17 +709,28 @@ def chosen_covariates(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the covariates whose effects are asked for, by default all that vary; and of those
     whose effect is the change from 0 to 1."""
-    names = covariates_of(fit)
+    names, sources = covariates_of(fit), sources_of(fit)
     variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
     chosen = tuple(names if variables is None else variables)
     dummies = tuple(name for name in names if is_dummy(fit, name))
     dummies = dummies if discrete is None else tuple(discrete)
     for name in (*chosen, *dummies):
-        if name not in names:
+        its = [x for x in names if name in sources and tables.names_in(x, [name])]
+        if its and (tables.is_text(sources[name]) or any(f"C({name}" in x for x in its)):
             raise ValueError(
-                f"margins: {name!r} is no covariate that varies; there are {listed(names, name)}"
+                f"margins: the effects of the categories {name!r} are those of {', '.join(its)}."
             )
+        if name not in (*names, *sources):
+            known = listed([*names, *sources], name)
+            raise ValueError(f"margins: {name!r} is no covariate that varies; there are {known}")
     return chosen, dummies
+
+
+def sources_of(fit: Any) -> dict[str, Any]:
+    """The columns of the user's table that formulas read and that are no covariates themselves."""
+    known = {name for part in fit.designs for name in part.names}
+    every = (part.source for part in fit.designs)
+    return {name: source[name] for source in every for name in source if name not in known}
 
 
 def is_dummy(fit: Any, name: str) -> bool:
@@ -689,29 +740,33 @@ def is_dummy(fit: Any, name: str) -> bool:
     return all(np.all((column == 0) | (column == 1)) for column in columns)
 
 
-def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, Any]:
-    """Covariates at which effects are asked for, and the weights and labels of these points."""
+def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, Any, Any]:
+    """Covariates at which effects are asked for, the weights and labels of these points, and the
+    columns that formulas read there, where they are known."""
     rows = tuple(part.values for part in fit.designs)
     weights = getattr(fit.observations, "weights", None)
     weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
-    own = getattr(fit.observations, "index", None)
+    own, sources = getattr(fit.observations, "index", None), [part.source for part in fit.designs]
     if at is None:
-        return rows, weights, own
+        return rows, weights, own, sources
     if isinstance(at, str):
         if at != "mean":
             raise ValueError(f'margins: at must be "mean", values or a table, got {at!r}.')
-        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1), None
+        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1), None, ()
     if not (isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values())):
         designs = designs_of(fit, at, "margins: at")
-        return designs, np.ones(len(designs[0])), tables.labels_of(at)
-    known = [name for part in fit.designs for name in part.names]
+        return designs, np.ones(len(designs[0])), tables.labels_of(at), ()
+    names, read = [np.array(part.names) for part in fit.designs], sources_of(fit)
+    known = [*(name for part in fit.designs for name in part.names), *read]
     for name in at:
         if name not in known:
             raise ValueError(f"margins: at: no covariate {name!r}, but {listed(known, name)}")
-    names = [np.array(part.names) for part in fit.designs]
-    for name, number in at.items():
-        rows = tuple(np.where(of == name, float(number), part) for of, part in zip(names, rows))
-    return rows, weights, own
+    values = {name: np.full(len(rows[0]), at[name]) for name in at if name in read}
+    rows = carried(fit, rows, sources, values)
+    sources = [{name: values.get(name, part[name]) for name in part} for part in sources]
+    for name in (name for name in at if name not in read):
+        rows = tuple(np.where(of == name, float(at[name]), part) for of, part in zip(names, rows))
+    return rows, weights, own, sources
 
 
 # ---------------------------------------------------------------- errors and intervals

@@ -415,11 +415,12 @@ class LikelihoodFit(InformationCriteria, Fit):
         do not, as they are covariates of their own.
 
         Args:
-            at: where: None at all rows of the fit; "mean" at their mean; {name: number} at all rows
+            at: where: None at all rows of the fit; "mean" at their mean; {name: value} at all rows
                 with these covariates so; or a table of points, as `new` of `predict`.
             kind, low, high: of the prediction, as in `predict`, quantiles excepted.
             variables: names of covariates; by default all that vary. Those without names are called
-                "0", "1", ...
+                "0", "1", ... Here and in `at`, a column of the data that a formula has only inside
+                of functions or categories, such as x in log(x), goes through the formula.
             discrete: names of those whose effect is a change from 0 to 1; by default those that are
                 0 or 1 in all rows.
             average: whether to average over the points, with the weights of the rows.

@@ -432,7 +432,8 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
         everywhere[kept] = values
         return everywhere
 
-    made = tables.Design({x: whole(values) for x, values in design.items()}, design._encoder)
+    encoder = design._encoder.columns_of
+    made = tables.Design({x: whole(values) for x, values in design.items()}, encoder)
     return whole(outcome) if isinstance(pair[0], str) else outcome, made
 
 

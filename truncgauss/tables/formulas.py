@@ -7,7 +7,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,16 @@ from truncgauss.tables.names import meant, suggestion
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
 
+class Encoder(NamedTuple):
+    """A function of a table that makes the columns of a design, and what it read for these rows."""
+
+    columns_of: Callable[[Any], Mapping[str, np.ndarray]]
+    source: Mapping[str, Any]
+
+    def __call__(self, table: Any) -> Mapping[str, np.ndarray]:
+        return self.columns_of(table)
+
+
 class Design(dict[str, np.ndarray]):
     """Columns of a design by name, (n,) each.
 
@@ -26,6 +36,7 @@ class Design(dict[str, np.ndarray]):
         columns: the columns.
         encoder: a function of another table, which makes the same columns of it.
         index: labels of the rows, if they have some.
+        source: the columns of the table that were read, by name, if they are to be changed.
     """
 
     def __init__(
@@ -33,9 +44,10 @@ class Design(dict[str, np.ndarray]):
         columns: Mapping[str, np.ndarray],
         encoder: Callable[[Any], Mapping[str, np.ndarray]],
         index: RowLabels | None = None,
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(columns)
-        self._encoder, self.index = encoder, index
+        self._encoder, self.index = Encoder(encoder, source or {}), index
 
     def encode(self, table: Any) -> "Design":
         """The same columns of other rows, such as those to be predicted.
@@ -43,11 +55,12 @@ class Design(dict[str, np.ndarray]):
         Raises:
             ValueError: for a column that is not there, a value that is missing, or a new category.
         """
-        return Design(self._encoder(table), self._encoder, labels_of(table))
+        return Design(self._encoder(table), self._encoder.columns_of, labels_of(table))
 
     def at_rows(self, positions: np.ndarray) -> "Design":
         """The rows at these positions, without labels."""
-        return Design(taken(dict(self), positions), self._encoder)
+        encoder, source = self._encoder
+        return Design(taken(dict(self), positions), encoder, source=taken(source, positions))
 
 
 def design(
@@ -224,7 +237,8 @@ def formula(
     def encoder(table: Any) -> dict[str, np.ndarray]:
         return columns_of(matrix_of(made.model_spec, frame_of(table, names, levels)))
 
-    made_columns = Design(columns_of(made), encoder, labels_of(data))
+    source = {name: by_name[name] for name in names}
+    made_columns = Design(columns_of(made), encoder, labels_of(data), source)
     if left is None:
         return None, made_columns
     name = text.partition("~")[0].strip().strip("`")
