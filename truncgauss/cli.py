@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import tyro
 
@@ -342,14 +342,7 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
             f"new one (got {changes[0]})"
         )
     if changes and getattr(asked, "config", None) is None:
-        after = "; settings come after the config" if words[0] == "run" else ""
-        option = changes[0].split("=")[0]
-        options = [field.name.replace("_", "-") for field in dataclasses.fields(asked)]
-        near = closest(option.lstrip("-"), options)
-        cure = f"; did you mean --{near}?" if near else ""
-        raise ConfigError(
-            f"{ERROR}: {words[0]} has no option {option}{after}: truncgauss {words[0]} --help{cure}"
-        )
+        raise _no_option(type(asked), changes[0])
     return asked, changes
 
 
@@ -376,7 +369,25 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
         if re.match(r"-[^\d.]", word):
             unknown = word.split("=")[0].lstrip("-").replace("-", "_") not in known
         parts[unknown].append(word)
+    if parts[1] and command != "run":
+        raise _no_option(kinds[command], parts[1][0])
     return parts
+
+
+def _no_option(kind: type[Any], word: str) -> ConfigError:
+    """The error of a word that is no option of a command, with those that it has."""
+    name, option = kind.__name__.lower(), word.split("=")[0]
+    positional = get_args(tyro.conf.Positional[int])[1]
+    hints = get_type_hints(kind, include_extras=True)
+    named = [key for key, hint in hints.items() if positional not in get_args(hint)]
+    options = [key.replace("_", "-") for key in named]
+    near = closest(option.lstrip("-"), options)
+    cure = f"did you mean --{near}?" if near else f"it has {', '.join(f'--{x}' for x in options)}"
+    after = "; settings come after the config" if kind is Run else ""
+    return ConfigError(
+        f"{ERROR}: {name} has no option {option}{after}: truncgauss {name} --help; "
+        f"{cure if options else 'it has none'}"
+    )
 
 
 def _file(path: Path) -> Path:
