@@ -151,7 +151,7 @@ def figures_of_experiments() -> str:
     parts = []
     for path in sorted((ROOT / "figures").glob("*.png")):
         name = path.stem
-        code = (ROOT / "experiments" / name / "__init__.py").read_text()
+        code = (ROOT / "experiments" / name / "run.py").read_text()
         about = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         caption = path.with_suffix(".md")
         if about is None or not caption.is_file():
