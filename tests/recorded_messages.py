@@ -144,6 +144,9 @@ COVARIANCES: dict[str, Callable[[], Any]] = {
     "beside a complex mean": lambda: probability(loc=[1j, 0.0]),
     "not symmetric": lambda: probability(covariance=[[1.0, 0.5], [0.2, 1.0]]),
     "one triangle": lambda: probability(covariance=[[1.0, 0.5], [0.0, 1.0]]),
+    "a correlation above 1": lambda: probability(covariance=[[1.0, 1.2], [1.2, 1.0]]),
+    "a negative variance": lambda: probability(covariance=[[1.0, 0.2], [0.2, -1.0]]),
+    "after the bounds": lambda: probability(loc=np.zeros(2), covariance=np.ones(2), region=EYE),
     "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
     "beside a text for the mean": lambda: probability(loc=["a", 0]),
     "beside a number for all limits": lambda: probability(3, region=tg.Box(0.0, INF)),
@@ -349,6 +352,13 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     ),
 }
 FITS: dict[str, Callable[[], Any]] = {
+    "an infinite outcome": lambda: regression(outcome=np.where(SEEN, NINE, -INF)),
+    "truth values for bounds": lambda: regression(censored_low=SEEN),
+    "margins, as of Stata": lambda: line().margins(dydx="*"),
+    "simultaneous, a control": lambda: tg.simultaneous(y=NINE, group=NINE // 3, control=0),
+    "draws of a shape": lambda: tg.truncated_samples(
+        jax.random.key(0), np.zeros(1), np.eye(1), box(), (5, 2)
+    ),
     "fits under a trace": lambda: jax.jit(tg.fit_truncated_normal)(NINE),
     "draws of a traced number": lambda: jax.jit(tg.truncated_samples)(
         jax.random.key(0), np.zeros(1), np.eye(1), box(), 5
@@ -764,6 +774,7 @@ TABLES: dict[str, Callable[[], Any]] = {
         left_censored=("detected", "no"), right_censored=("detected", "no")
     ),
     "negative noise": lambda: from_table(noise_scale=-1.0),
+    "marked by one word": lambda: from_table(censored="detected"),
     "unknown weights": lambda: from_table(weights="weight"),
     "a column of complex numbers": lambda: tables.read({"x": [1j, 2]}),
     "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),

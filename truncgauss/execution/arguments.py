@@ -79,6 +79,12 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         return "Bounds are low and high, for each column one of each."
     if word in ("a", "b") and {"low", "high", "scale"} <= {*known}:
         return "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale."
+    if word == "censored" and "left_censored" in known:
+        return "A column that marks censored values is left_censored=(column, mark)."
+    if word in ("control", "ref", "reference") and "contrasts" in known:
+        return "The control is the first group: put it first in names=[...]."
+    if word == "dydx" and "variables" in known:
+        return "Effects are on all covariates, as of dydx(*); of some write variables=[...]."
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (

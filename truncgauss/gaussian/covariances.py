@@ -146,11 +146,24 @@ class CovarianceMatrix(Covariance):
             lowest = np.linalg.eigvalsh(matrix)
         bound = -64 * matrix.shape[-1] * np.finfo(matrix.dtype).eps * np.abs(lowest).max(-1)
         if np.any(lowest[..., 0] < bound):
+            cure = (
+                "Correlations that were estimated one by one can contradict each other: estimate "
+                "them together, or take the nearest matrix that has none below 0."
+            )
+            squares = np.einsum("...ii->...i", matrix)
+            beyond = np.square(matrix) > squares[..., :, None] * squares[..., None, :]
+            if np.any(squares < 0):
+                cure = "Its diagonal holds the variances, which are not negative."
+            elif beyond.any():
+                *batch, i, j = (int(k) for k in np.argwhere(beyond)[0])
+                root = np.sqrt(squares[*batch, i] * squares[*batch, j])
+                cure = (
+                    f"The correlation of {i} and {j} would be {matrix[*batch, i, j] / root:.4g}: "
+                    "the entries are covariances, with variances on the diagonal."
+                )
             raise ValueError(
                 f"{what} must be positive semi-definite, got a matrix whose smallest eigenvalue "
-                f"is {lowest[..., 0].min():.3g}. Correlations that were estimated one by one can "
-                "contradict each other: estimate them together, or take the nearest matrix that "
-                "has none below 0."
+                f"is {lowest[..., 0].min():.3g}. {cure}"
             )
 
     def _check_large(self, matrix: np.ndarray) -> None:

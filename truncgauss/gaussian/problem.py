@@ -107,6 +107,8 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
         cure = "For bounds write tg.Box(low, high)."
         if isinstance(region, list | tuple) and any(isinstance(part, Region) for part in region):
             cure = "Of k boxes write one, tg.Box(lows, highs) of arrays (k, d): a row is a region."
+        if np.ndim(cast(Any, covariance)) == 1 and np.ndim(cast(Any, region)) == 2:
+            cure = "The order is (loc, covariance, region): (mean, sigma, tg.Box(lower, upper))."
         raise TypeError(
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. {cure}"

@@ -335,6 +335,8 @@ def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: 
     if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
         order = " The order is (key, loc, covariance, region, num_samples)."
         more = order if isinstance(num_samples, Region) else ""
+        if isinstance(num_samples, tuple | list):
+            more = f" Draw {np.prod(num_samples)}, and reshape them."
         got = repr(num_samples)
         if not is_concrete(num_samples):
             got = "a traced value"

@@ -274,7 +274,8 @@ def read(folder: Path) -> CompletedRun:
                 f"{folder} is a config: give the folder of a run, which `truncgauss run {folder}` "
                 "makes"
             )
-        raise ValueError(f"no such run (got {folder}); `truncgauss list` shows those there are")
+        what = "a folder, but not of a run" if folder.is_dir() else "no such run"
+        raise ValueError(f"{what} (got {folder}); `truncgauss list` shows those there are")
     names = ("summary.json", "provenance.json", "result.npz")
     ended, provenance, numbers = (_contents(folder / name) for name in names)
     results = nested(numbers)

@@ -27,6 +27,7 @@ KINDS = {
     "m": "durations",
     "V": "records",
 }
+BOUNDS = ("censored_low", "censored_high", "truncated_low", "truncated_high")
 LACKING = {
     "low": "A row without that bound has -inf there.",
     "high": "A row without that bound has inf there.",
@@ -244,7 +245,14 @@ def each_row(
         cure = f"Give the column itself, such as table[{values!r}]."
         cure = "Convert it." if is_float(str(values)) else cure
         raise ValueError(f"{what} must be numbers, got the text {values!r}. {cure}")
-    scalar = np.ndim(values) == 0
+    word, scalar = (kind or what).rpartition(" ")[2], np.ndim(values) == 0
+    if word in BOUNDS and not scalar and np.asarray(values).dtype == bool:
+        side, end = ("left", "-inf") if word.endswith("low") else ("right", "inf")
+        raise ValueError(
+            f"{what} must be bounds, got truth values. Where these say which outcomes are "
+            f"censored, write the bound there and {end} elsewhere, or for `from_table` "
+            f"{side}_censored=(column, True)."
+        )
     if scalar:
         values = np.asarray([default if values is None else values])
     advice = next((LACKING[word] for word in LACKING if (kind or what).endswith(word)), OUTCOME)

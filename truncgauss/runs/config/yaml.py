@@ -161,8 +161,10 @@ def read(path: str | Path) -> Document:
         reason = error.strerror or type(error).__name__
         if isinstance(error, FileNotFoundError):
             folder = path.absolute().parent
-            near = meant(path.name, os.listdir(folder) if folder.is_dir() else ())
-            reason += f", looked in {folder}{near}"
+            names = sorted(os.listdir(folder)) if folder.is_dir() else []
+            configs = [name for name in names if name.endswith((".yaml", ".yml"))][:10]
+            there = f"; there are {', '.join(configs)}" if configs else ""
+            reason += f", looked in {folder}{meant(path.name, names) or there}"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     except UnicodeDecodeError as error:
         location = _end(raw[: error.start].decode("utf-8", errors="replace"))
@@ -171,7 +173,8 @@ def read(path: str | Path) -> Document:
     document = parse(text, path)
     if not isinstance(document.data, dict):
         kind = "is empty" if document.data is None else "must be keys with values"
-        raise document.error(f"{kind}; start with `experiment: ...`", got=document.data)
+        more = "; `truncgauss new my.csv` writes one for a table" if document.data is None else ""
+        raise document.error(f"{kind}; start with `experiment: ...`{more}", got=document.data)
     return document
 
 
