@@ -126,11 +126,14 @@ def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None 
         return
     worst = np.max(np.where(refused, stderr, -np.inf))
     bound = "" if most is None else f", more than max_stderr={most:g}"
-    unknown = ": too few samples were effective to estimate it" if np.isinf(worst) else ""
+    unknown = start = ""
+    if np.isinf(worst):
+        unknown = ": too few samples were effective to estimate it"
+        start = "begin a sampler nearer to the observations (numpyro.infer.init_to_value), "
     raise ValueError(
         f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{unknown}. Give the "
-        "method more points or use another one, or allow for more: max_stderr=jnp.inf allows "
-        "anything."
+        f"method more points or use another one, {start}or allow for more: max_stderr=jnp.inf "
+        "allows anything."
     )
 
 
