@@ -145,6 +145,8 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         raise ValueError(f"low must be below high, got {low} and {high} (row {first}).")
     outside = (rows < low) | (rows > high)
     advice = "Its bounds are {} to {}: correct them, or remove those observations."
+    if outside.any(axis=1).all():
+        advice = "Its bounds are {} to {}: are these of the same unit as the data?"
     complain(outside, "lie outside the bounds", advice)
     for j, column in enumerate(rows.T):
         for end, (*_, option) in zip((low, high), SIDES):

@@ -121,9 +121,9 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
     if is_concrete((open_, order)) and np.any((open_ > 0) & (order <= 2.0)):
         what = "means and covariances" if np.any((open_ > 0) & (order <= 1.0)) else "covariances"
         warn(
-            f"truncated_moments: some {what} do not exist at df = {np.min(df):g}, and are NaN: of "
-            "coordinates without two finite limits means exist for df + k > 1 and covariances for "
-            "df + k > 2, with k the number of the others."
+            f"truncated_moments: some {what} do not exist at df = {np.min(df):g}, and are NaN. "
+            "Those of all coordinates exist for df above 2, or within two finite bounds each; "
+            "with k coordinates bounded so, the others' means for df + k > 1."
         )
     nodes = student.nodes_of(problem, df, kind, moment=2)
     rows = student.at_scale(problem, nodes.log_scale, kind)

@@ -22,8 +22,11 @@ def listed(runs: Path) -> list[str]:
         ValueError: there is no such folder.
     """
     if not runs.is_dir():
-        words = "a file, not the folder of runs" if runs.is_file() else "no such folder"
-        raise ValueError(f"{words} (got {runs}); truncgauss run CONFIG makes a run, in runs/")
+        if runs.is_file():
+            raise ValueError(f"a file, not a folder of runs (got {runs}): truncgauss list FOLDER")
+        raise ValueError(
+            f"no such folder (got {runs}); truncgauss run CONFIG makes a run, in runs/"
+        )
     if (runs / "summary.json").is_file():
         raise ValueError(
             f"one run, whose results are in summary.json, not a folder of runs (got {runs}); to "
