@@ -279,6 +279,10 @@ def test_a_corner_plot_shows_every_pair_and_its_limits():
     assert any(np.all(np.asarray(line.get_xdata()) == -0.5) for line in pair.lines)
     bottom = [ax.get_xlabel() for ax in picture.axes[3:]]
     assert bottom == ["magnitude", "b", "c"]
+    pandas = pytest.importorskip("pandas")
+    for names, expected in ((["depth", "b", "c"], ["depth", "b", "c"]), (None, ["x0", "x1", "x2"])):
+        picture = plotting.corner(pandas.DataFrame(draws, columns=names))
+        assert [ax.get_xlabel() for ax in picture.axes[3:]] == expected
 
 
 # ---------------------------------------------------------------- densities and fits

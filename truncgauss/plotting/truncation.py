@@ -28,6 +28,7 @@ from truncgauss.plotting.style import (
     with_settings,
 )
 from truncgauss.special import truncated_log_density, truncated_quantile
+from truncgauss.tables.columns import named_columns
 
 CELLS = 401  # of a grid, along each axis
 quantile_of, log_density_of = jax.jit(truncated_quantile), jax.jit(truncated_log_density)
@@ -201,7 +202,8 @@ def corner(
     Args:
         draws: such as those of `tg.truncated_samples`, or of a posterior, shape (n, d), d at
             least 2.
-        names: of the coordinates, with their units; x0, x1, ... if None.
+        names: of the coordinates, with their units; if None those of the columns of a table, or x0,
+            x1, ....
         loc, covariance: mean (d,) and covariance matrix (d, d) of the Gaussian before truncation.
         low, high: limits, shape (d,), drawn as dotted lines; infinite ones are not.
         bins: of the histograms, along each axis.
@@ -226,10 +228,12 @@ def corner(
         3
     """
     refuse_no_numbers("corner", "draws", draws)
+    columns = [name for name in named_columns(draws) or () if isinstance(name, str)]
     draws = np.asarray(draws, float)
     d = draws.shape[-1] if draws.ndim == 2 else 0
     whole = None if loc is None or covariance is None else (np.asarray(loc), np.asarray(covariance))
-    names = [f"x{j}" for j in range(d)] if names is None else list(names)
+    given = columns if len(columns) == d else [f"x{j}" for j in range(d)]
+    names = given if names is None else list(names)
     limits = [np.full(d, np.nan) if end is None else np.asarray(end, float) for end in (low, high)]
     shapes = [x.shape for x in (*(whole or ()), *limits)]
     expected = [(d,), (d, d), (d,), (d,)][-len(shapes) :]
