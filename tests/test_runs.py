@@ -167,11 +167,16 @@ def test_a_sweep_runs_the_product_and_makes_a_table(swept, capsys):
     shown = capsys.readouterr().out.splitlines()[0].split()
     assert shown == "run a grid.num status text total".split()
     assert cli.main(["gather", str(folder()), "--columns", "totl"]) == 2
-    assert "no result is called totl; there are: total, inner/x" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no result is called 'totl'; there are: 'total', 'inner/x'" in said
     assert config.load(folder() / "004" / "config.yaml").sweep is None
     assert run_folder.read(folder() / "004").results["total"] == 18.0
     assert cli.main(["list"]) == 0
     assert "6 complete runs" in capsys.readouterr().out
+    for run in folder().glob("00?"):
+        shutil.rmtree(run)
+    assert cli.main(["gather", str(folder()), "--columns", "total"]) == 2
+    assert "no run is complete yet" in capsys.readouterr().err
 
 
 def test_a_sweep_goes_on_after_a_failed_run_and_from_an_interrupted_one(capsys):

@@ -137,12 +137,18 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """The names that patterns such as `fit/*` describe, in the order of the patterns.
 
     Raises:
-        ValueError: a pattern that describes none.
+        ValueError: a pattern that describes none, or no names.
     """
+    if not names:
+        raise ValueError(
+            "no run is complete yet, so that there are no results to choose; without --columns the "
+            "table shows the status of each run"
+        )
     found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
     for pattern, several in found.items():
         if not several:
-            raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
+            known = ", ".join(map(repr, names))  # which may have commas
+            raise ValueError(f"no result is called {pattern!r}; there are: {known}")
     return list(dict.fromkeys(name for several in found.values() for name in several))
 
 
