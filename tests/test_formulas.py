@@ -7,6 +7,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import cli, tables
+from truncgauss.fitting.clusters import Effects
 from truncgauss.runs import folder as run_folder
 
 
@@ -297,6 +298,37 @@ def test_estimates_are_data_frames(backend):
     assert list(frame.index if backend == "pandas" else frame["name"]) == list(contrasts.names)
     for name in ("low", "high", "statistics", "p_values", "step_down_p_values"):
         np.testing.assert_array_equal(frame[name.removesuffix("s")], getattr(contrasts, name))
+    answers = {"p": [0, 0, 1, 1, 2, 2], "q": [0, 1, 0, 1, 1, 0], "r": [0, 0, 0, 1, 1, 0]}
+    matrix = tg.polychoric_matrix(answers)
+    frame = matrix.to_frame(0.9, backend)
+    names = frame.index if backend == "pandas" else frame["name"]
+    assert list(names) == [f"correlation[{pair}]" for pair in ("q, p", "r, p", "r, q")]
+    below = [1, 2, 2], [0, 0, 1]
+    np.testing.assert_array_equal(frame["estimate"], matrix.correlations[below])
+    np.testing.assert_array_equal(frame["standard_error"], matrix.standard_errors[below])
+    ends = np.stack([frame["low"], frame["high"]], axis=1)
+    np.testing.assert_array_equal(ends, matrix.intervals(0.9)[below])
+    with pytest.raises(ValueError, match="to_frame: level must lie between 0 and 1, got 90"):
+        matrix.to_frame(90)
+    pairs = {"a": [1.0, 2.0, 4.0, 3.0, 6.0, 5.0], "b": [2.0, 1.0, 5.0, 3.0, 4.0, 2.0]}
+    fit = tg.fit_observations(tg.Observations.exact(pairs))
+    rho = fit.derived("correlation")
+    frame = rho.to_frame(backend=backend)
+    names = frame.index if backend == "pandas" else frame["name"]
+    assert list(names) == ["correlation[b, a]"]
+    assert list(frame["standard_error"]) == [rho.standard_error[1, 0]]
+    np.testing.assert_array_equal([*frame["low"], *frame["high"]], rho.wald()[1, 0])
+    with pytest.raises(ValueError, match="a package is given as backend='polars'"):
+        rho.to_frame("polars")
+
+
+def test_effects_are_data_frames_by_their_labels():
+    pytest.importorskip("pandas")
+    effects = Effects(np.array([7, 9]), np.array([0.5, 1.0]), np.array([0.1, 0.2]))
+    frame = effects.to_frame()
+    assert frame.loc[9].to_dict() == {"estimate": 1.0, "standard_error": 0.2}
+    several = Effects(effects.labels, np.arange(4.0).reshape(2, 2), np.ones((2, 2))).to_frame()
+    assert several["estimate"].to_dict() == {"7[0]": 0.0, "7[1]": 1.0, "9[0]": 2.0, "9[1]": 3.0}
 
 
 def test_absent_packages_are_named(monkeypatch):

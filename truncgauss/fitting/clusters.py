@@ -23,6 +23,7 @@ import numpy as np
 import scipy
 from scipy import special
 
+from truncgauss import tables
 from truncgauss.execution.compiling import (
     MOST_MEDIUM,
     PER_INPUT,
@@ -260,6 +261,15 @@ class Effects(NamedTuple):
     labels: np.ndarray
     mean: np.ndarray
     standard_error: np.ndarray
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The effects as a DataFrame, one row for each label, as `LikelihoodFit.to_frame` without
+        intervals; of several effects a row for each, such as 7[0] and 7[1]."""
+        names = self.labels.tolist()
+        if self.mean.ndim == 2:
+            names = [f"{label}[{j}]" for label in names for j in range(self.mean.shape[1])]
+        columns = {"estimate": self.mean.ravel(), "standard_error": self.standard_error.ravel()}
+        return tables.data_frame(names, columns, backend)
 
     def __str__(self) -> str:
         """A table of the first effects; `labels`, `mean` and `standard_error` have all."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
+from truncgauss import tables
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, no_numbers, static_field
@@ -202,6 +203,7 @@ class Derived:
         kept = np.ones(self.value.shape, bool)
         if self.name in SYMMETRIC and self.labels:
             kept &= np.tri(self.value.shape[-1], k=SYMMETRIC[self.name], dtype=bool)
+        kept |= not kept.any()  # the correlation of a single entry
         return [int(k) for k in np.flatnonzero(kept)]
 
     def wald(self, level: float = 0.95) -> np.ndarray:
@@ -239,10 +241,21 @@ class Derived:
             ends = [self.fit.profile_along(k, self.function).interval(fall) for k in entries]
         return np.reshape(np.array(ends, float), (*self.value.shape, 2))
 
+    @property
+    def _rows(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Names, values and standard errors of the entries shown."""
+        names, shown = self.names, self.shown
+        value, error = self.value.ravel(), self.standard_error.ravel()
+        return [names[k] for k in shown], value[shown], error[shown]
+
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The table as a DataFrame, one row for each entry that `print` shows, as
+        `LikelihoodFit.to_frame`."""
+        wald = lambda level: self.wald(level).reshape(-1, 2)[self.shown]
+        return tables.estimates_frame(*self._rows, wald, level, backend)
+
     def __str__(self) -> str:
-        names, value, error = self.names, self.value.ravel(), self.standard_error.ravel()
-        shown = self.shown or list(range(len(names)))
-        lines = table_of([names[k] for k in shown], value[shown], error[shown])
+        lines = table_of(*self._rows)
         lines.append(f"standard errors by the delta method from {self.fit.errors_from}")
         return "\n".join([*lines, *self.notes])
 

@@ -26,6 +26,7 @@ from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
 from truncgauss.fitting.orthants import density, orthant
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
+from truncgauss.tables.shares import check_share
 
 CORNERS = 2**13  # of cells whose masses are computed at once
 MOST_LEVELS = 100  # of a table of counts; a longer one holds answers
@@ -592,6 +593,19 @@ class PolychoricMatrix:
                 rows = seen[:, item]
                 scores[rows, k] += change[self.codes[rows, item]]
         return scores.T @ scores
+
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The correlations below the diagonal as a DataFrame, one row for each of `pairs`, as
+        `LikelihoodFit.to_frame`; the ends are those of `intervals`."""
+        names = [f"correlation[{self.names[i]}, {self.names[j]}]" for i, j in self.pairs]
+        at = tuple(self.pairs.T)
+        values, errors = self.correlations[at], self.standard_errors[at]
+
+        def intervals(level: float) -> np.ndarray:
+            check_share(level, "to_frame: level")
+            return self.intervals(level)[at]
+
+        return tables.estimates_frame(names, values, errors, intervals, level, backend)
 
     def __str__(self) -> str:
         p, lower = len(self.names), self.correlations[tuple(self.pairs.T)]

@@ -473,19 +473,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         Raises:
             ImportError: without that package, which is not installed with this one.
         """
-        if isinstance(level, str):
-            raise ValueError(
-                f"to_frame: level must lie between 0 and 1, got {level!r}; a package is given as "
-                f"backend={level!r}."
-            )
-        low, high = self.wald(level).T
-        columns = {
-            "estimate": self.estimates,
-            "standard_error": self.errors,
-            "low": low,
-            "high": high,
-        }
-        return tables.data_frame(self.names, columns, backend)
+        return tables.estimates_frame(
+            self.names, self.estimates, self.errors, self.wald, level, backend
+        )
 
     @property
     def size_in_words(self) -> str:
