@@ -308,7 +308,7 @@ def test_estimates_are_data_frames(backend):
     np.testing.assert_array_equal(frame["standard_error"], matrix.standard_errors[below])
     ends = np.stack([frame["low"], frame["high"]], axis=1)
     np.testing.assert_array_equal(ends, matrix.intervals(0.9)[below])
-    with pytest.raises(ValueError, match="to_frame: level must lie between 0 and 1, got 90"):
+    with pytest.raises(ValueError, match="intervals: level must lie between 0 and 1, got 90"):
         matrix.to_frame(90)
     pairs = {"a": [1.0, 2.0, 4.0, 3.0, 6.0, 5.0], "b": [2.0, 1.0, 5.0, 3.0, 4.0, 2.0]}
     fit = tg.fit_observations(tg.Observations.exact(pairs))

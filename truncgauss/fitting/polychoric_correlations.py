@@ -568,6 +568,7 @@ class PolychoricMatrix:
 
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Intervals of the correlations, (p, p, 2): Wald's of Fisher's z = artanh(rho)."""
+        check_share(level, "intervals: level")
         half = special.ndtri(0.5 + 0.5 * level) * self.standard_errors
         with np.errstate(divide="ignore", invalid="ignore"):
             half = half / (1.0 - self.correlations**2)
@@ -601,10 +602,7 @@ class PolychoricMatrix:
         at = tuple(self.pairs.T)
         values, errors = self.correlations[at], self.standard_errors[at]
 
-        def intervals(level: float) -> np.ndarray:
-            check_share(level, "to_frame: level")
-            return self.intervals(level)[at]
-
+        intervals = lambda level: self.intervals(level)[at]
         return tables.estimates_frame(names, values, errors, intervals, level, backend)
 
     def __str__(self) -> str:

@@ -337,7 +337,7 @@ def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: 
         more = order if isinstance(num_samples, Region) else ""
         if isinstance(num_samples, tuple | list):
             more = f" Draw {np.prod(num_samples)}, and reshape them."
-        if isinstance(num_samples, float) and num_samples.is_integer():
+        if isinstance(num_samples, float) and float(num_samples).is_integer():
             more = f" Write {int(num_samples)}."
         got = repr(num_samples)
         if not is_concrete(num_samples):

@@ -144,7 +144,8 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
             "no run is complete yet, so that there are no results to choose; without --columns the "
             "table shows the status of each run"
         )
-    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    exact = {name: [name] for name in names}  # such as loc[0], which is a pattern too
+    found = {pattern: exact.get(pattern) or fnmatch.filter(names, pattern) for pattern in patterns}
     for pattern, several in found.items():
         if not several:
             known = ", ".join(map(repr, names))  # which may have commas
