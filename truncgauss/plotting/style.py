@@ -200,11 +200,11 @@ def layout_engine() -> ConstrainedLayoutEngine:
     return ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
 
 
-def save(picture: Figure, stem: Any) -> list[str]:
+def save(picture: Figure | Axes, stem: Any) -> list[str]:
     """Write stem.png and stem.svg, the same bytes for the same figure, and return their paths.
 
     Args:
-        picture: the figure.
+        picture: the figure, or Axes of it.
         stem: path without suffix.
 
     Example:
@@ -213,15 +213,14 @@ def save(picture: Figure, stem: Any) -> list[str]:
         ...     [p[-4:] for p in tg.plotting.save(tg.plotting.figure()[0], f"{folder}/x")]
         ['.png', '.svg']
     """
-    if not hasattr(picture, "savefig"):
-        raise TypeError(
-            f"save: needs a Figure and the path to write, got {picture!r}; of Axes it is ax.figure."
-        )
+    figure: Any = picture if hasattr(picture, "savefig") else getattr(picture, "figure", None)
+    if figure is None:
+        raise TypeError(f"save: needs a Figure or Axes and the path to write, got {picture!r}.")
     paths = [f"{stem}.png", f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):
         for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None})):
             with files.replacing(path) as written:
-                picture.savefig(written, format=path[-3:], metadata=metadata)
+                figure.savefig(written, format=path[-3:], metadata=metadata)
                 if path.endswith("svg"):
                     # Hundredths of a point and no indentation: two thirds as long.
                     round_path = lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0])

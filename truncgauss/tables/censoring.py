@@ -140,8 +140,10 @@ def recorded(
             got = repr(text) if text else "an empty cell"
             is_unit = i == 0 and not any(map(str.isdigit, text))
             units = " A row of units is left out by `units_row: true`." if is_unit else ""
+            empty = "" if text in ABSENT else "an empty cell and "
+            how = f"{empty}missing=True, or `missing: [{text!r}]` in a config"
             raise ValueError(
                 f"{where}: {location(i)} must be a number, or censored such as <0.5 or >100, got "
-                f"{got}. {advice(text)}{units}"
+                f"{got}. {advice(text, how)}{units}"
             )
     return found
