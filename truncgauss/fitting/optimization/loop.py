@@ -228,7 +228,7 @@ class Minimization:
                 converged, reason = False, plateau(int(state.step), relative, far)
         return FitResult(
             params=self.coordinates.params(state.good),
-            loss=float(state.loss),
+            loss=float(state.loss if int(state.step) else losses[-1]),
             gradient_norm=float(state.gradient_norm),
             loss_trace=losses,
             gradient_norm_trace=done.traces.gradient_norm,
@@ -305,7 +305,8 @@ class Minimization:
         ] or [name for name, part in gradient.items() if not all_finite(part)]
         params = dict(named_leaves(self.coordinates.params(state.free)))
         named = " and ".join(
-            f"{path or 'the parameters'} = {np.array2string(np.asarray(leaf), threshold=8)}"
+            f"{path or 'the parameters'} = "
+            + np.array2string(np.asarray(leaf), threshold=8).removesuffix(".")
             for path, leaf in params.items()
             if any(covers(name, path) for name in guilty)
         )

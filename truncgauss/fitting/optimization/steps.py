@@ -144,9 +144,9 @@ def loss_function(
 ) -> Callable[[Any], jax.Array]:
     """The objective of free coordinates, with this step's key if there is one."""
     if key is None:
-        return lambda free: objective(coordinates.params(free))
+        return lambda params: objective(coordinates.params(params))
     drawn = jax.random.split(key)[1]
-    return lambda free: objective(coordinates.params(free), drawn)
+    return lambda params: objective(coordinates.params(params), drawn)
 
 
 def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
