@@ -487,3 +487,16 @@ def test_a_formula_may_have_a_constant_only(kind):
     assert fit.names == ("Intercept", "sigma")
     np.testing.assert_allclose(fit.estimates[0], np.mean(rows()["wage"]), rtol=1e-12)
     np.testing.assert_allclose(fit.predict(table).value, fit.estimates[0], rtol=1e-12)
+
+
+def test_each_outcome_may_have_a_formula():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    table = pandas.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=list("xyz"))
+    rows, ones = tg.Observations.exact(table[["y", "z"]].to_numpy()), np.ones(40)
+    by_formula = tg.fit_observations(rows, ("~ x", "~ 1"), data=table)
+    by_table = tg.fit_observations(
+        rows, ({"Intercept": ones, "x": table["x"]}, {"Intercept": ones})
+    )
+    assert by_formula.names == by_table.names
+    np.testing.assert_array_equal(by_formula.estimates, by_table.estimates)

@@ -220,7 +220,8 @@ def fit_observations(
             from one start; 0 for none: `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
-        data: the table of a design that is a formula, such as "~ x", and of a cluster's name.
+        data: the table of a design that is a formula, such as "~ x", or of a tuple of these, and of
+            a cluster's name.
 
     Returns:
         ObservationsFit, or OrdinalFit.
@@ -239,7 +240,8 @@ def fit_observations(
     data, observations, design, cluster = tables.in_one_order(
         what, data=data, observations=observations, design=design, cluster=cluster
     )
-    design = tables.by_formula(None, design, data, what)[1]
+    read = lambda part: tables.by_formula(None, part, data, what)[1]
+    design = tuple(map(read, design)) if isinstance(design, tuple) else read(design)
     cluster = tables.column_or(cluster, data, f"{what}: cluster")
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
