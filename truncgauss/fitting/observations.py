@@ -240,7 +240,7 @@ def fit_observations(
     data, observations, design, cluster = tables.in_one_order(
         what, data=data, observations=observations, design=design, cluster=cluster
     )
-    read = lambda part: tables.by_formula(None, part, data, what)[1]
+    read: Any = lambda part: tables.by_formula(None, part, data, what)[1]
     design = tuple(map(read, design)) if isinstance(design, tuple) else read(design)
     cluster = tables.column_or(cluster, data, f"{what}: cluster")
     settings = dict(
