@@ -110,8 +110,8 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_no_numbers(what: str, name: str, values: Any) -> None:
-    """Raise TypeError for a text, a mapping or a whole fit where numbers are to be drawn."""
-    if isinstance(values, Mapping):
+    """Raise TypeError for a text, a whole fit or draws by name where numbers are to be drawn."""
+    if name == "draws" and isinstance(values, Mapping):  # such as of a posterior
         raise TypeError(
             f"{what}: needs {name} as an array, got a mapping of {', '.join(map(str, values))}. "
             "Stack those wanted: np.column_stack([values[name] for name in names])."
