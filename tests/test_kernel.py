@@ -12,7 +12,7 @@ from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import numerical_rank
 from truncgauss.probability import separation
 from truncgauss.separation import kernel
-from truncgauss.separation.ordering import smallest_mass_first
+from truncgauss.separation.planning import smallest_mass_first
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@ from scipy import stats
 import truncgauss as tg
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import triangle
-from truncgauss.separation.ordering import smallest_mass_first
+from truncgauss.separation.planning import smallest_mass_first
 from truncgauss.separation.twisting import sites_for
 
 INF = np.inf

@@ -11,7 +11,7 @@ from tests.problems import brownian, equal_correlations, tridiagonal
 from truncgauss.gaussian.covariances import as_covariance
 from truncgauss.gaussian.problem import Problem
 from truncgauss.probability.sequential import particles, surviving
-from truncgauss.separation.twisting import chain_of, log_weights, twist_of
+from truncgauss.separation.particles import chain_of, log_weights, twist_of
 
 INF = np.inf
 

@@ -57,6 +57,7 @@ from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.lattice import lattice_uniforms
 from truncgauss.separation.plan import Plan
+from truncgauss.separation.planning import known_rank, solved_plans
 from truncgauss.separation.proposals import (
     GaussianSampler,
     Sampler,
@@ -65,7 +66,6 @@ from truncgauss.separation.proposals import (
     quadratic_sampler_of,
     sampler_of,
 )
-from truncgauss.separation.row_plans import known_rank, solved_plans
 from truncgauss.special import truncated_quantile
 from truncgauss.tables.names import check_choice
 

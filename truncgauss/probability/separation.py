@@ -50,8 +50,13 @@ from truncgauss.separation.lattice import (
 )
 from truncgauss.separation.path_moments import PathMoments, inner_point, weighted_draws
 from truncgauss.separation.plan import Plan, proposal_of
-from truncgauss.separation.planning import plan_of
-from truncgauss.separation.row_plans import full_rank, known_rank, ranks_of_limits, solved_plans
+from truncgauss.separation.planning import (
+    full_rank,
+    known_rank,
+    plan_of,
+    ranks_of_limits,
+    solved_plans,
+)
 from truncgauss.separation.weights import (
     Sums,
     log_weights,

@@ -41,9 +41,16 @@ from truncgauss.probability.method import (
 )
 from truncgauss.probability.separation import is_large
 from truncgauss.separation.kernel import Constraints, paths
-from truncgauss.separation.particles import particles, surviving
+from truncgauss.separation.particles import (
+    Chain,
+    chain_of,
+    log_weights,
+    particles,
+    surviving,
+    twist_of,
+)
 from truncgauss.separation.path_moments import draw_offsets, inner_point
-from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
+from truncgauss.separation.twisting import Twist
 from truncgauss.special import effective_sample_size
 from truncgauss.special.logspace import log_sum_exp
 

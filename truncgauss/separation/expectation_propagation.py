@@ -294,13 +294,22 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     """
     eps = float(jnp.finfo(constraints.loc.dtype).eps)
 
-    def repeated(
-        step: Callable[[_Search, ScaledLimits], _Search], search: _Search, size: float
-    ) -> _Search:
-        def unfinished(search: _Search) -> Array:
-            return (search.size > size) & (search.num_steps < MAX_STEPS)
+    def damped(search: _Search) -> _Search:
+        return _moved(search, search.factor, search.change, constraints)
 
-        return jax.lax.while_loop(unfinished, lambda search: step(search, constraints), search)
+    def newton(search: _Search) -> _Search:
+        """One Newton step, undone if it does not halve the residual; then a round follows."""
+        slope = jacobian(search.cavity, constraints)
+        step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
+        length = jnp.where(search.trusted, 1.0, search.factor)
+        moved = _moved(search, length, step, constraints)
+        better = ~search.trusted | (moved.size < 0.5 * search.size)
+        accepted = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
+        return accepted._replace(trusted=better, num_steps=moved.num_steps)
+
+    def repeated(step: Callable[[_Search], _Search], search: _Search, size: float) -> _Search:
+        unfinished = lambda search: (search.size > size) & (search.num_steps < MAX_STEPS)
+        return jax.lax.while_loop(unfinished, step, search)
 
     nothing = jnp.zeros_like(constraints.loc)
     one, yes = jnp.ones((), nothing.dtype), jnp.asarray(True)
@@ -308,38 +317,20 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, nothing
     search = _Search(*start, jnp.tile(nothing, 2), jnp.inf * one, one, yes, jnp.asarray(0))
     search = varying_like(search, constraints)
-    search = repeated(_round, search, NEAR if rtol is None else rtol)
+    search = repeated(damped, search, NEAR if rtol is None else rtol)
     if rtol is None:
-        search = repeated(_newton, search, eps**0.6)
+        search = repeated(newton, search, eps**0.6)
     converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
     return FixedPoint(*search[:4], converged)
 
 
-def _round(search: _Search, constraints: ScaledLimits) -> _Search:
-    """One damped round of parallel updates."""
-    length = jnp.minimum(search.factor, _longest(search.change))
-    return _moved(search, length, search.change, constraints)
-
-
-def _newton(search: _Search, constraints: ScaledLimits) -> _Search:
-    """One Newton step, undone if it does not halve the residual; then a round follows."""
-    slope = jacobian(search.cavity, constraints)
-    step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
-    length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
-    moved = _moved(search, length, step, constraints)
-    better = ~search.trusted | (moved.size < 0.5 * search.size)
-    accepted = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
-    return accepted._replace(trusted=better, num_steps=moved.num_steps)
-
-
-def _longest(step: Array) -> Array:
-    """The fraction of a step that may be taken."""
-    log_variance, _ = jnp.split(step, 2)
-    return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
-
-
 def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimits) -> _Search:
-    """The state after a step, with the Barzilai-Borwein factor for the next round."""
+    """The state after a step, with the Barzilai-Borwein factor for the next round.
+
+    Of the step the fraction `length` is taken, or less where a log variance would move too far.
+    """
+    farthest = jnp.max(jnp.abs(jnp.split(step, 2)[0]))
+    length = jnp.minimum(length, jnp.minimum(1.0, LONGEST_STEP / farthest))
     log_variance, mean = jnp.split(length * step, 2)
     deviation = jnp.exp(0.5 * search.cavity.log_variance)
     cavity = Cavity(

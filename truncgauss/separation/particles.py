@@ -6,6 +6,7 @@ References:
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,12 +14,63 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.separation.twisting import Chain, log_site_mean
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.separation.kernel import Constraints, paths
+from truncgauss.separation.plan import input_rounding
+from truncgauss.separation.twisting import Twist, log_site_mean, sites_for, twisted
 from truncgauss.special import effective_sample_size, separation_step, standardize
 from truncgauss.special.logspace import log_sum_exp
 
 BLOCK = 32
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+
+
+class Chain(NamedTuple):
+    """A twisted distribution and its sites.
+
+    Attributes:
+        constraints: the limits, and the twisted Gaussian before truncation.
+        twist: the sites.
+        log_start: log g_0.
+    """
+
+    constraints: Constraints
+    twist: Twist
+    log_start: Array
+
+
+def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
+    """Sites as of `sites_for` with the rounding of the inputs."""
+    limits = lax.stop_gradient(limits)
+    sites = sites_for(limits, least_share)
+    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.rounding)
+    return replace(sites.twist(), rounding=rounding)
+
+
+def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
+    """The twisted distribution for limits, differentiable in the limits at fixed sites.
+
+    It is NaN if the covariance is not symmetric positive semi-definite.
+    """
+    low, high, loc = limits[:3]
+    constraints = Constraints(low, high, loc, limits.scale_tril)
+    if twist is None:
+        nothing = jnp.zeros_like(loc)
+        return Chain(constraints, Twist(nothing, loc, nothing[0]), nothing[0])
+    twist = lax.stop_gradient(twist)
+    constraints, log_start = twisted(constraints, twist)
+    return Chain(constraints, twist, log_start)
+
+
+def log_weights(chain: Chain, uniforms: Array) -> Array:
+    """The log importance weights of paths, shape (n,), from uniforms of shape (m - 1, n)."""
+    constraints, twist = chain.constraints, chain.twist
+    path = paths(constraints, jnp.zeros_like(constraints.loc), uniforms)
+    loc, scale, precision, center = (
+        x[:, None] for x in (constraints.loc, constraints.scale, twist.precision, twist.center)
+    )
+    site = log_site_mean(precision, center, loc + path.means, scale)
+    return chain.log_start + jnp.sum(path.log_mass - site, axis=0)
 
 
 class ParticleRun(NamedTuple):

@@ -2,28 +2,53 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.execution.compiling import Compiled, Cost
+from truncgauss.execution.pytrees import (
+    frozen_pytree,
+    is_concrete,
+    static_field,
+    varying_like,
+)
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import diagonal_of, row_norms, times_vector
-from truncgauss.separation.arrangement import arranged, input_rounding
+from truncgauss.gaussian.linalg import (
+    UNDETERMINED,
+    diagonal_of,
+    in_full_precision,
+    nearly_determined,
+    numerical_rank,
+    ranks_of_root,
+    rounding,
+    row_norms,
+    times_vector,
+)
+from truncgauss.gaussian.problem import Problem, over_rows, standardized
+from truncgauss.gaussian.regions import Box, as_linear
 from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.lattice import pilot_uniforms
-from truncgauss.separation.ordering import smallest_mass_first
-from truncgauss.separation.plan import Plan, proposal_of
+from truncgauss.separation.plan import Plan, arranged, input_rounding, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import sites_for
 from truncgauss.separation.weights import log_weights
 from truncgauss.special import log_mean_exp, log_ndtr, standardize
-from truncgauss.special.normal import fixed_interval
+from truncgauss.special.normal import fixed_interval, quick_moments
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
 MOST_ADDED = 1.0  # the largest precision that such sites may add, see `plan_with_sites`
 LEAST_WEAKER = 1e-3  # the smallest fraction of them that is used
 NUM_PILOT = 256  # points of the pilot run
+BLOCK = 32  # variables that are ordered between two products of matrices
+LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step
+# Constraints from which on unoptimised matrix products cost more than their optimisation.
+LARGE = 65
 
 
 def plan_of(limits: GaussianLimits, tilted: bool, twisted: bool, rank: int) -> Plan:
@@ -133,3 +158,189 @@ def plan_with_sites(limits: GaussianLimits) -> Plan:
     bound = jnp.full((), jnp.inf, tilt.dtype)
     rounding = jnp.hypot(rounding, input_rounding(limits, sites.force))
     return Plan(order, tilt, bound, sites.converged, rounding, twist)
+
+
+# --- The order of integration ---------------------------------------------------------------------
+
+
+def smallest_mass_first(limits: GaussianLimits, rank: int | None = None) -> tuple[Array, Array]:
+    """The order of increasing conditional mass, which makes the integrand vary least, and a point.
+
+    The order has the variable of the outermost integral in front. The point, inside the region,
+    has in that order the conditional means of the truncated standard normal variables. Each step
+    takes the variable whose interval has the smallest probability given that the earlier variables
+    are at their truncated means. A root of the covariance, where there is one, distinguishes
+    conditional standard deviations below 1e-8 from zero. If the rank is less than the number of
+    variables, those that are nearly determined come last.
+
+    Reference:
+        Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
+        and sensitivity to variate ordering.
+    """
+    low, high, _ = fixed_interval(limits.low, limits.high, limits.loc)
+    covariance_matrix, root, d = limits.covariance, limits.root, len(low)
+    if root is not None and root.size <= LARGEST_ROOT:
+        rounded = UNDETERMINED**0.5 * limits.residual_rounding
+        if rank is not None and rank < d:
+            spread = jnp.sqrt(diagonal_of(covariance_matrix))
+            rounded = jnp.maximum(rounded, d**0.5 * nearly_determined(spread.dtype) * spread)
+        return _smallest_mass_first(root, rounded, low, high)
+    num_blocks = -(-d // BLOCK)
+    block = -(-d // num_blocks)
+    variances = diagonal_of(covariance_matrix)
+    floor = UNDETERMINED * rounding(covariance_matrix)
+
+    def step(state: Any, position: Array) -> Any:
+        remainder, columns, left, residual, mean = state
+        known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
+        column = (remainder[chosen] - columns[:, chosen] @ columns) / scale[chosen]
+        left = left & (jnp.arange(d) != chosen)
+        column = jnp.where(left & ~known[chosen], column, 0.0)
+        columns = lax.dynamic_update_index_in_dim(columns, column, position, 0)
+        state = remainder, columns, left, residual - column * column, mean + column * draw
+        return state, (chosen, draw)
+
+    def block_step(state: Any, _: None) -> Any:
+        remainder, left, residual, mean = state
+        columns = varying_like(jnp.zeros((block, d), low.dtype), low)
+        state = remainder, columns, left, residual, mean
+        (_, columns, left, residual, mean), taken = jax.lax.scan(step, state, jnp.arange(block))
+        return (remainder - columns.T @ columns, left, residual, mean), taken
+
+    state = covariance_matrix, jnp.ones(d, bool), variances, jnp.zeros(d, low.dtype)
+    state = varying_like(state, low)
+    if num_blocks == 1:
+        _, (order, point) = block_step(state, None)
+        return order, point
+    _, (order, point) = jax.lax.scan(block_step, state, None, length=num_blocks)
+    return order.ravel()[:d], point.ravel()[:d]
+
+
+def _smallest_mass_first(
+    root: Array, rounded: Array, low: Array, high: Array
+) -> tuple[Array, Array]:
+    """The same from a root, from which each step projects out the chosen variable.
+
+    Variables of smaller conditional deviations than `rounded`, shape (d,), are determined.
+    """
+    d = len(low)
+    floor = rounded**2
+
+    def step(state: Any, _: None) -> Any:
+        root, left, mean = state
+        residual = jnp.sum(root * root, axis=1)
+        known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
+        direction = root[chosen] / scale[chosen]
+        left = left & (jnp.arange(d) != chosen)
+        column = jnp.where(left & ~known[chosen], root @ direction, 0.0)
+        root = root - column[:, None] * direction[None, :]
+        return (root, left, mean + column * draw), (chosen, draw)
+
+    state = root, jnp.ones(d, bool), jnp.zeros(d, low.dtype)
+    state = varying_like(state, root, low, high)
+    _, (order, point) = jax.lax.scan(step, state, length=d)
+    return order, point
+
+
+def _next(
+    residual: Array, floor: Array, mean: Array, left: Array, low: Array, high: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Flags of the determined variables, conditional scales, the next variable and its mean."""
+    known = residual <= floor
+    scale = jnp.sqrt(jnp.maximum(residual, floor))
+    scale = jnp.where(scale > 0, scale, 1.0)
+    cut = quick_moments(fixed_interval(low, high, mean, scale))
+    # A determined variable needs no integral, so it comes last.
+    chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, cut.log_mass), jnp.inf))
+    return known, scale, chosen, cut.mean[chosen]
+
+
+# --- Plans of all rows ----------------------------------------------------------------------------
+
+
+@frozen_pytree
+class Settings:
+    """The static settings of `Separation` for a plan: tilted, twisted and rank."""
+
+    values: tuple[bool, bool, int] = static_field()
+
+
+def _plans(settings: Settings, problem: Problem) -> Plan:
+    """The plan of every row of a problem."""
+
+    def of_row(row: Problem) -> Plan:
+        given = standardized(*row)
+        plan = plan_of(given.problem.limits, *settings.values)
+        return plan.scaled(given.row_unit)
+
+    return over_rows(of_row, problem)
+
+
+def _cost(settings: Settings, problem: Problem, *others: Any) -> Cost:
+    return Cost(0, loops=as_linear(problem.region).num_constraints >= LARGE)
+
+
+_compiled_plans = Compiled(_plans, _cost)
+
+
+@in_full_precision
+def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
+    """The plan of every row of a problem; see `Separation` for the settings."""
+    rank = full_rank(problem) if rank is None else rank
+    settings = Settings((tilted, twisted, rank))
+    if twisted or not is_concrete(problem):
+        return _compiled_plans(settings, problem)
+    with jax.enable_x64(True):  # for the minimax tilt; inside of a trace `vmap` would undo it
+        plan = _compiled_plans(settings, problem)
+    return jax.tree.map(lambda x: x.astype(jnp.int32) if x.dtype == jnp.int64 else x, plan)
+
+
+# --- Ranks ----------------------------------------------------------------------------------------
+
+
+def full_rank(problem: Problem) -> int:
+    """The largest possible rank of the values of the constraints."""
+    return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
+
+
+def known_rank(problem: Problem) -> int | None:
+    """The rank of the constraints' values below the largest possible one, None if not known."""
+    if not is_concrete((problem.covariance, problem.region)):
+        return None
+    rank, _ = ranks_of_limits(problem)
+    return rank if rank < full_rank(problem) else None
+
+
+def ranks_of_limits(problem: Problem) -> tuple[int, int]:
+    """The rank of the covariance of the constraints' values, the largest of all rows.
+
+    And the rank without constraints that others nearly determine, where a root shows them.
+    """
+    loc, covariance, region = problem
+    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
+        matrix = np.asarray(covariance.matrix)
+        # A coordinate of variance 0 gets variance 1 and no limits.
+        still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
+        identity = np.eye(matrix.shape[-1])
+        rank = numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+        return rank, rank
+    with jax.ensure_compile_time_eval():
+        if not is_concrete(loc):
+            problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
+        matrix, *root = _limited(problem)
+    if not root:
+        rank = numerical_rank(np.asarray(matrix))
+        return rank, rank
+    return ranks_of_root(*map(np.asarray, root))
+
+
+@jax.jit
+def _limited(problem: Problem) -> tuple[Array, ...]:
+    """The covariance of the constraints' values of each row, and its root and sizes if any."""
+
+    def of_row(row: Problem) -> tuple[Array, ...]:
+        limits = standardized(*row).problem.limits
+        root = () if limits.root is None or limits.size is None else (limits.root, limits.size)
+        return limits.covariance, *root
+
+    return over_rows(of_row, problem)

@@ -33,10 +33,9 @@ from truncgauss.quadrature.quadratic_form import (
     principal,
 )
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, saddle
-from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import open_uniforms
-from truncgauss.separation.plan import Plan
+from truncgauss.separation.plan import Plan, arranged
 from truncgauss.separation.planning import solve_plan
 from truncgauss.special import log_interval_mass, moved_inside, standardize
 from truncgauss.special.logspace import less_level

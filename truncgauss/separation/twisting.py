@@ -26,8 +26,8 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.execution.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import diagonal_of, times_vector
-from truncgauss.separation import expectation_propagation, kernel
-from truncgauss.separation.arrangement import input_rounding
+from truncgauss.separation import expectation_propagation
+from truncgauss.separation.kernel import Constraints
 from truncgauss.special.normal import fixed_interval, quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
@@ -54,20 +54,6 @@ class Twist(Batched):
     def scaled(self, by: Array) -> "Twist":
         """The sites of the constraints multiplied by `by`, shape (m,)."""
         return replace(self, precision=self.precision / by / by, center=self.center * by)
-
-
-class Chain(NamedTuple):
-    """A twisted distribution and its sites.
-
-    Attributes:
-        constraints: the limits, and the twisted Gaussian before truncation.
-        twist: the sites.
-        log_start: log g_0.
-    """
-
-    constraints: kernel.Constraints
-    twist: Twist
-    log_start: Array
 
 
 class SiteFit(NamedTuple):
@@ -99,14 +85,6 @@ class SiteFit(NamedTuple):
         active = self.precision > 0
         distance = jnp.where(active, self.force / jnp.where(active, self.precision, 1.0), 0.0)
         return Twist(self.precision, self.mean + distance, self.rounding)
-
-
-def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
-    """Sites as of `sites_for` with the rounding of the inputs."""
-    limits = lax.stop_gradient(limits)
-    sites = sites_for(limits, least_share)
-    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.rounding)
-    return replace(sites.twist(), rounding=rounding)
 
 
 def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
@@ -158,35 +136,16 @@ def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
     return SiteFit(precision, mean, force, strong, order, converged, rounding)
 
 
-def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
-    """The twisted distribution for limits, differentiable in the limits at fixed sites.
-
-    It is NaN if the covariance is not symmetric positive semi-definite.
-    """
-    factor = limits.scale_tril
-    low, high, loc = limits[:3]
-    if twist is None:
-        nothing = jnp.zeros_like(loc)
-        constraints = kernel.Constraints(low, high, loc, factor)
-        return Chain(constraints, Twist(nothing, loc, nothing[0]), nothing[0])
-    twist = lax.stop_gradient(twist)
-    mean, triangle, log_start = twisted(factor, twist.precision, twist.center - loc)
-    return Chain(kernel.Constraints(low, high, loc + mean, triangle), twist, log_start)
-
-
-def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Array, Array]:
-    """Mean (less loc) and factor of the twisted distribution, and log g_0.
+def twisted(constraints: Constraints, twist: Twist) -> tuple[Constraints, Array]:
+    """The limits with the twisted distribution in place of the Gaussian one, and log g_0.
 
     With y = loc + A z and site precisions T, the precision of z given all sites is
     M = I + A^T T A = N^T N, N lower triangular. Row k of N holds the conditional distribution of
     z_k given the earlier variables and the sites k, k + 1, ...; removing site k gives the
     conditional precision a_k, and the mean as a linear function of the earlier variables.
-
-    Args:
-        factor: A, lower triangular, shape (m, m).
-        precision: the diagonal of T, shape (m,).
-        distance: the centers of the sites less loc, shape (m,).
     """
+    low, high, loc, factor = constraints
+    precision, distance = twist.precision, twist.center - loc
     m = len(precision)
     identity = jnp.eye(m, dtype=factor.dtype)
     diagonal = diagonal_of(factor)
@@ -206,21 +165,10 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     log_start = -jnp.sum(jnp.log(pivots)) - 0.5 * least
     right = jnp.concatenate([jnp.diag(1.0 / jnp.sqrt(left)), (offset / left)[:, None]], axis=1)
     both = factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
-    return both[:, m], jnp.tril(both[:, :m]), log_start
+    return Constraints(low, high, loc + both[:, m], jnp.tril(both[:, :m])), log_start
 
 
 def log_site_mean(precision: Array, center: Array, mean: Array, scale: Array) -> Array:
     """log E[exp(-precision (y - center)^2 / 2)] for y ~ Normal(mean, scale^2), elementwise."""
     ratio = precision * scale * scale
     return -0.5 * jnp.log1p(ratio) - 0.5 * precision * (center - mean) ** 2 / (1.0 + ratio)
-
-
-def log_weights(chain: Chain, uniforms: Array) -> Array:
-    """The log importance weights of paths, shape (n,), from uniforms of shape (m - 1, n)."""
-    constraints, twist = chain.constraints, chain.twist
-    path = kernel.paths(constraints, jnp.zeros_like(constraints.loc), uniforms)
-    loc, scale, precision, center = (
-        x[:, None] for x in (constraints.loc, constraints.scale, twist.precision, twist.center)
-    )
-    site = log_site_mean(precision, center, loc + path.means, scale)
-    return chain.log_start + jnp.sum(path.log_mass - site, axis=0)
