@@ -1,5 +1,6 @@
 """Arguments that do not fit, and the ones that may have been meant."""
 
+import fnmatch
 import functools
 import inspect
 import re
@@ -11,6 +12,42 @@ from truncgauss.tables.names import ELSEWHERE, HIGH, LOW, closest
 Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+# What others call an argument that a function with these arguments has not, and what to write.
+INSTEAD: list[tuple[str, set[str], str]] = [
+    (
+        "censored_* truncated_*",
+        {"observations"},
+        "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
+        "{word}=...), or tg.Observations(low, high).",
+    ),
+    (
+        "rtol releps abseps maxpts num_points",
+        {"method"},
+        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
+    ),
+    ("bounds limits", {"low", "high"}, "Bounds are low and high, for each column one of each."),
+    (
+        "a b",
+        {"low", "high", "scale"},
+        "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale.",
+    ),
+    (
+        "censored",
+        {"left_censored"},
+        "A column that marks censored values is left_censored=(column, mark).",
+    ),
+    (
+        "control ref reference",
+        {"contrasts"},
+        "The control is the first group: put it first in names=[...].",
+    ),
+    (
+        "dydx",
+        {"variables"},
+        "Effects are on all covariates, as of dydx(*); of some write variables=[...].",
+    ),
+]
 
 
 def explain(
@@ -68,23 +105,9 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         ours = [f"{name} is {close}" for name, close in others.items() if close]
         first = f"{', '.join(ours)}. " if ours else ""
         return f"{first}Bounds are one argument: tg.Box(low, high), as the region."
-    if word.startswith(("censored_", "truncated_")) and "observations" in known:
-        return (
-            "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
-            f"{word}=...), or tg.Observations(low, high)."
-        )
-    if word in ("rtol", "releps", "abseps", "maxpts", "num_points") and "method" in known:
-        return "Accuracy is for the method: method=tg.Automatic(rtol=1e-5)."
-    if word in ("bounds", "limits") and {"low", "high"} <= {*known}:
-        return "Bounds are low and high, for each column one of each."
-    if word in ("a", "b") and {"low", "high", "scale"} <= {*known}:
-        return "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale."
-    if word == "censored" and "left_censored" in known:
-        return "A column that marks censored values is left_censored=(column, mark)."
-    if word in ("control", "ref", "reference") and "contrasts" in known:
-        return "The control is the first group: put it first in names=[...]."
-    if word == "dydx" and "variables" in known:
-        return "Effects are on all covariates, as of dydx(*); of some write variables=[...]."
+    for words, needed, instead in INSTEAD:
+        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
+            return instead.format(word=word)
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (

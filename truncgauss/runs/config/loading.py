@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
@@ -40,8 +40,14 @@ from truncgauss.tables.shares import of_percent
 MOST_MEMBERS = 1000  # of a sweep
 
 
-Mistake = tuple[Position, str, Place]
-"""Its position in the file, the line about it, and the keys that lead there."""
+class Mistake(NamedTuple):
+    """One mistake in the settings."""
+
+    position: Position
+    line: str
+    at: Place
+    of_key: bool
+    """Whether there is no such key."""
 
 
 def _complaint(item: Any, document: Document) -> Mistake | None:
@@ -55,7 +61,7 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
     if kind == "problem":
         context = item.get("ctx", {})
         at, got = at + context.get("at", ()), context.get("got", got)
-        of_key = message.startswith("unknown key")
+        of_key = context.get("of_key", False)
     elif kind in ("missing", "union_tag_not_found"):
         at += (item["loc"][-1] if kind == "missing" else "kind",)
         message, got = "is required", None
@@ -99,7 +105,7 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
     message = message.replace("Input should be", "must be")
     message = message.replace("must be a valid boolean", "must be true or false")
     position = document.position(at, of_key)
-    return position, str(document.error(message, at, position, got)), at
+    return Mistake(position, str(document.error(message, at, position, got)), at, of_key)
 
 
 def load(path: str | Path) -> Experiment:
@@ -231,14 +237,16 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         items = error.errors()
     found = [*filter(None, (_complaint(item, document) for item in items))]
     of_one_key = (_complaint(item, document) for item in items if item["loc"])
-    wrong = [at for _, _, at in filter(None, of_one_key)]
+    wrong = [mistake.at for mistake in filter(None, of_one_key)]
     for item in _of_several_keys(model, document.data, wrong, context):
         if (mistake := _complaint(item, document)) and not any(
-            at[: len(mistake[2])] == mistake[2][: len(at)] for at in wrong if at
+            at[: len(mistake.at)] == mistake.at[: len(at)] for at in wrong if at
         ):
             found.append(mistake)
-    lines = dict.fromkeys(line for _, line, _ in sorted(found, key=lambda each: each[0]))
-    raise ConfigError("\n".join(lines))
+    found.sort(key=lambda mistake: mistake.position)
+    mistakes = ConfigError("\n".join(dict.fromkeys(mistake.line for mistake in found)))
+    mistakes.unknown = frozenset(mistake.line for mistake in found if mistake.of_key)
+    raise mistakes
 
 
 def _of_several_keys(
@@ -332,28 +340,27 @@ def _mistakes_of_sweep(
     if isinstance(sweep, dict) and all(isinstance(values, tuple) for values in sweep.values()):
         axes = sweep
     member = functools.partial(_member, model, before, folder=folder)
-    mistakes, known = dict[Any, str](), list[str]()
+    mistakes, known = dict[Any, str](), dict[str, bool]()
 
-    def said(way: Callable[[], Any]) -> list[str]:
-        """Lines about a way to take a value, without the value."""
+    def said(way: Callable[[], Any]) -> dict[str, bool]:
+        """Lines about a way to take a value, without the value, and which are of no key."""
         try:
             way()
         except ConfigError as error:
-            lines = [line.partition(" (got ")[0] for line in str(error).splitlines()]
-            return [line.removeprefix("--") for line in lines]
-        return []
+            lines = {line: line in error.unknown for line in str(error).splitlines()}
+            return {k.partition(" (got ")[0].removeprefix("--"): v for k, v in lines.items()}
+        return {}
 
     def check(at: Place, *ways: Callable[[], Any]) -> None:
         """Note what is wrong if none of several ways to take a value is right."""
-        new = [[line for line in said(way) if line not in known] for way in ways]
+        new = [{k: v for k, v in said(way).items() if k not in known} for way in ways]
         if all(new):
             got = functools.reduce(lambda inner, step: inner[step], at, document.data)
             name = str(at[min(1, len(at) - 1)])
             what = [*(line for line in new[-1] if line.startswith(name)), *new[0]][0]
-            unknown = what.removeprefix(f"{name}: ")
-            if unknown != what and unknown.startswith("unknown key"):
-                place = document.position(at[:2], of_key=True)
-                line = document.error(unknown, at[:2], place, name.rpartition(".")[2])
+            if what.startswith(f"{name}: ") and (new[-1] | new[0])[what]:
+                place, message = document.position(at[:2], of_key=True), what[len(name) + 2 :]
+                line = document.error(message, at[:2], place, name.rpartition(".")[2])
                 mistakes.setdefault(at[:2], str(line))
             else:
                 mistakes.setdefault((at[:2], what), str(document.error(what, at, got=got)))

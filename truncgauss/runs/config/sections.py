@@ -26,9 +26,10 @@ from truncgauss.tables.files import header
 from truncgauss.tables.names import closest, suggestion
 
 
-def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
-    """The error of one key of a section, for validators that look at several keys at once."""
-    context = {"message": message, "at": where, "got": got}
+def problem(message: str, *where: str | int, got: Any, of_key: bool = False) -> PydanticCustomError:
+    """The error of one key of a section, for validators that look at several keys at once; with
+    `of_key` the key itself is wrong, not its value."""
+    context = {"message": message, "at": where, "got": got, "of_key": of_key}
     return PydanticCustomError("problem", "{message}", context)
 
 
@@ -56,7 +57,8 @@ class Model(BaseModel):
         errors, meant = list[InitErrorDetails](), set[str]()
         for key in unknown:
             meant.add(closest(key, known))
-            error = problem(f"unknown key; {suggestion(key, known)}", key, got=key)
+            message = f"unknown key; {suggestion(key, known)}"
+            error = problem(message, key, got=key, of_key=True)
             errors.append(InitErrorDetails(type=error, input=None))
         try:
             cls.model_validate(

@@ -24,6 +24,9 @@ from truncgauss.tables.names import meant
 class ConfigError(ValueError):
     """Settings that cannot be used; its text is one line for each mistake."""
 
+    unknown: frozenset[str] = frozenset()
+    """Those of the lines that say that there is no such key."""
+
 
 Place = tuple[str | int, ...]
 """The keys and list positions that lead to a value."""
