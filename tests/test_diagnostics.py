@@ -227,6 +227,12 @@ def test_auxiliary_output_is_evaluated_but_not_differentiated():
     assert "aux output ['root']" in report.message
 
 
+def test_a_division_by_an_integer_that_is_held_says_what_to_write():
+    with pytest.raises(ZeroDivisionError) as caught:
+        first_nonfinite(lambda x: 1 / x, 0)
+    assert any("write 0.0 for an argument" in note for note in caught.value.__notes__)
+
+
 def test_traps_for_nan_do_not_stop_the_search():
     with jax.debug_nans(True):
         assert first_nonfinite(naive_sigmoid, -1000.0).fed_by == "exp"

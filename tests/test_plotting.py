@@ -266,9 +266,10 @@ def test_a_corner_plot_shows_every_pair_and_its_limits():
     low = np.array([-0.5, -INF, -INF])
     picture = plotting.corner(
         draws, ["magnitude", "b", "c"], loc=np.zeros(3), covariance=np.eye(3), low=low,
-        high=np.full(3, INF), bins=20, inverted=(0,),
+        high=np.full(3, INF), bins=20, inverted=(0,), label="observed",
     )  # fmt: skip
     assert isinstance(picture, Figure) and len(picture.axes) == 6
+    assert "observed" in [text.get_text() for text in picture.axes[0].get_legend().get_texts()]
     first, pair = picture.axes[:2]
     heights = [bar.get_height() * bar.get_width() for bar in first.patches]
     assert sum(heights) == pytest.approx(1.0)

@@ -185,7 +185,14 @@ class _FlatFunction:
             return [leaf for _, leaf in main], [leaf for _, leaf in aux]
 
         self._flat = flat
-        self.value_jaxpr = jax.make_jaxpr(flat)(*self.leaves)
+        try:
+            self.value_jaxpr = jax.make_jaxpr(flat)(*self.leaves)
+        except ZeroDivisionError as error:
+            error.add_note(
+                "first_nonfinite holds integers as they are, and Python refuses to divide by 0: "
+                "write 0.0 for an argument that is differentiated."
+            )
+            raise
         if not self.outputs:
             raise ValueError(
                 "first_nonfinite got a function that returns no floating-point array; "

@@ -192,7 +192,7 @@ def highest(log_density: np.ndarray, levels: Iterable[float]) -> list[float]:
 def corner(
     draws: Any, names: Sequence[str] | None = None, *, loc: Any = None, covariance: Any = None,
     low: Any = None, high: Any = None, bins: int = 40, inverted: Sequence[int] = (),
-    picture: Any = None,
+    label: str = "truncated draws", picture: Any = None,
 ) -> Figure:  # fmt: skip
     """A corner plot: histograms of every coordinate, and of every pair, of a truncated sample.
 
@@ -208,6 +208,7 @@ def corner(
         low, high: limits, shape (d,), drawn as dotted lines; infinite ones are not.
         bins: of the histograms, along each axis.
         inverted: the coordinates whose axes run backwards, as magnitudes do.
+        label: name of the draws in the legend, such as "observed".
         picture: an empty Figure or SubFigure to draw in; a new one if None.
 
     Returns:
@@ -250,7 +251,7 @@ def corner(
         views = [view(draws[:, j], whole, j) for j in range(d)]
         for (i, j), ax in axes.items():
             if i == j:
-                diagonal(draws[:, j], whole, j, bins, ax)
+                diagonal(draws[:, j], whole, j, bins, label, ax)
             else:
                 pair(draws[:, [j, i]], whole, [j, i], (views[j], views[i]), bins, ax)
             look: Any = {"color": "#555555", "linewidth": 0.9, "linestyle": ":", "label": "limit"}
@@ -282,9 +283,9 @@ def view(x: np.ndarray, whole: Any, j: int) -> tuple[float, float]:
     return ends[0] - margin, ends[1] + margin
 
 
-def diagonal(x: np.ndarray, whole: Any, j: int, bins: int, ax: Axes) -> None:
+def diagonal(x: np.ndarray, whole: Any, j: int, bins: int, label: str, ax: Axes) -> None:
     """The histogram of one coordinate under the density of the whole Gaussian."""
-    histogram(x, bins=bins, series=5, label="truncated draws", ax=ax)
+    histogram(x, bins=bins, series=5, label=label, ax=ax)
     if whole is not None:
         loc, scale = whole[0][j], np.sqrt(whole[1][j, j])
         grid = np.linspace(loc - 4 * scale, loc + 4 * scale, 301)
