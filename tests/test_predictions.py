@@ -260,6 +260,19 @@ def test_margins_of_clusters_are_those_of_the_population():
     exact = tg.fit_clusters(latent, table, cluster)
     np.testing.assert_allclose(exact.margins().value, exact.coefficients[1:])
     np.testing.assert_allclose(exact.margins().standard_error, exact.errors[1:3], rtol=1e-9)
+    high = np.where(np.arange(120) < 60, 0.5, np.inf)
+    share = lambda at: stats.norm.cdf((high - x @ at[:3]) / np.hypot(*at[3:]))
+    below = exact.predict(kind="probability", high=high)
+    np.testing.assert_allclose(below.value, share(exact.estimates), rtol=1e-12)
+    slopes = differences(share, exact.estimates)
+    errors = np.sqrt(np.einsum("pv,pq,qv->v", slopes, exact.parameter_covariance, slopes))
+    np.testing.assert_allclose(below.standard_error, errors, rtol=1e-5, atol=1e-9)
+    assert np.all(below.value[60:] == 1) and np.all(below.high[:60] < 1)
+    far = exact.predict({name: [0.0] for name in table}, "probability", low=60.0, high=70.0)
+    tail = stats.norm.sf(60.0 / np.hypot(*exact.estimates[3:]))
+    np.testing.assert_allclose(far.value, tail, rtol=1e-9)
+    with pytest.raises(ValueError, match="low and high are the bounds of a probability.*got kind"):
+        exact.predict(high=0.5)
     product = {**table, "x:d": table["x"] * table["d"]}
     [note] = tg.fit_clusters(latent, product, cluster).margins().notes
     assert "functions, x:d. Compare" in note and not effects.notes + exact.margins().notes

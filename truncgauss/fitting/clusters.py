@@ -77,6 +77,7 @@ from truncgauss.fitting.predictions import (
     designs_of,
     each_column,
     effect_on,
+    limit_of,
     move_of,
     names_of_rows,
     of_categories,
@@ -96,6 +97,7 @@ from truncgauss.fitting.terms import (
     Residual,
 )
 from truncgauss.gaussian.problem import Estimate
+from truncgauss.special import log_interval_mass, standardize
 from truncgauss.tables import labels_of
 
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
@@ -531,38 +533,60 @@ class ClusterFit(LikelihoodFit):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return ("category", "mean") if self.levels else ("mean",)
+        return ("category", "mean") if self.levels else ("mean", "probability")
 
     @reported
     def predict(  # type: ignore[override]
-        self, new: Any = None, kind: str | None = None, *, level: float = 0.95
+        self,
+        new: Any = None,
+        kind: str | None = None,
+        *,
+        low: Any = None,
+        high: Any = None,
+        level: float = 0.95,
     ) -> Predictions:
         """Predictions of new rows in the population, whose effects are averaged over: as of a new
         cluster.
 
         Args:
             new: covariates of m rows, see `LikelihoodFit.predict`; by default those of the fit.
-            kind: "category", the probability of each category, or "mean", x b, of categories that
-                of the latent outcomes; by default the first that there is.
+            kind: "category", the probability of each category; "mean", x b, of categories that of
+                the latent outcomes; or "probability" of low < outcome < high, of outcomes without
+                the errors that `noise` was. By default the first of these that there is.
+            low, high: numbers or (m,), of a probability.
             level: of the intervals.
 
         Returns:
             Predictions, with value (m,), or (m, K) of K categories.
 
         Raises:
-            ValueError: as `LikelihoodFit.predict`; of categories, where the variance of new rows is
-                not known, as under `tg.Diagonal`.
+            ValueError: as `LikelihoodFit.predict`; of probabilities, where the variance of new rows
+                is not known, as under `tg.Diagonal`.
         """
         kind = self.kinds[0] if kind is None else kind
         with jax.enable_x64(True):
             check(self, kind, level, "predict")
+            if (kind == "probability") == (low is None and high is None):
+                raise ValueError(
+                    "predict: low and high are the bounds of a probability, such as "
+                    f'kind="probability", high=0.5; got kind {kind!r}, low {low!r}, high {high!r}.'
+                )
             (design,) = designs_of(self, new, "predict: new")
             names = names_of_rows(labels_of(self.observations if new is None else new), len(design))
-            if kind == "category":
-                columns = columns_of_new(self, design)
-                scale: Any = lambda at: jnp.sqrt(self.new_variances(at, columns))
-                of = lambda at: shares_between(self.below(design, scale(at), at))
-                return of_categories(self, of, names, self.levels, level, logits=True)
+            if kind != "mean":
+                columns, shape = columns_of_new(self, design), (len(design), 1)
+                ends = limit_of(low, shape, -np.inf), limit_of(high, shape, np.inf)
+
+                def shares(estimates: jax.Array) -> jax.Array:
+                    scale = self.loss.inner.unit * jnp.sqrt(self.new_variances(estimates, columns))
+                    if kind == "category":
+                        return shares_between(self.below(design, scale, estimates))
+                    loc = design @ self.arrays_of(estimates)["coefficients"]
+                    at = standardize(*ends, loc[:, None], scale[:, None])
+                    return jnp.exp(log_interval_mass(*at))
+
+                result = of_categories(self, shares, names, self.levels, level, logits=True)
+                return dataclasses.replace(result, kind=kind)
             arrays = arrays_at(self)(self.estimates)
             value, slopes = (design @ np.asarray(part["coefficients"]) for part in arrays)
             result = with_interval(self, names, (), value[:, None], slopes[:, None], level)
@@ -583,7 +607,8 @@ class ClusterFit(LikelihoodFit):
         return self.table.of_rows([jax.vmap(of)(rows.columns) for rows in self.loss.shapes])
 
     def new_variances(self, estimates: Any, columns: list[np.ndarray | None]) -> jax.Array:
-        """The variances of the outcomes of new rows over all clusters, by `columns_of_new`."""
+        """The variances of the outcomes of new rows over all clusters, by `columns_of_new`, in
+        units of the fit."""
         rest = self.coordinates.halves(self.coordinates.free(estimates))[1]
         covariance, total = self.coordinates.covariance, jnp.zeros(1)
         for k, (term, x) in enumerate(zip(covariance.terms, covariance.split(rest))):

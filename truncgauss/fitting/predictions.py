@@ -796,7 +796,7 @@ def of_categories(
     with intervals: by logits, of probabilities."""
     both = jax.jit(lambda at: (function(at), jax.jacfwd(function)(at)))
     value, jacobian = map(np.asarray, both(jnp.asarray(fit.estimates, jnp.float64)))
-    numbers = range(len(levels)) if logits else ()
+    numbers = range(value.shape[-1]) if logits else ()
     outcomes = tuple(map(str, levels))
     result = with_interval(fit, names, outcomes, value, jacobian, level, numbers)
     return dataclasses.replace(result, kind="category")
