@@ -6,7 +6,6 @@ may exceed its "high", and a tree of axis numbers has no valid limits at all. So
 here without the constructor, which validates only what a user passes.
 """
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable
@@ -233,13 +232,6 @@ def as_dtype(array: AnyArray, dtype: Any) -> AnyArray:
     return array if array.dtype == dtype else array.astype(dtype)
 
 
-def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
-    """A context in which new arrays are placed on the explicit mesh of the tree's arrays."""
-    meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
-    explicit = [mesh for mesh in meshes if mesh.explicit_axes]
-    return jax.sharding.use_abstract_mesh(explicit[0]) if explicit else contextlib.nullcontext()
-
-
 def varying_like(tree: T, *others: Any) -> T:
     """The tree with the mesh type of the others, as the initial value of a loop needs it.
 
@@ -279,15 +271,13 @@ def values_of(tree: T) -> T | None:
 
 def is_concrete(tree: Any) -> bool:
     """Whether every leaf holds numbers that are here, rather than traced or in other processes."""
-    return all(map(_is_here, jax.tree.leaves(tree)))
-
-
-def _is_here(leaf: Any) -> bool:
-    if isinstance(leaf, jax.core.Tracer):
-        return False
-    if not isinstance(leaf, jax.Array):  # an import may ask, and must not start JAX's devices
-        return True
-    if jax.process_count() == 1:  # the placement of a random key takes microseconds to ask for
-        return True
-    place = getattr(leaf, "sharding", None)
-    return place is None or place.is_fully_addressable or place.is_fully_replicated
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.core.Tracer):
+            return False
+        # An import may ask, and must not start JAX's devices; and the placement of a random key
+        # takes microseconds to ask for.
+        if isinstance(leaf, jax.Array) and jax.process_count() > 1:
+            place = getattr(leaf, "sharding", None)
+            if not (place is None or place.is_fully_addressable or place.is_fully_replicated):
+                return False
+    return True

@@ -24,7 +24,7 @@ from truncgauss.execution.pytrees import (
     common_dtype,
     common_shape,
     frozen_pytree,
-    on_mesh_of,
+    values_of,
     varying_like,
 )
 from truncgauss.gaussian.covariances import Covariance, as_covariance
@@ -214,6 +214,12 @@ def as_key(key: Any) -> PRNGKey:
     return key
 
 
+def is_gaussian(df: Any) -> bool:
+    """Whether all degrees of freedom of a t are known to be infinite."""
+    values = values_of(df)
+    return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
+
+
 @frozen_pytree
 class LocRows(Batched):
     """Means, one for each row of a batch."""
@@ -238,9 +244,13 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
     batch_shape = jnp.broadcast_shapes(*batches)
 
     def of_row(loc: LocRows, covariance: Covariance, region: Region, *others: Any) -> Any:
-        with on_mesh_of((loc, covariance, region)):
-            found = Problem(loc.loc, covariance, region)  # type: ignore[arg-type]  # NumPy's too
-            return function(found, *others)
+        row = Problem(loc.loc, covariance, region)  # type: ignore[arg-type]  # NumPy's too
+        meshes = (jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(row))
+        explicit = next((mesh for mesh in meshes if mesh.explicit_axes), None)
+        if explicit is None:
+            return function(row, *others)
+        with jax.sharding.use_abstract_mesh(explicit):  # where new arrays are placed
+            return function(row, *others)
 
     if batch_shape == ():
         return of_row(*parts)

@@ -23,11 +23,12 @@ from truncgauss.gaussian.problem import (
     as_key,
     as_problem,
     checked_problem,
+    is_gaussian,
     on_device,
 )
 from truncgauss.gaussian.regions import LinearRegion, Outside, QuadraticRegion, Region
 from truncgauss.probability import student
-from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
+from truncgauss.probability.blocks import Block, HeldParts, differentiable
 from truncgauss.probability.complement import Complement, sum_of_pieces
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.factor_lattice import FactorLattice
@@ -50,12 +51,12 @@ from truncgauss.probability.refinement import (
 )
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.probability.structure import Part, independent_parts, is_recognised
+from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
 CANDIDATES: tuple[type[Method], ...] = (
-    Exact, Complement, Separation, SequentialMonteCarlo, ImportanceSampling,
+    Exact, Separation, SequentialMonteCarlo, Complement, ImportanceSampling,
 )  # fmt: skip
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
 # Points of each replicate by rtol: those of the largest that is not above the rtol asked for, or of
@@ -267,6 +268,8 @@ class Automatic(Method):
                 method, factor = method.enlarged(factor), 1
             search.attempt(method, above, factor)
             above = max(above, FAILURE)
+            if not np.any(search.error > above):
+                break
         search.refine()
         return search.answer()
 
@@ -334,7 +337,7 @@ def log_probability(
     problem = checked_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
-        if student.is_gaussian(df):
+        if is_gaussian(df):
             return _gaussian(problem, method, key)
         degrees = student.checked_df(df, noncentral, problem, outside=True)
         problem = on_device(problem)

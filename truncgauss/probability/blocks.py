@@ -35,6 +35,7 @@ from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate
 from truncgauss.probability.refinement import flattened, taken
 from truncgauss.probability.row_moments import row_moments
+from truncgauss.probability.structure import combined
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
@@ -111,15 +112,6 @@ class Block:
         results = [estimate(x, taken(flat, some), key) for x, some in zip(self.methods, rows)]
         back = np.argsort(np.concatenate(rows))
         return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
-
-
-def combined(results: list[Estimate]) -> Estimate:
-    """The log probability of independent blocks together, with their errors in quadrature."""
-    if len(results) == 1:
-        return results[0]
-    log_prob: Any = sum(result.log_prob for result in results)
-    square: Any = sum(result.stderr**2 for result in results)
-    return Estimate(log_prob, square**0.5)
 
 
 def differentiable(

@@ -16,8 +16,8 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions import Region
 from truncgauss.probability.automatic import PROBABILITY, Automatic
-from truncgauss.probability.blocks import combined
 from truncgauss.probability.method import Method, estimate, prepared
+from truncgauss.probability.structure import combined
 
 
 @reported

@@ -49,7 +49,6 @@ from truncgauss.special import (
 MIN_EFFECTIVE_POINTS = 10.0
 # The scale of a logistic density with standard deviation 1.18, wider than the integrand.
 WIDTH = 0.65
-LARGEST_DENSE = 4000  # dimensions; in more a dense matrix is too large
 
 
 @frozen_pytree
@@ -195,17 +194,6 @@ def as_low_rank(covariance: Covariance) -> LowRank:
     if not isinstance(covariance, LowRank):
         raise TypeError(f"a tg.LowRank is expected, got {type(covariance).__name__}.")
     return covariance
-
-
-def serves(covariance: Covariance, region: Region) -> bool:
-    """Whether to integrate over the factors of a covariance instead of its coordinates.
-
-    With fewer than ten dimensions for each factor the coordinates were cheaper for the same error.
-    """
-    if not isinstance(covariance, LowRank) or not isinstance(region, Box):
-        return False
-    d = covariance.dimension
-    return d >= 10 * covariance.rank or d > LARGEST_DENSE
 
 
 def plan_of(row: Problem) -> FactorPlan:

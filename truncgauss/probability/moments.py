@@ -27,6 +27,7 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_key,
     as_problem,
+    is_gaussian,
 )
 from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region
 from truncgauss.gaussian.total_moments import Moments, assembled
@@ -96,7 +97,7 @@ def truncated_moments(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
-        if not student.is_gaussian(df):
+        if not is_gaussian(df):
             degrees = student.checked_df(df, noncentral, problem)
             return _of_t(method, problem, key, degrees, noncentral)
         if not isinstance(method, Automatic):

@@ -45,6 +45,7 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_key,
     as_problem,
+    is_gaussian,
     over_rows,
 )
 from truncgauss.gaussian.regions import Box, Outside, Polyhedron, Region
@@ -465,7 +466,7 @@ def _by_directions(
     if family.region is not None or not (centred and shifted) or not np.isfinite(matrix).all():
         return None
     one = jnp.asarray(1.0, inputs.share.dtype)
-    if not student.is_gaussian(inputs.df):
+    if not is_gaussian(inputs.df):
         student.checked_df(inputs.df, family.kind, family.problem(inputs, one))
     if d == 1:
         point = _of_one(
@@ -505,7 +506,7 @@ def _has_far_tail(inputs: Inputs, family: Family, method: Method) -> bool:
     problem = family.problem(inputs, jnp.ones((), inputs.share.dtype))
     known = values_of(inputs.share)
     some = known is None or bool(np.any(np.asarray(known) > FAR))
-    gaussian = student.is_gaussian(inputs.df)
+    gaussian = is_gaussian(inputs.df)
     return some and gaussian and is_served(problem) and not _is_exact_in_parts(problem)
 
 
@@ -618,7 +619,7 @@ def _held(
     inputs: Inputs, family: Family, y: Array, method: Method, key: Array
 ) -> Callable[[Inputs, Array], Estimate]:
     """The log odds as a smooth function of inputs and coordinate, with nodes and plan of this."""
-    gaussian = student.is_gaussian(inputs.df)
+    gaussian = is_gaussian(inputs.df)
     problem = lax.stop_gradient(family.pieces(inputs, y)[0])
     nodes: Any = None
     if not gaussian:

@@ -122,8 +122,6 @@ class Search:
         Those of them that stay above rtol get `factor` times the points at once.
         """
         rows = np.flatnonzero(self.error > above)
-        if not len(rows):
-            return
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
         result, error = self._evaluated(held, held, rows)

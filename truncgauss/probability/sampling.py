@@ -46,6 +46,7 @@ from truncgauss.gaussian.problem import (
     Standardized,
     as_problem,
     checked_key,
+    is_gaussian,
     over_rows,
     standardized,
 )
@@ -167,7 +168,7 @@ def truncated_samples(
             "truncated_samples: the order is (key, loc, covariance, region, num_samples), as in "
             "tg.truncated_samples(jax.random.key(0), loc, covariance, tg.Box(low, high), 1000)."
         )
-    if student.is_gaussian(df):
+    if is_gaussian(df):
         return truncated_draws(key, loc, covariance, region, num_samples).samples
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
     degrees = student.checked_df(df, noncentral, problem)

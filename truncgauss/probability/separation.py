@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import warn
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -32,7 +32,7 @@ from truncgauss.gaussian.total_moments import (
     weighted_pieces,
     with_unseen,
 )
-from truncgauss.probability.factor_lattice import FactorLattice, serves
+from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.method import (
     Growth,
     Method,
@@ -79,6 +79,7 @@ CPU_POINTS = 256
 TURN_SIZE = 2**17
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
+LARGEST_DENSE = 4000  # dimensions; in more a matrix made of factors is too large
 LARGE_DIMENSION = 3000
 LARGE = (
     "a covariance matrix of 3,000 or more dimensions: Separation solves for its plan in several "
@@ -188,8 +189,10 @@ class Separation(Method):
         if self.plan is not None:
             return self
         _, covariance, region = problem
-        if serves(covariance, region):
-            return FactorLattice(self.num_points, self.num_replicates)
+        if isinstance(covariance, LowRank) and isinstance(region, Box):
+            # With fewer dimensions for each factor the coordinates were cheaper for the same error.
+            if covariance.dimension >= 10 * covariance.rank or covariance.dimension > LARGEST_DENSE:
+                return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
             warn(LARGE)
         if self.rank is not None or not isinstance(region, LinearRegion):

@@ -8,14 +8,14 @@ Reference:
     precision matrix, so that its correlations are products of those of neighbours.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov
-from truncgauss.gaussian.problem import Problem
+from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box
 
 ROUNDING = 16.0  # units in the last place of the product of two standard deviations
@@ -69,6 +69,15 @@ def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[P
         problem = Problem(jnp.asarray(mean[..., kept]), structured(part), box)
         parts.append(Part(problem, kept))
     return parts
+
+
+def combined(results: list[Estimate]) -> Estimate:
+    """The log probability of independent blocks together, with their errors in quadrature."""
+    if len(results) == 1:
+        return results[0]
+    log_prob: Any = sum(result.log_prob for result in results)
+    square: Any = sum(result.stderr**2 for result in results)
+    return Estimate(log_prob, square**0.5)
 
 
 def is_recognised(part: Part, whole: Problem) -> bool:

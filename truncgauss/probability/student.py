@@ -76,11 +76,6 @@ SETTLED = 1e-3  # of the reach: a step by which the mode is known well enough
 BETWEEN = 32  # points of a grid for draws, from one node to the next
 
 
-def is_gaussian(df: Any) -> bool:
-    values = values_of(df)
-    return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
-
-
 def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> Array:
     """The degrees of freedom as an array of the problem's dtype.
 
