@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov, ScaleTril
 from truncgauss.gaussian.linalg import numerical_rank
@@ -84,6 +83,8 @@ class Exact(Method):
         Estimate(log_prob=Array(-15.06499839, dtype=float64), stderr=Array(0., dtype=float64))
     """
 
+    loops = False
+
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Exact | None":
         return cls() if applies(problem.covariance, problem.region) else None
@@ -153,9 +154,6 @@ class Exact(Method):
         mean_error, error = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
         mean_error = jnp.where(jnp.isnan(mean), jnp.nan, mean_error)
         return Moments(mean, matrix, mean_error, jnp.where(jnp.isnan(matrix), jnp.nan, error))
-
-    def cost(self, problem: Problem) -> Cost:
-        return super().cost(problem)._replace(loops=False)
 
     def numbers_held(self, dimension: int) -> int:
         return (1500 if dimension <= 2 else 8192) * dimension

@@ -79,17 +79,15 @@ class Method:
     # Whether problems with linear constraints are passed in units of about one standard deviation.
     own_units: ClassVar[bool] = True
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
+    loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
     # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
     held_fields: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def held_plan(self) -> Any:
-        return getattr(self, self.held_fields[0]) if self.held_fields else None
-
-    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a held plan, if it has one for each row."""
-        return () if self.held_plan is None else self.held_plan.batch_shape
+        plan: Any = getattr(self, self.held_fields[0]) if self.held_fields else None
+        return () if plan is None else plan.batch_shape
 
     def broadcast_to(self: "MethodT", batch_shape: tuple[int, ...]) -> "MethodT":
         """The method with its plan, if any, broadcast to leading axes."""
@@ -129,7 +127,7 @@ class Method:
     @property
     def is_held(self) -> bool:
         """Whether the method has its plan, or needs none."""
-        return not self.held_fields or self.held_plan is not None
+        return not self.held_fields or getattr(self, self.held_fields[0]) is not None
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
@@ -242,11 +240,6 @@ class Method:
         """
         return None
 
-    def cost(self, problem: Problem) -> Cost:
-        """The work of a call, by which its compilation is chosen, see `compiling`."""
-        rows = math.prod(problem.batch_shape)
-        return Cost(rows * self.numbers_held(problem.covariance.dimension))
-
     def account(self, problem: Problem, key: Array) -> list[str]:
         """Lines for `explain`: diagnostics of the estimate for one problem."""
         return []
@@ -348,7 +341,11 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
             log_prob, stderr = estimate(method, problem, key)
         return Estimate(log_prob + 0.0, stderr)
     inside = values_of(problem) is not None and not is_concrete(problem)
-    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is FULL:
+    if (
+        not inside
+        or not is_concrete((method, key))
+        or effort_of(cost_of(method, problem, key)) is FULL
+    ):
         return _estimate(method, problem, key)
     # Value and gradient from one program, compiled like that of a value.
     return by_gradient(
@@ -360,7 +357,9 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 
 
 def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
-    return method.cost(problem)
+    """The work of a call, by which its compilation is chosen, see `compiling`."""
+    rows = math.prod(problem.batch_shape)
+    return Cost(rows * method.numbers_held(problem.covariance.dimension), method.loops)
 
 
 @functools.partial(Compiled, cost=cost_of)
@@ -482,11 +481,9 @@ def by_gradient(
 @functools.partial(jax.jit, static_argnums=2)
 def _along(gradient: Problem, change: Problem, rank: int) -> Array:
     """The derivative of each row's log P along a change, of `rank` leading axes."""
-
-    def of_leaf(slope: Array, change: Array) -> Array:
-        return jnp.sum(slope * change, axis=tuple(range(rank, slope.ndim)))
-
-    total: Any = sum(jax.tree.leaves(jax.tree.map(of_leaf, gradient, change)))
+    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(change), strict=True)
+    parts = (jnp.sum(slope * moved, tuple(range(rank, slope.ndim))) for slope, moved in pairs)
+    total: Any = sum(parts)
     return total
 
 
@@ -502,11 +499,17 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     if isinstance(problem.region, LinearRegion):
         sound = jnp.where(jax.lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
         problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
-    if method.own_units and isinstance(problem.region, LinearRegion):
-        row = standardized(*problem)
-        result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
-        return decided(row.known, bounded(result, method.upper_bound(row.problem)))
-    return bounded(method.averaged(problem, key), method.upper_bound(problem))
+    if not method.own_units or not isinstance(problem.region, LinearRegion):
+        return bounded(method.averaged(problem, key), method.upper_bound(problem))
+    row = standardized(*problem)
+    result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
+    result = bounded(result, method.upper_bound(row.problem))
+    # Decided constraints determine the probability unless they are met.
+    certain = jax.lax.stop_gradient(row.known != 0)
+    stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
+    return Estimate(
+        jnp.where(certain, row.known, result.log_prob), jnp.where(certain, stderr, result.stderr)
+    )
 
 
 def bounded(result: Estimate, bound: Array) -> Estimate:
@@ -519,20 +522,6 @@ def bounded(result: Estimate, bound: Array) -> Estimate:
     slack = float(jnp.finfo(log_prob.dtype).eps) ** 0.5 * (1.0 + jnp.abs(bound))
     above = log_prob > jax.lax.stop_gradient(bound) + 6.0 * stderr + slack
     return result._replace(stderr=jnp.where(above, jnp.inf, result.stderr))
-
-
-def decided(known: Array, result: Estimate) -> Estimate:
-    """The estimate, replaced where decided constraints determine the probability.
-
-    Args:
-        known: their log probability, see `Standardized`.
-        result: the estimate by the others.
-    """
-    certain = jax.lax.stop_gradient(known != 0)
-    stderr = jnp.where(jnp.isnan(known), jnp.nan, 0.0)
-    return Estimate(
-        jnp.where(certain, known, result.log_prob), jnp.where(certain, stderr, result.stderr)
-    )
 
 
 def spread(log_probs: Array, alone: Array) -> Array:
