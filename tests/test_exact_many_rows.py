@@ -154,3 +154,12 @@ def test_a_function_of_the_rows_that_need_it():
             np.testing.assert_allclose(found, np.where(shown, expected, 0.0), rtol=1e-13)
     shared = jax.vmap(lambda y: where_needed(function, y, x[0]))(needed)
     np.testing.assert_allclose(shared, np.where(needed, function(x[0]), 0.0), rtol=1e-13)
+
+
+def test_many_rows_of_two_coordinates_that_determine_each_other():
+    """Many rows are no reason to take the box of a singular pair for one of full rank."""
+    loc, box = np.linspace(-1.0, 1.0, MANY_ROWS)[:, None] + np.zeros(2), ([-1.0, -0.5], [2.0, 1.0])
+    for method in (tg.Exact(), tg.Automatic()):
+        result = tg.log_probability(loc, np.ones((2, 2)), tg.Box(*box), method)
+        one = log_interval_mass(*standardize(-0.5, 1.0, loc[:, 0]))
+        np.testing.assert_allclose(result.log_prob, one, rtol=1e-12)

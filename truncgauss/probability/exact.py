@@ -119,16 +119,12 @@ class Exact(Method):
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        algorithm = self.algorithm(self.route(covariance, box))
-        log_prob, stderr = algorithm(loc, covariance, low, high)
+        log_prob, stderr = self.route(covariance, box).log_probability(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
         return route_of(covariance, region)
-
-    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
-        return route.log_probability
 
     def serving(self, problem: Problem) -> "Exact":
         """`ExactPolygon` where one of two coordinates is known to determine the other."""
@@ -136,7 +132,7 @@ class Exact(Method):
         return ExactPolygon() if singular else self
 
     def for_rows(self, count: int) -> Method:
-        return ExactForManyRows() if count >= MANY_ROWS else self
+        return ExactForManyRows() if count >= MANY_ROWS and type(self) is Exact else self
 
     def moments(self, row: Problem, key: Array) -> Moments:
         if isinstance(row.region, Outside):
@@ -163,8 +159,9 @@ class Exact(Method):
 class ExactForManyRows(Exact):
     """`Exact` by programs that take longer to compile and less time for each row."""
 
-    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
-        return route.of_many or route.log_probability
+    def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
+        route = route_of(covariance, region)
+        return route._replace(log_probability=route.of_many or route.log_probability)
 
 
 @frozen_pytree
