@@ -6,8 +6,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from truncgauss.execution.garbage import uncollected
-from truncgauss.execution.importing import imported
+from truncgauss.execution.importing import imported, uncollected
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss import (

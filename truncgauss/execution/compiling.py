@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import parallel
-from truncgauss.execution.garbage import uncollected
+from truncgauss.execution.importing import uncollected
 from truncgauss.execution.pytrees import is_concrete, is_staged
 
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
@@ -138,12 +138,6 @@ def effort_of(cost: Cost) -> dict[str, Any]:
     return MEDIUM if cost.numbers <= MOST_MEDIUM else FULL
 
 
-def in_float32(args: Any) -> bool:
-    """Whether a program computes with float32, by its arguments and the precision that JAX has."""
-    kinds = (getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(args))
-    return jnp.result_type(float) == np.float32 or any(kind == np.float32 for kind in kinds)
-
-
 def closed_form(*args: Any) -> Cost:
     """The cost of formulas that use each number of the inputs a few times."""
     return Cost(sum(map(np.size, jax.tree.leaves(args))), loops=False)
@@ -180,7 +174,10 @@ class Compiled:
             return self.traced(*args)
         with uncollected():
             effort = effort_of(self.cost(*args))
-            program = self.program(SINGLE if effort is MEDIUM and in_float32(args) else effort)
+            dtypes = (getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(args))
+            if effort is MEDIUM and np.float32 in (jnp.result_type(float), *dtypes):
+                effort = SINGLE
+            program = self.program(effort)
             if not is_staged():
                 return program(*args)
             # A call would be traced as well, and may not have compiler options of its own there.

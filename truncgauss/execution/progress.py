@@ -89,19 +89,17 @@ class Line:
         """Say what a bar says, from the innermost one on; other threads' bars are not shown."""
         with self.lock:
             if not self.bars:
-                self.begin()
+                self.thread, self.stream = threading.get_ident(), sys.stderr
+                self.began = self.spoke = time.monotonic()
+                self.compilations = compilations()
+                self.programs, self.stages = self.compilations.count, list[str]()
+                self.terminal = bool(self.stream) and self.stream.isatty()
+                self.due, self.width, self.heard = SELDOM, 0, bool(self.stream)
+                if not self.watched:  # one thread for many calls, most of which take milliseconds
+                    self.watched = True
+                    threading.Thread(target=self.watch, daemon=True).start()
             if self.thread == threading.get_ident() and opened not in self.bars:
                 self.bars.append(opened)
-
-    def begin(self) -> None:
-        self.thread, self.stream, self.began = threading.get_ident(), sys.stderr, time.monotonic()
-        self.compilations, self.spoke = compilations(), self.began
-        self.programs, self.stages, self.due = self.compilations.count, list[str](), SELDOM
-        self.terminal = bool(self.stream) and self.stream.isatty()
-        self.width, self.heard = 0, bool(self.stream)
-        if not self.watched:  # one thread for many calls, most of which take milliseconds
-            self.watched = True
-            threading.Thread(target=self.watch, daemon=True).start()
 
     def close(self, closed: "bar") -> None:
         """Leave out a bar, and those within it that did not come to their end."""
