@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Real
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -28,7 +29,7 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions import LinearRegion, Outside, QuadraticRegion, Region
 from truncgauss.probability import student
-from truncgauss.probability.blocks import Block, HeldParts, differentiable
+from truncgauss.probability.blocks import Block, HeldParts, by_blocks
 from truncgauss.probability.complement import Complement, sum_of_pieces
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.factor_lattice import FactorLattice
@@ -184,28 +185,28 @@ class Automatic(Method):
         known = problem if values is None or not is_concrete(key) else values
         parts = self.parts(known, key)
         if known is problem:
-            answers = [
-                method.answer(part.problem, part_key, PROBABILITY)
-                for method, part, part_key in parts
-            ]
+            answers = [method.answer(part.problem, key, PROBABILITY) for method, part, key in parts]
             return combined([answer.result for answer in answers])
-        blocks = [method._block(part, known, part_key) for method, part, part_key in parts]
-        recognised = is_recognised(parts[0][1], known)
-        return differentiable(problem, recognised, blocks, [part_key for *_, part_key in parts])
-
-    def _block(self, part: Part, whole: Problem, key: jax.Array) -> Block:
-        """An independent block with the methods of its estimate, to be differentiated.
-
-        Where `Separation` alone serves it, they come with the estimate and its gradient: the number
-        of points is determined by the program of both, and that of the value is not compiled.
-        """
-        problem = part.problem
-        spread = parallel.plan().replicates is not None or 0 in problem.batch_shape
-        sampled = isinstance(self.choice(problem), Separation)
-        both = sampled and not spread and not is_recognised(part, whole)
-        goal = WITH_GRADIENT if both else PROBABILITY
-        answer = self.answer(problem, key, goal, wanted=False)
-        return block_of(part, answer.recipe, answer.result if both else None)
+        blocks, keys = [], []
+        for method, part, key in parts:
+            # Where `Separation` alone serves a block, its methods come with the estimate and its
+            # gradient: the number of points is determined by the program of both, and that of the
+            # value is not compiled.
+            spread = parallel.plan().replicates is not None or 0 in part.problem.batch_shape
+            sampled = isinstance(method.choice(part.problem), Separation)
+            both = sampled and not spread and not is_recognised(part, known)
+            goal = WITH_GRADIENT if both else PROBABILITY
+            answer = method.answer(part.problem, key, goal, wanted=False)
+            blocks.append(block_of(part, answer.recipe, answer.result if both else None))
+            keys.append(key)
+        whole = len(parts) == 1 and parts[0][1].coordinates is None
+        if whole and not is_recognised(parts[0][1], known):
+            return blocks[0].estimate(problem, key)
+        covariance = problem.covariance
+        if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
+            pairs = zip(blocks, keys)
+            return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
+        return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
         """The independent blocks of a problem, each with its method and key.

@@ -26,7 +26,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.execution.pytrees import frozen_pytree, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
@@ -114,40 +114,15 @@ class Block:
         return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
 
 
-def differentiable(
-    problem: Problem, is_recognised: bool, blocks: list[Block], keys: list[Array]
-) -> Estimate:
-    """The estimate by blocks for the numbers behind a problem, as a function of the problem.
-
-    Args:
-        problem: with tracers of a derivative.
-        is_recognised: whether the covariance of the first block has another form than the problem.
-        blocks: of the numbers behind the problem.
-        keys: of the blocks.
-
-    Raises:
-        ValueError: for a second derivative in a covariance matrix whose structure was recognised.
-    """
-    covariance, pairs = problem.covariance, list(zip(blocks, keys))
-    if len(blocks) == 1 and blocks[0].coordinates is None and not is_recognised:
-        return blocks[0].estimate(problem, keys[0])
-    if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
-        return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
-    return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
-
-
-@jax.custom_jvp
-def by_blocks(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
-    """The estimate by recognised structure, with its derivatives in a general matrix."""
-    return _along(inputs, blocks, keys)
-
-
 def _along(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
     """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
     loc, region, matrix = inputs
     problem = Problem(loc, CovarianceMatrix(matrix), region)
     parts = [block.part_of(problem, matrix if block.is_plain else None) for block in blocks]
     return combined([block.estimate(part, key) for block, part, key in zip(blocks, parts, keys)])
+
+
+by_blocks = jax.custom_jvp(_along)  # with its derivatives in a general matrix
 
 
 @partial(by_blocks.defjvp, symbolic_zeros=True)
