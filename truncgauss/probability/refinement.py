@@ -56,11 +56,18 @@ def cost(method: Method, problem: Problem) -> int:
 
 
 class Attempt(NamedTuple):
-    """A method tried on some rows, with its last number of points, and its largest error there."""
+    """A method tried on some rows, with its last number of points, and its largest error there.
+
+    Attributes:
+        held: the method with its plan, which it began with.
+        rows: the indices of these rows.
+    """
 
     method: Method
     error: float
     ending: str
+    held: Method
+    rows: np.ndarray
 
 
 Recipe = tuple[tuple[Method, np.ndarray | None], ...]
@@ -101,7 +108,6 @@ class Search:
         self.error = np.full(math.prod(self.shape), math.inf)
         self.owner = np.full(len(self.error), -1)  # index of the attempt of each row's result
         self.attempts: list[Attempt] = []
-        self.plans: list[tuple[Method, np.ndarray]] = []  # held methods and their rows
         self.result: Any = None
         self.evaluations: list[tuple[Method, np.ndarray]] = []
         self.evaluation = np.full(len(self.error), -1)  # index of that of each row's result
@@ -109,9 +115,9 @@ class Search:
     def begin(self, method: Method, result: Any, error: np.ndarray) -> None:
         """Record the result of a method without a count as the best so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
-        self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
-        self.plans.append((method, np.arange(len(self.error))))
-        self.evaluations.append(self.plans[0])
+        largest, rows = float(self.error.max(initial=0.0)), np.arange(len(self.error))
+        self.attempts.append(Attempt(method, largest, MET, method, rows))
+        self.evaluations.append((method, rows))
         self.evaluation[:] = 0
         flat = lambda leaf: np.asarray(leaf).reshape(-1, *np.shape(leaf)[len(self.shape) :])
         self.result = jax.tree.map(flat, result)
@@ -139,21 +145,20 @@ class Search:
             more = held.enlarged(factor)
             if cost(more, self.problem) * len(needy) <= self.left:
                 self._grown(held, method := more, rows, needy)
-        self.attempts.append(Attempt(method, float(error.max()), MET))
-        self.plans.append((held, rows))
+        self.attempts.append(Attempt(method, float(error.max()), MET, held, rows))
 
     def refine(self) -> None:
         """Add points for rows above rtol, where it helps and within the budget."""
-        for index, (held, rows) in enumerate(self.plans):
+        for index, attempt in enumerate(self.attempts):
             mine = self.owner == index
-            if held.growth is not None and mine.any():
-                method, ending = self._refined(held, rows, self.attempts[index].method, mine)
-                self.attempts[index] = Attempt(method, float(self.error[mine].max()), ending)
+            if attempt.held.growth is not None and mine.any():
+                method, ending = self._refined(attempt, mine)
+                error = float(self.error[mine].max())
+                self.attempts[index] = attempt._replace(method=method, error=error, ending=ending)
 
-    def _refined(
-        self, held: Method, rows: np.ndarray, method: Method, rows_of: np.ndarray
-    ) -> tuple[Method, str]:
+    def _refined(self, attempt: Attempt, rows_of: np.ndarray) -> tuple[Method, str]:
         """The method with its last number of points, and the reason to stop."""
+        method = attempt.method
         # An infinite error, from too few effective points, gets one step to become finite.
         unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
         hopeful, ending = rows_of & ~np.any(unknown, axis=1), MET
@@ -163,7 +168,7 @@ class Search:
                 return method, SPENT
             method, needy = method.enlarged(factor), padded(needy)
             before = self.error[needy]
-            error = self._grown(held, method, rows, needy)
+            error = self._grown(attempt.held, method, attempt.rows, needy)
             stuck = ~(error < before * factor**-LEAST_RATE)
             hopeful[:] = False
             hopeful[needy[~stuck]] = True
@@ -177,11 +182,15 @@ class Search:
         self, held: Method, method: Method, rows: np.ndarray, needy: np.ndarray
     ) -> np.ndarray:
         """The errors of some of the rows of a plan by more points, whose results are kept."""
-        position = np.zeros(len(self.error), int)
-        position[rows] = np.arange(len(rows))
-        result, error = self._evaluated(some(held, position[needy]), method, needy)
+        result, error = self._evaluated(self._of_rows(held, rows, needy), method, needy)
         self._keep(result, error, needy, np.ones(len(needy), bool))
         return error
+
+    def _of_rows(self, held: Method, rows: np.ndarray, chosen: np.ndarray) -> Method:
+        """The method for the chosen ones of the rows that its plans are for."""
+        position = np.zeros(len(self.error), int)
+        position[rows] = np.arange(len(rows))
+        return some(held, position[chosen])
 
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
         """The affordable factor of the number of points, and the rows that it is affordable for."""
@@ -242,12 +251,10 @@ class Search:
         for index in np.unique(self.evaluation):
             method, rows = self.evaluations[index]
             chosen = np.flatnonzero(self.evaluation == index)
-            position = np.zeros(len(self.error), int)
-            position[rows] = np.arange(len(rows))
-            if len(chosen) == len(self.error) == len(rows) and np.all(position == chosen):
+            if len(chosen) == len(self.error) and np.array_equal(rows, chosen):
                 recipe.append((method, None))
             else:
-                recipe.append((some(method, position[chosen]), chosen))
+                recipe.append((self._of_rows(method, rows, chosen), chosen))
         return Answer(first, result, tuple(self.attempts), tuple(recipe))
 
 
