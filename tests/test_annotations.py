@@ -12,7 +12,6 @@ CHECKED = [
     "truncgauss.gaussian.covariances",
     "truncgauss.distributions",
     "truncgauss.gaussian.edges",
-    "truncgauss.gaussian.limits",
     "truncgauss.gaussian.linalg",
     "truncgauss.probability.moments",
     "truncgauss.execution.parallel",

@@ -8,8 +8,8 @@ from problems import autoregression, equal_correlations, problem
 from scipy.stats import norm, truncnorm
 
 import truncgauss as tg
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import numerical_rank
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.probability import separation
 from truncgauss.separation import kernel
 from truncgauss.separation.planning import smallest_mass_first

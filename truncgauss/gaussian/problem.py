@@ -28,9 +28,9 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import Covariance, as_covariance
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import power_of_two
 from truncgauss.gaussian.regions import Box, LinearRegion, Region, as_linear
+from truncgauss.gaussian.regions.region import GaussianLimits
 
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]

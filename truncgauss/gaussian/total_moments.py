@@ -20,7 +20,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.gaussian.limits import LinearPrediction
+from truncgauss.gaussian.regions.region import LinearPrediction
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp, standard_error
 
 MIN_EFFECTIVE_POINTS = 10.0

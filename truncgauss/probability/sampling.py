@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
@@ -35,7 +36,6 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import LowRank
-from truncgauss.gaussian.limits import contradiction
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -76,6 +76,7 @@ MIN_ACCEPTANCE = 1e-3
 # Bounds of the number of proposals in a round, so that its arrays fit a cache. The draws of a key
 # depend on them.
 MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
+MARGIN = 1e-9  # relative to the farthest limit, up to which limits leave no volume
 
 
 class Draws(NamedTuple):
@@ -370,6 +371,31 @@ def _refuse_empty(problem: Problem, absent: np.ndarray) -> None:
                 f"{which.tolist()} of the {type(region).__name__} together, so that there is "
                 "nothing to draw, and tg.log_probability is -inf."
             )
+
+
+def contradiction(
+    low: np.ndarray, high: np.ndarray, loc: np.ndarray, root: np.ndarray
+) -> np.ndarray | None:
+    """Indices of limits low <= loc + root @ z <= high that no z meets together; None if one does.
+
+    The widest margin that a point can have is found by linear programming, in standard deviations.
+    Limits of which it is 0, so that they leave no volume, are taken for a contradiction too.
+    """
+    spread = np.linalg.norm(root, axis=1)
+    unit = np.where(spread > 0, spread, 1.0)
+    a, b, rows = (low - loc) / unit, (high - loc) / unit, root / unit[:, None]
+    index = np.concatenate([np.flatnonzero(a > -np.inf), np.flatnonzero(b < np.inf)])
+    ends = np.concatenate([-a[a > -np.inf], b[b < np.inf]])
+    left = np.concatenate([-rows[a > -np.inf], rows[b < np.inf]])
+    size = max(1.0, np.abs(ends).max(initial=0.0))
+    left = np.column_stack([left, np.ones(len(left))])
+    aim = np.zeros(left.shape[1])
+    aim[-1] = -1.0
+    bounds = [(None, None)] * (len(aim) - 1) + [(None, 1.0)]
+    best = scipy.optimize.linprog(aim, A_ub=left, b_ub=ends / size, bounds=bounds, method="highs")
+    if best.status != 0 or -best.fun > MARGIN:
+        return None
+    return np.unique(index[best.ineqlin.marginals < -MARGIN])
 
 
 def _usable(plan: Plan | None, problem: Problem) -> Plan | None:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -24,6 +23,7 @@ from truncgauss.gaussian.problem import (
     standardized,
 )
 from truncgauss.gaussian.regions import LinearRegion, Region, as_linear
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,

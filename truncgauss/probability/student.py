@@ -49,10 +49,10 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import power_of_two, times_vector
 from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import average
@@ -123,21 +123,13 @@ def log_density(log_scale: Array, df: Array) -> Array:
     return jnp.where(half > 16.0, stirling, direct) + half * exponent
 
 
-@frozen_pytree
-class Kind:
-    """The kind of noncentral distribution, one of `KINDS`, of which a program depends."""
-
-    name: str = static_field()
-
-
 def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
     """The Gaussian problem given the scale; log scales have axes before those of the problem."""
-    conditional: Problem = _at_scale(Kind(kind), problem, log_scale)
+    conditional: Problem = _AT_SCALE[kind](problem, log_scale)
     return conditional
 
 
-@partial(Compiled, cost=closed_form)
-def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
+def _at_scale(kind: str, problem: Problem, log_scale: Array) -> Problem:
     """The same in one program.
 
     For a box it is that of S (X - anchor) / unit, see `units_of`: one covariance for all scales,
@@ -145,7 +137,7 @@ def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     difference. For other regions the covariance is divided, by which narrow limits keep theirs.
     """
     loc, covariance, region = problem
-    is_divided = kind.name == "Kshirsagar"
+    is_divided = kind == "Kshirsagar"
     if isinstance(region, Box):
         anchor, unit = units_of(problem)
         # In two steps, since the scale alone may underflow where limits are far. Where its root
@@ -162,6 +154,9 @@ def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
     mean = loc / scale if is_divided else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
     return Problem(mean, covariance.scaled(by), region)
+
+
+_AT_SCALE = {kind: Compiled(partial(_at_scale, kind), closed_form) for kind in KINDS}
 
 
 def units_of(problem: Problem) -> tuple[Array, Array]:

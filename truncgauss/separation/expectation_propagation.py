@@ -32,8 +32,8 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product, times_vector
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.normal import fixed_interval, quick_moments
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.plan import input_rounding
 from truncgauss.separation.twisting import Twist, log_site_mean, sites_for, twisted

@@ -9,7 +9,6 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import (
     UNDETERMINED,
     diagonal_of,
@@ -18,6 +17,7 @@ from truncgauss.gaussian.linalg import (
     rounding,
     triangle,
 )
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints
 from truncgauss.separation.twisting import Twist, twisted
 

@@ -18,7 +18,6 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import (
     UNDETERMINED,
     diagonal_of,
@@ -32,6 +31,7 @@ from truncgauss.gaussian.linalg import (
 )
 from truncgauss.gaussian.problem import Problem, over_rows, standardized
 from truncgauss.gaussian.regions import Box, as_linear
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.lattice import pilot_uniforms
 from truncgauss.separation.plan import Plan, arranged, input_rounding, proposal_of

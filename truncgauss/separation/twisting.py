@@ -24,8 +24,8 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import diagonal_of, times_vector
+from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation import expectation_propagation
 from truncgauss.separation.kernel import Constraints
 from truncgauss.special.normal import fixed_interval, quick_moments

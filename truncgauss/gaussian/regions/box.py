@@ -14,9 +14,10 @@ from truncgauss import tables
 from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
 from truncgauss.gaussian.linalg import is_symmetric, product, row_norms
 from truncgauss.gaussian.regions.region import (
+    GaussianLimits,
+    LinearPrediction,
     LinearRegion,
     Released,
     check_limits,

@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float, Real
 from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
 from truncgauss.gaussian.linalg import power_of_two, product, row_norms, semidefinite_factor
 from truncgauss.gaussian.regions.region import (
+    GaussianLimits,
+    LinearPrediction,
     LinearRegion,
     Released,
     check_limits,
