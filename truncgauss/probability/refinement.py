@@ -130,10 +130,8 @@ class Search:
         rows = np.flatnonzero(self.error > above)
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
-        result, error = self._evaluated(held, held, rows)
-        better = (error < self.error[rows]) | (self.owner[rows] < 0)
-        self._keep(result, error, rows, better)
-        self.owner[rows[better]] = len(self.attempts)
+        error = self._evaluated(held, held, rows)
+        self.owner[self.evaluation == len(self.evaluations) - 1] = len(self.attempts)
         method = held
         needy = np.flatnonzero((self.owner == len(self.attempts)) & (self.error > self.rtol))
         if factor > 1 and len(needy):
@@ -144,47 +142,37 @@ class Search:
             needy = padded(needy) if len(needy) > compiled else np.concatenate([needy, filling])
             more = held.enlarged(factor)
             if cost(more, self.problem) * len(needy) <= self.left:
-                self._grown(held, method := more, rows, needy)
+                method = more
+                self._evaluated(self._of_rows(held, rows, needy), more, needy)
         self.attempts.append(Attempt(method, float(error.max()), MET, held, rows))
 
     def refine(self) -> None:
         """Add points for rows above rtol, where it helps and within the budget."""
         for index, attempt in enumerate(self.attempts):
             mine = self.owner == index
-            if attempt.held.growth is not None and mine.any():
-                method, ending = self._refined(attempt, mine)
-                error = float(self.error[mine].max())
-                self.attempts[index] = attempt._replace(method=method, error=error, ending=ending)
-
-    def _refined(self, attempt: Attempt, rows_of: np.ndarray) -> tuple[Method, str]:
-        """The method with its last number of points, and the reason to stop."""
-        method = attempt.method
-        # An infinite error, from too few effective points, gets one step to become finite.
-        unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
-        hopeful, ending = rows_of & ~np.any(unknown, axis=1), MET
-        while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
-            factor, needy = self._affordable(method, needy)
-            if factor == 1:
-                return method, SPENT
-            method, needy = method.enlarged(factor), padded(needy)
-            before = self.error[needy]
-            error = self._grown(attempt.held, method, attempt.rows, needy)
-            stuck = ~(error < before * factor**-LEAST_RATE)
-            hopeful[:] = False
-            hopeful[needy[~stuck]] = True
-            if np.any(stuck & (error > self.rtol)):
+            if attempt.held.growth is None or not mine.any():
+                continue
+            # An infinite error, from too few effective points, gets one step to become finite.
+            unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
+            method, hopeful, ending = attempt.method, mine & ~np.any(unknown, axis=1), MET
+            while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
+                factor, needy = self._affordable(method, needy)
+                if factor == 1:
+                    ending = SPENT
+                    break
+                method, needy = method.enlarged(factor), padded(needy)
+                before = self.error[needy]
+                held = self._of_rows(attempt.held, attempt.rows, needy)
+                error = self._evaluated(held, method, needy)
+                stuck = ~(error < before * factor**-LEAST_RATE)
+                hopeful[:] = False
+                hopeful[needy[~stuck]] = True
+                if np.any(stuck & (error > self.rtol)):
+                    ending = STUCK
+            if ending != SPENT and np.any(mine & np.isinf(self.error)):
                 ending = STUCK
-        if np.any(rows_of & np.isinf(self.error)):
-            ending = STUCK
-        return method, ending
-
-    def _grown(
-        self, held: Method, method: Method, rows: np.ndarray, needy: np.ndarray
-    ) -> np.ndarray:
-        """The errors of some of the rows of a plan by more points, whose results are kept."""
-        result, error = self._evaluated(self._of_rows(held, rows, needy), method, needy)
-        self._keep(result, error, needy, np.ones(len(needy), bool))
-        return error
+            largest = float(self.error[mine].max())
+            self.attempts[index] = attempt._replace(method=method, error=largest, ending=ending)
 
     def _of_rows(self, held: Method, rows: np.ndarray, chosen: np.ndarray) -> Method:
         """The method for the chosen ones of the rows that its plans are for."""
@@ -211,13 +199,13 @@ class Search:
                 return 1, needy
         return factor, needy
 
-    def _evaluated(self, held: Method, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
-        """The results of rows by a held method or by one of more points, and their errors."""
-        method = held.enlarged(method.count // held.count)
-        self.evaluations.append((method, rows))
+    def _evaluated(self, held: Method, method: Method, rows: np.ndarray) -> np.ndarray:
+        """The errors of rows by a held method, whose better results are kept, or by the same with
+        more points, whose results are kept in any case."""
+        growth = method.count // held.count
+        self.evaluations.append((held.enlarged(growth), rows))
         self.left -= cost(method, self.problem) * len(rows)
-        if not self.goal.differentiates:
-            method = held.in_pieces(method.count // held.count)
+        method = held.enlarged(growth) if self.goal.differentiates else held.in_pieces(growth)
         problem = taken(self.problem, rows)
         result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
@@ -226,22 +214,20 @@ class Search:
         alone = problem.batch_shape == ()
         # Kept as NumPy arrays: each small operation of JAX would be compiled.
         kept = lambda leaf: np.asarray(leaf)[None] if alone else np.array(leaf)
-        return jax.tree.map(kept, result), error
+        result = jax.tree.map(kept, result)
+        better = (error < self.error[rows]) | (self.owner[rows] < 0) | (growth > 1)
+        positions = rows[better]
+        self.error[positions] = error[better]
+        self.evaluation[positions] = len(self.evaluations) - 1
 
-    def _keep(self, result: Any, error: np.ndarray, rows: np.ndarray, better: np.ndarray) -> None:
-        self.error[rows[better]] = error[better]
-        self.evaluation[rows[better]] = len(self.evaluations) - 1
-        if self.result is None:
-            self.result = result
-        elif np.any(better):
-            positions, new = rows[better], np.flatnonzero(better)
+        def put(old: np.ndarray, leaf: np.ndarray) -> np.ndarray:
+            whole = old.copy()
+            whole[positions] = leaf[better]
+            return whole
 
-            def put(old: np.ndarray, leaf: np.ndarray) -> np.ndarray:
-                whole = old.copy()
-                whole[positions] = leaf[new]
-                return whole
-
-            self.result = jax.tree.map(put, self.result, result)
+        everything = self.result is None
+        self.result = result if everything else jax.tree.map(put, self.result, result)
+        return error
 
     def answer(self) -> Answer:
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]), leaf.dtype)
