@@ -129,23 +129,19 @@ def address(
         if all(name in environment for name in variables):
             count, index = (int(environment[name]) for name in variables[:2])
             return Address(None, count, index, cluster)
-    raise ValueError(f"distributed: {_missing(environment)}")
-
-
-def _missing(environment: Mapping[str, str]) -> str:
-    cure = (
-        "Start the processes by srun or mpirun, or give --coordinator HOST:PORT, --num-processes "
-        "and --process-index."
-    )
-    for cluster, variables in ENVIRONMENTS.items():
-        here = [name for name in variables if name in environment]
-        absent = [name for name in variables if name not in environment]
-        if here:
-            return (
-                f"of the variables of {NAMES[cluster]} there is {', '.join(here)}, but not "
-                f"{', '.join(absent)}, as in a shell of its own beside the job. {cure}"
+    missing = "the environment is that of no cluster (Slurm, Open MPI, Kubernetes)"
+    for cluster, variables in reversed(ENVIRONMENTS.items()):
+        present = [name for name in variables if name in environment]
+        if present:
+            absent = [name for name in variables if name not in environment]
+            missing = (
+                f"of the variables of {NAMES[cluster]} there is {', '.join(present)}, but not "
+                f"{', '.join(absent)}, as in a shell of its own beside the job"
             )
-    return f"the environment is that of no cluster (Slurm, Open MPI, Kubernetes). {cure}"
+    raise ValueError(
+        f"distributed: {missing}. Start the processes by srun or mpirun, or give --coordinator "
+        "HOST:PORT, --num-processes and --process-index."
+    )
 
 
 def join(

@@ -65,12 +65,9 @@ class Problem(NamedTuple):
         return as_linear(self.region).limits_in(self.loc, self.covariance)
 
     @property
-    def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
-        return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
-
-    @property
     def batch_shape(self) -> tuple[int, ...]:
-        return common_shape(*self.batch_shapes)
+        parts = self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
+        return common_shape(*parts)
 
 
 def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
@@ -143,10 +140,11 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     if any(leaf.dtype != dtype for leaf in leaves):
         problem = jax.tree.map(lambda leaf: as_dtype(leaf, dtype), problem)
     problem.covariance.check()
-    loc_batch, covariance_batch, region_batch = problem.batch_shapes
+    batches = mean.shape[:-1], form.batch_shape, region.batch_shape
     try:
-        common_shape(loc_batch, covariance_batch, region_batch)
+        common_shape(*batches)
     except ValueError:
+        loc_batch, covariance_batch, region_batch = batches
         raise ValueError(
             f"the leading axes do not broadcast: loc {loc_batch}, covariance {covariance_batch}, "
             f"region {region_batch}."

@@ -103,7 +103,12 @@ class ExactLargest:
         if self.angles is not None:
             return self._by_angles(limit, self.angles[kept])
         if self.normals is not None:
-            return self._by_polygons(limit, self.normals[kept])
+            stretch, weights = edges_of(self.normals[kept].tobytes())
+            log_tail = float(self.single.log_single(limit))
+            with np.errstate(under="ignore"):
+                beyond = np.exp(self.single.log_single(limit * stretch) - log_tail)
+                polygons = float(np.sum(weights * (1.0 - beyond / stretch)))
+            return min(log_tail + math.log(polygons), 0.0)
         assert self.loadings is not None
         return self._by_factor(limit, self.loadings[kept])
 
@@ -235,14 +240,6 @@ class ExactLargest:
             tails = self._log_radial_tail(limit * np.sqrt(squares) / np.abs(k * cosine))
             values = np.exp(tails - log_scale) * k / squares
         return float(0.5 * (high - low) * np.sum(WEIGHTS * values)) / (2.0 * math.pi)
-
-    def _by_polygons(self, limit: float, normals: np.ndarray) -> float:
-        stretch, weights = edges_of(normals.tobytes())
-        log_tail = float(self.single.log_single(limit))
-        with np.errstate(under="ignore"):
-            beyond = np.exp(self.single.log_single(limit * stretch) - log_tail)
-            polygons = float(np.sum(weights * (1.0 - beyond / stretch)))
-        return min(log_tail + math.log(polygons), 0.0)
 
 
 @functools.lru_cache(maxsize=256)

@@ -317,15 +317,10 @@ def log_exceedance(
     high: Any = as_float_array(limits)
     form = as_covariance(covariance)
     certain = jnp.any(high <= 0, axis=-1) & two_sided
-    high = jnp.where(certain[..., None], 1.0, high)
-    found = _log_exceedance(high, form, two_sided, df, method, key)
-    return jax.tree.map(lambda x: jnp.where(certain, 0.0, x), found)
-
-
-def _log_exceedance(
-    high: Array, form: Covariance, two_sided: bool, df: Any, method: Method, key: PRNGKey | None
-) -> Estimate:
-    """The same, for limits that are positive if two-sided."""
+    if certain.any():
+        positive = jnp.where(certain[..., None], 1.0, high)
+        others = log_exceedance(positive, form, two_sided, df, method, key)
+        return jax.tree.map(lambda x: jnp.where(certain, 0.0, x), others)
     d = high.shape[-1]
     box = Box(-high if two_sided else jnp.full_like(high, -jnp.inf), high)
     root = _few_ranks(form)
@@ -335,7 +330,7 @@ def _log_exceedance(
             return _of_outside(problem, df, method, key)
         # One after the other, by the programs of the quantile.
         rows = [
-            _log_exceedance(jnp.asarray(row), form, two_sided, df, method, key)
+            log_exceedance(jnp.asarray(row), form, two_sided, df, method, key)
             for row in np.reshape(high, (-1, d))
         ]
         return jax.tree.map(lambda *x: jnp.stack(x).reshape(high.shape[:-1]), *rows)

@@ -220,20 +220,15 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     rule = NodeRule(kind, method_is_exact, direct, decay, moment, count)
     nodes: ScaleNodes = _nodes(rule, problem, df)
     if kind == "shifted" and (known is None or wanted > most):
-        return nodes._replace(error=_rule_error(nodes.step, jnp.minimum(df, LARGEST_DF) + d))
+        # The bound 2 exp(-2 pi a / h) cos(2a)^(-order / 2) of the relative error of a rule of step
+        # h, at the a of the smallest, where tan(2a) = 2 pi / (h order); order is df + k. What half
+        # of the nodes would change shows the error by its square, unless this change happens to be
+        # near 0: of 369 intervals with a traced df from .3 to 3, it was up to 560 times too small.
+        order = jnp.minimum(df, LARGEST_DF) + d
+        slope = 2.0 * math.pi / (nodes.step * order)
+        log_bound = -0.25 * order * (2.0 * slope * jnp.arctan(slope) - jnp.log1p(slope**2))
+        return nodes._replace(error=2.0 * jnp.exp(log_bound))
     return nodes
-
-
-def _rule_error(step: Array, order: Array) -> Array:
-    """The bound 2 exp(-2 pi a / h) cos(2a)^(-order / 2) of the relative error of the trapezoidal
-    rule of step h, at the a of the smallest, where tan(2a) = 2 pi / (h order); order is df + k.
-
-    What half of the nodes would change shows the error by its square, unless this change happens to
-    be near 0: of 369 intervals with a traced df from .3 to 3, it was up to 560 times too small.
-    """
-    slope = 2.0 * math.pi / (step * order)
-    # log cos(2a) = -log1p(tan(2a)^2) / 2.
-    return 2.0 * jnp.exp(-0.25 * order * (2.0 * slope * jnp.arctan(slope) - jnp.log1p(slope**2)))
 
 
 def _density(order: float, digits: float) -> float:

@@ -54,9 +54,6 @@ class Ball(QuadraticRegion):
     def root(self) -> Float[Array, "d d"]:
         return self.radius * jnp.eye(self.dimension, dtype=self.center.dtype)
 
-    def moved(self, by: Float[Array, "*#batch d"]) -> "Ball":
-        return Ball(self.center + by, self.radius)
-
     @property
     def is_proper(self) -> Bool[Array, ""]:
         return self.radius >= 0

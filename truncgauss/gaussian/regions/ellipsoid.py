@@ -71,9 +71,6 @@ class Ellipsoid(QuadraticRegion):
     def root(self) -> Float[Array, "d d"]:
         return jnp.linalg.cholesky(self.shape_matrix)
 
-    def moved(self, by: Float[Array, "*#batch d"]) -> "Ellipsoid":
-        return Ellipsoid(self.center + by, self.shape_matrix)
-
     @property
     def is_proper(self) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.shape_matrix)))

@@ -1,7 +1,8 @@
 """The contracts of regions: any region, one of linear constraints, and balls and ellipsoids."""
 
+import dataclasses
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -259,7 +260,8 @@ class QuadraticRegion(Region):
 
     def moved(self, by: Float[Array, "*#batch d"]) -> "QuadraticRegion":
         """The set of all x + by, for x inside."""
-        raise NotImplementedError(f"{type(self).__name__} does not define moved.")
+        region: Any = self
+        return cast(QuadraticRegion, dataclasses.replace(region, center=region.center + by))
 
     @property
     def dimension(self) -> int:
