@@ -2,11 +2,15 @@
 
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.total_moments import Moments
-from truncgauss.probability.automatic import Automatic, fraction_not_truncated, log_probability
+from truncgauss.probability.automatic import (
+    Automatic,
+    explain,
+    fraction_not_truncated,
+    log_probability,
+)
 from truncgauss.probability.complement import Complement
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
-from truncgauss.probability.explanation import explain
 from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.gradients import (
     Gradient,

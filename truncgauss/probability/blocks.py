@@ -32,9 +32,8 @@ from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
-from truncgauss.probability.method import Method, average, by_gradient, estimate
+from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
 from truncgauss.probability.refinement import flattened, taken
-from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import combined
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations

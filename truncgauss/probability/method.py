@@ -1,4 +1,4 @@
-"""The contract of a method, and the average of its replicates.
+"""The contract of a method, the average of its replicates, and moments of every row.
 
 A method estimates the probability for one Gaussian and one region. Batching is written once in
 `problem`, the average over independent replicates and its standard error here.
@@ -12,25 +12,29 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
 from truncgauss.execution.batches import vmapped_in_turns
 from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
-from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
     Problem,
+    Standardized,
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions import LinearRegion, Region
+from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.gaussian.total_moments import Moments
+from truncgauss.quadrature.conditioning import negligible
 from truncgauss.special import log_mean_exp
 from truncgauss.special.logspace import standard_error
 
@@ -177,17 +181,17 @@ class Method:
     ) -> Estimate:
         """One estimate for each key, by default one after the other, in the memory of one."""
         one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))
-        return jax.lax.map(one, keys)
+        return lax.map(one, keys)
 
     def averaged(self, row: Problem, key: Array) -> Estimate:
         """The log of the mean of the replicates' probabilities, and its standard error."""
         if self.num_replicates == 1:
             log_prob, stderr = self.replicate(*row, key)
-            return Estimate(log_prob, jax.lax.stop_gradient(stderr))
+            return Estimate(log_prob, lax.stop_gradient(stderr))
         keys = jax.random.split(key, self.num_replicates)
         some = lambda keys, method, row: method.replicates(*row, keys)
         log_probs, alone = parallel.over_replicates(some, keys, self, row)
-        stderr = jax.lax.stop_gradient(self.combined_stderr(log_probs, alone))
+        stderr = lax.stop_gradient(self.combined_stderr(log_probs, alone))
         return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
@@ -497,7 +501,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     trace, make the value NaN, and all its derivatives.
     """
     if isinstance(problem.region, LinearRegion):
-        sound = jnp.where(jax.lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
+        sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
         problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
     if not method.own_units or not isinstance(problem.region, LinearRegion):
         return bounded(method.averaged(problem, key), method.upper_bound(problem))
@@ -505,7 +509,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
     result = bounded(result, method.upper_bound(row.problem))
     # Decided constraints determine the probability unless they are met.
-    certain = jax.lax.stop_gradient(row.known != 0)
+    certain = lax.stop_gradient(row.known != 0)
     stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
     return Estimate(
         jnp.where(certain, row.known, result.log_prob), jnp.where(certain, stderr, result.stderr)
@@ -518,9 +522,9 @@ def bounded(result: Estimate, bound: Array) -> Estimate:
     That is by more than rounding and six standard errors. Every estimate passes here, with its
     gradient or without: one above the bound shows that its stderr is wrong.
     """
-    log_prob, stderr = jax.lax.stop_gradient((result.log_prob, result.stderr))
+    log_prob, stderr = lax.stop_gradient((result.log_prob, result.stderr))
     slack = float(jnp.finfo(log_prob.dtype).eps) ** 0.5 * (1.0 + jnp.abs(bound))
-    above = log_prob > jax.lax.stop_gradient(bound) + 6.0 * stderr + slack
+    above = log_prob > lax.stop_gradient(bound) + 6.0 * stderr + slack
     return result._replace(stderr=jnp.where(above, jnp.inf, result.stderr))
 
 
@@ -541,3 +545,112 @@ def spread(log_probs: Array, alone: Array) -> Array:
 def spread_and_common(log_probs: Array, alone: Array) -> Array:
     common = jnp.min(alone)
     return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(common), common, 0.0))
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+
+def row_moments(method: Method, problem: Problem, key: Array) -> Moments:
+    if not jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+        return _of_rows(method, problem, key)
+    with jax.debug_nans(False):  # a stderr of NaN is no error
+        mean, matrix, *errors = _of_rows(method, problem, key)
+    return Moments(mean + 0.0, matrix + 0.0, *errors)
+
+
+@functools.partial(Compiled, cost=cost_of)
+def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
+
+    def of_row(row: Problem, method: Method) -> Moments:
+        if not (method.own_units and isinstance(row.region, LinearRegion)):
+            return _finished(row, method.moments(row, key))
+        standard = standardized(*row)
+        row, method = standard.problem, method.scaled(1.0 / standard.row_unit)
+        moments = _finished(row, method.moments(row, key))
+        return _in_user_units(moments, standard)
+
+    return over_rows(of_row, problem, method)
+
+
+def _in_user_units(moments: Moments, standard: Standardized) -> Moments:
+    """The moments of x = unit * y from those of y, with those of coordinates of variance 0."""
+    unit, still = standard.unit, standard.still
+    pair, pair_still = unit[:, None] * unit[None, :], still[:, None] | still[None, :]
+    mean, matrix, mean_stderr, stderr = moments
+    # NaN where constraints of variance 0 are not met.
+    nan_propagator = jnp.where(standard.known == 0, 0.0, jnp.nan)
+
+    def known(error: Array) -> Array:
+        return jnp.where(jnp.isnan(nan_propagator), nan_propagator, error)
+
+    return Moments(
+        unit * jnp.where(still, standard.problem.loc, mean) + nan_propagator,
+        pair * jnp.where(pair_still, 0.0, matrix) + nan_propagator,
+        known(unit * jnp.where(still, 0.0, mean_stderr)),
+        known(pair * jnp.where(pair_still, 0.0, stderr)),
+    )
+
+
+def _finished(row: Problem, moments: Moments) -> Moments:
+    """The moments made symmetric and inside the box; those of the Gaussian without limits."""
+    mean, matrix, *errors = moments
+    matrix = 0.5 * (matrix + matrix.T)
+    mean = row.region.clipped(mean)
+    if isinstance(row.region, LinearRegion):
+        free = row.region.is_everything
+        mean = jnp.where(free, row.loc, mean)
+        matrix = jnp.where(free, row.covariance.covariance_matrix, matrix)
+        errors = [jnp.where(free & ~jnp.isnan(error), 0.0, error) for error in errors]
+    found = Moments(mean, matrix, *map(lax.stop_gradient, errors))
+    return with_rounding(found, lax.stop_gradient(row))
+
+
+def with_rounding(moments: Moments, row: Problem) -> Moments:
+    r"""The moments with standard errors that include the rounding of the inputs.
+
+    A change of the covariance matrix S changes the log density at x by w^T dS w / 2 and a constant,
+    w = S^{-1} (x - mu), and one of the mean by w^T dmu. To first order the truncated mean changes
+    by its covariance with that. With C the truncated covariance, B = C S^{-1}, w at the truncated
+    mean, v the diagonal of S^{-1} C S^{-1}, and independent relative errors eps in all entries,
+
+    .. math:: e_i^2 = \epsilon^2 \Bigl\{ \sum_{jk} B_{ij}^2 S_{jk}^2 (w_k^2 + v_k)
+        + \sum_j B_{ij}^2 \mu_j^2 + b_i^2 \Bigr\}
+
+    where v stands for third moments, and b for the limits of a box, with which the mean moves. An
+    entry of C changes by about e_i s_k + s_i e_k, s^2 the diagonal of C. What is below the rounding
+    that every result has counts as 0, and so does the rounding of a low-rank or Markov form.
+    """
+    if not isinstance(row.covariance, CovarianceMatrix | ScaleTril):
+        return moments
+    eps = float(jnp.finfo(row.loc.dtype).eps)
+    inner = lax.stop_gradient(moments.covariance)
+    squares = _squared_changes(row, lax.stop_gradient(moments.mean), inner)
+    if isinstance(row.region, Box):
+        for limit in (row.region.low, row.region.high):
+            squares = squares + jnp.where(jnp.isfinite(limit), limit, 0.0) ** 2
+    scale = jnp.sqrt(jnp.diagonal(inner))
+    share = eps * jnp.sqrt(squares) / jnp.where(scale > 0, scale, jnp.inf)
+    share = jnp.where(share > negligible(row.loc.dtype), share, 0.0)
+    pairs = (share[:, None] + share[None, :]) * scale[:, None] * scale[None, :]
+    return moments._replace(
+        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
+        covariance_stderr=jnp.hypot(moments.covariance_stderr, pairs),
+    )
+
+
+def _squared_changes(row: Problem, mean: Array, inner: Array) -> Array:
+    """The squared changes of the truncated mean by changes of size one in S or L, and in mu."""
+    loc, covariance, _ = row
+    factor = covariance.scale_tril
+    response = cho_solve((factor, True), inner).T
+    force = cho_solve((factor, True), mean - loc)
+    if isinstance(covariance, ScaleTril) and len(loc) != 3:  # three go by their covariance matrix
+        # With y = L^T w, a change of L changes the log density by w^T dL y.
+        along = solve_triangular(factor, inner, lower=True)
+        spread = jnp.diagonal(solve_triangular(factor, along.T, lower=True))
+        sizes = (factor.T @ force) ** 2 + spread
+        squares = response**2 @ (factor**2 @ sizes) + along.T**2 @ ((factor**2).T @ force**2)
+    else:
+        spread = jnp.diagonal(cho_solve((factor, True), response))
+        squares = response**2 @ (covariance.covariance_matrix**2 @ (force**2 + spread))
+    return squares + response**2 @ loc**2

@@ -33,9 +33,8 @@ from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region
 from truncgauss.gaussian.total_moments import Moments, assembled
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
-from truncgauss.probability.method import Method, check_method, prepared
+from truncgauss.probability.method import Method, check_method, prepared, row_moments
 from truncgauss.probability.refinement import Goal, in_batches
-from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 
 
