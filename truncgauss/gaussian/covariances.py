@@ -121,7 +121,19 @@ class CovarianceMatrix(Covariance):
             return
         matrix = np.asarray(self.matrix)
         if self.dimension >= LARGE:
-            return self._check_large(matrix)
+            # In little memory. Whether it is definite is left to its factorisation, which takes
+            # minutes and gives NaN.
+            for start in range(0, self.dimension, LARGE_STEP):
+                rows = matrix[..., start : start + LARGE_STEP, :]
+                columns = np.swapaxes(matrix[..., :, start : start + LARGE_STEP], -1, -2)
+                gap, size = np.max(np.abs(rows - columns)), np.max(np.abs(rows))
+                if gap > float(np.finfo(matrix.dtype).eps) ** 0.5 * size:
+                    raise ValueError(
+                        f"covariance must be symmetric, got a matrix that differs from its "
+                        f"transpose by {gap:.3g}. Average it with its transpose if that is "
+                        "rounding."
+                    )
+            return
         if np.isnan(matrix).any():
             return  # NaN in, NaN out
         transposed = np.swapaxes(matrix, -1, -2)
@@ -165,21 +177,6 @@ class CovarianceMatrix(Covariance):
                 f"{what} must be positive semi-definite, got a matrix whose smallest eigenvalue "
                 f"is {lowest[..., 0].min():.3g}. {cure}"
             )
-
-    def _check_large(self, matrix: np.ndarray) -> None:
-        """Raise ValueError if a matrix is not symmetric, in little memory.
-
-        Whether it is definite is left to its factorisation, which takes minutes and gives NaN.
-        """
-        for start in range(0, self.dimension, LARGE_STEP):
-            rows = matrix[..., start : start + LARGE_STEP, :]
-            columns = np.swapaxes(matrix[..., :, start : start + LARGE_STEP], -1, -2)
-            gap, size = np.max(np.abs(rows - columns)), np.max(np.abs(rows))
-            if gap > float(np.finfo(matrix.dtype).eps) ** 0.5 * size:
-                raise ValueError(
-                    f"covariance must be symmetric, got a matrix that differs from its transpose "
-                    f"by {gap:.3g}. Average it with its transpose if that is rounding."
-                )
 
 
 # Under `jit`, so that calls outside of a trace compile one program and not one an operation.

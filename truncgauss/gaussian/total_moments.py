@@ -232,30 +232,6 @@ def with_unseen(moments: Moments, share: Array) -> Moments:
     )
 
 
-def with_sample_errors(
-    moments: Moments, log_weights: Array, deviations: Array, effective: Array
-) -> Moments:
-    """The moments with standard errors from independent weighted samples, as of ratios of means.
-
-    Args:
-        moments: of the weighted samples.
-        log_weights: logs of the importance weights, shape (n,).
-        deviations: the samples, less a common origin, shape (d, n).
-        effective: the effective sample size.
-    """
-    weights = jax.nn.softmax(log_weights)
-    gaps = deviations - (deviations @ weights)[:, None]
-    squares, matrix = weights * weights, moments.covariance
-    both = (squares * gaps**2) @ (gaps**2).T
-    cross = (squares * gaps) @ gaps.T
-    variance = both - 2.0 * matrix * cross + matrix**2 * squares.sum()
-    few = ~(effective >= MIN_EFFECTIVE_POINTS)
-    return moments._replace(
-        mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
-        covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
-    )
-
-
 # --- Parts of a Gaussian --------------------------------------------------------------------------
 
 

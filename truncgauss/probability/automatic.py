@@ -337,9 +337,16 @@ def log_probability(
     check_method(method)
     problem = checked_problem(loc, covariance, region)
     key = as_key(key)
+
+    def gaussian(problem: Problem) -> Estimate:
+        if isinstance(method, Automatic):
+            return method.estimate(problem, key)
+        problem = on_device(problem)
+        return in_batches(estimate, prepared(method, problem), problem, key)
+
     with parallel.like(problem):
         if is_gaussian(df):
-            return _gaussian(problem, method, key)
+            return gaussian(problem)
         degrees = student.checked_df(df, noncentral, problem, outside=True)
         problem = on_device(problem)
         if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
@@ -347,15 +354,7 @@ def log_probability(
             parts = log_probability(loc, covariance, pieces, method, key, df, noncentral)
             total: Estimate = sum_of_pieces(parts, empty)
             return total
-        given = lambda problem: _gaussian(problem, method, key)
-        return student.log_probability(problem, degrees, noncentral, given)
-
-
-def _gaussian(problem: Problem, method: Method, key: PRNGKey) -> Estimate:
-    if isinstance(method, Automatic):
-        return method.estimate(problem, key)
-    problem = on_device(problem)
-    return in_batches(estimate, prepared(method, problem), problem, key)
+        return student.log_probability(problem, degrees, noncentral, gaussian)
 
 
 @reported

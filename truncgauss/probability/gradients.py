@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from truncgauss.execution.progress import reported
@@ -126,7 +125,8 @@ def log_probability_and_gradient(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     if isinstance(method, Automatic):
-        result = method.answer(problem, key, Goal(_evaluated, _errors, differentiates=True)).result
+        goal = Goal(_evaluated, lambda result: errors(result.estimate), differentiates=True)
+        result = method.answer(problem, key, goal).result
     else:
         result = in_batches(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):
@@ -203,10 +203,6 @@ def rounding_of_slopes(matrix: Array, slopes: Array, log_prob: Array) -> Array:
     rounding = 2.0 * eps * (1.0 + jnp.abs(log_prob)) / least
     error = rounding * (1.0 + jnp.max(jnp.abs(slopes) * units)) / units
     return lax.stop_gradient(jnp.where(rounding > eps**0.6, error, 0.0))
-
-
-def _errors(result: LogProbabilityAndGradient) -> np.ndarray:
-    return errors(result.estimate)
 
 
 def _plain(gradient: Gradient) -> Gradient:

@@ -84,6 +84,8 @@ class Method:
     own_units: ClassVar[bool] = True
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
     loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
+    # Whether the stderr of a replicate alone is an error that all replicates have in common.
+    common_error: ClassVar[bool] = False
     # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
     held_fields: ClassVar[tuple[str, ...]] = ()
 
@@ -196,7 +198,11 @@ class Method:
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
-        return spread(log_probs, alone)
+        stderr = spread(log_probs, alone)
+        if not self.common_error:
+            return stderr
+        common = jnp.min(alone)
+        return jnp.hypot(stderr, jnp.where(jnp.isfinite(common), common, 0.0))
 
     def for_rows(self, count: int) -> "Method":
         """The method for one of so many rows; it returns the same numbers, to their accuracy."""
@@ -540,11 +546,6 @@ def spread(log_probs: Array, alone: Array) -> Array:
     unsupported = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
     unsupported = unsupported | (size == -jnp.inf)
     return jnp.where(unsupported, jnp.inf, stderr)
-
-
-def spread_and_common(log_probs: Array, alone: Array) -> Array:
-    common = jnp.min(alone)
-    return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(common), common, 0.0))
 
 
 # --- Moments --------------------------------------------------------------------------------------

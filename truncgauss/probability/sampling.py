@@ -242,8 +242,21 @@ def truncated_draws(
         _refuse_empty(problem, np.asarray(draws.effective_sample_size == 0))
     if known and not isinstance(region, LinearRegion | QuadraticRegion):
         check_probabilities(region, draws.samples)
-    if is_concrete(draws.effective_sample_size):
-        _warn_of_chains(draws, num_samples)
+    if not is_concrete(draws.effective_sample_size):
+        return draws
+    short = _is_short(draws, num_samples)
+    if short.any():
+        samples, *numbers = map(np.asarray, draws)
+        rate, size = (x[short].min() for x in numbers)
+        rest = "comes from Gibbs chains"
+        if np.isnan(samples).any((0, -1))[short].all():
+            rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
+        warn(
+            f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): "
+            f"the smallest acceptance rate is {rate:.2g} (0: no bound of the weights was found). "
+            f"The rest {rest}; the smallest effective sample size is {size:.0f}. For expectations "
+            "use tg.weighted_samples; else report effective_sample_size with the draws."
+        )
     return draws
 
 
@@ -445,24 +458,6 @@ def _without_derivative_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tupl
 def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
     return np.asarray((size < num_samples) & ~np.isnan(rate))
-
-
-def _warn_of_chains(draws: Draws, num_samples: int) -> None:
-    size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
-    short = _is_short(draws, num_samples)
-    if not short.any():
-        return
-    missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
-    rest = "comes from Gibbs chains"
-    if missing[short].all():
-        rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
-    warn(
-        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): the "
-        f"smallest acceptance rate is {rate[short].min():.2g} (0: no bound of the weights was "
-        f"found). The rest {rest}; the smallest effective sample size is "
-        f"{size[short].min():.0f}. For expectations use tg.weighted_samples; else report "
-        "effective_sample_size with the draws."
-    )
 
 
 def _cost(settings: _Settings, problem: Problem, *others: Any) -> Cost:

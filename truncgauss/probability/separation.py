@@ -40,7 +40,6 @@ from truncgauss.probability.method import (
     check_held,
     check_linear,
     effective_share,
-    spread_and_common,
 )
 from truncgauss.separation.lattice import (
     GrowingLattice,
@@ -161,6 +160,7 @@ class Separation(Method):
 
     growth = Growth("num_points", 1.0)
     held_fields = ("plan", "lattice")
+    common_error = True  # from mass that no point may have sampled
 
     def __post_init__(self) -> None:
         check_counts(self, "num_points", "num_replicates")
@@ -298,10 +298,6 @@ class Separation(Method):
             return self.num_points
         pieces = jnp.asarray(self.lattice.num_pieces)
         return (self.num_points * pieces).astype(self.plan.tilt.dtype)
-
-    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The standard error from the replicates and from mass that no point may have sampled."""
-        return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance of the paths by their importance weights, with control variates."""

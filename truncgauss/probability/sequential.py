@@ -37,7 +37,6 @@ from truncgauss.probability.method import (
     check_counts,
     check_held,
     check_linear,
-    spread_and_common,
 )
 from truncgauss.probability.separation import is_large
 from truncgauss.separation.kernel import Constraints, paths
@@ -113,6 +112,7 @@ class SequentialMonteCarlo(Method):
 
     growth = Growth("num_particles", 2.0, price=4)  # resampling sorts the particles
     held_fields = ("twist",)
+    common_error = True  # from what rounding may have moved
 
     def __post_init__(self) -> None:
         check_counts(self, "num_particles", "num_replicates")
@@ -166,9 +166,6 @@ class SequentialMonteCarlo(Method):
         if self.twisted and twist is None:
             twist = twist_of(limits, LEAST_SHARE)
         return chain_of(limits, twist)
-
-    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         chain = self._chain(row.limits)

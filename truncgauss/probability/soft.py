@@ -17,7 +17,6 @@ from truncgauss.gaussian.total_moments import (
     Pieces,
     pooled_moments,
     weighted_pieces,
-    with_sample_errors,
 )
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
@@ -164,4 +163,15 @@ class SoftMonteCarlo(Method):
         moments = pooled_moments(pieces, loc)
         if self.points != "random" and self.samples is None:
             return moments  # samples that are not independent give no standard error
-        return with_sample_errors(moments, log_weights, deviations, pieces.num_effective[0])
+        # Of ratios of means of independent weighted samples.
+        weights, matrix = jax.nn.softmax(log_weights), moments.covariance
+        gaps = deviations - (deviations @ weights)[:, None]
+        squares = weights * weights
+        both = (squares * gaps**2) @ (gaps**2).T
+        cross = (squares * gaps) @ gaps.T
+        variance = both - 2.0 * matrix * cross + matrix**2 * squares.sum()
+        few = ~(pieces.num_effective[0] >= MIN_EFFECTIVE_SAMPLES)
+        return moments._replace(
+            mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
+            covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
+        )
