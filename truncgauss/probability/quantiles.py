@@ -596,10 +596,7 @@ def _is_exact_in_parts(problem: Problem) -> bool:
 
 def _with_factor(covariance: Covariance) -> Covariance:
     """The covariance of three coordinates with its common factor, if it has one."""
-    of_three = covariance.batch_shape == () and covariance.dimension == 3
-    if not isinstance(covariance, CovarianceMatrix):
-        return covariance
-    return structured(covariance, smallest=3) if of_three else covariance
+    return structured(covariance, smallest=3) if covariance.dimension == 3 else covariance
 
 
 def _logit(share: Array) -> Array:

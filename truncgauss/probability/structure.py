@@ -85,8 +85,12 @@ def is_recognised(part: Part, whole: Problem) -> bool:
     return type(part.problem.covariance) is not type(whole.covariance)
 
 
-def structured(covariance: CovarianceMatrix, smallest: int = 4) -> Covariance:
-    """The Markov chain or common-factor form of a covariance matrix, or the matrix itself."""
+def structured(covariance: Covariance, smallest: int = 4) -> Covariance:
+    """The Markov chain or common-factor form of a known covariance matrix, or what there is."""
+    if not isinstance(covariance, CovarianceMatrix) or covariance.batch_shape != ():
+        return covariance
+    if not is_concrete(covariance):
+        return covariance
     matrix = np.asarray(covariance.matrix)
     if len(matrix) < smallest or np.any(np.diagonal(matrix) <= 0):
         return covariance

@@ -44,11 +44,9 @@ from truncgauss.execution.pytrees import (
     as_dtype,
     as_float_input,
     frozen_pytree,
-    is_concrete,
     static_field,
     values_of,
 )
-from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import power_of_two, times_vector
 from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
@@ -273,11 +271,9 @@ def _nodes(rule: NodeRule, problem: Problem, df: Array) -> ScaleNodes:
 
 def recognised(problem: Problem) -> Problem:
     """The problem with the structure of its matrix, where it is known and has one."""
-    covariance = problem.covariance
-    known = is_concrete(covariance) and covariance.batch_shape == ()
-    if isinstance(problem.region, Box) and isinstance(covariance, CovarianceMatrix) and known:
-        return problem._replace(covariance=structured(covariance))
-    return problem
+    if not isinstance(problem.region, Box):
+        return problem
+    return problem._replace(covariance=structured(problem.covariance))
 
 
 def _reach(decay: float, df: Any, numbers: Any = jnp) -> tuple[Any, Any]:
