@@ -127,9 +127,22 @@ class Exact(Method):
         return route_of(covariance, region)
 
     def serving(self, problem: Problem) -> "Exact":
-        """`ExactPolygon` where one of two coordinates is known to determine the other."""
-        singular = isinstance(problem.region, Box) and has_singular_pair(problem.covariance)
-        return ExactPolygon() if singular else self
+        """`ExactPolygon` where one of two coordinates is known to determine the other, in one row
+        at least."""
+        _, covariance, region = problem
+        if not isinstance(region, Box) or covariance.dimension != 2 or not is_concrete(covariance):
+            return self
+        if isinstance(covariance, ScaleTril):
+            singular = np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0)
+            return ExactPolygon() if singular else self
+        matrices = _numbers(covariance).reshape(-1, 2, 2)
+        first, second = matrices[:, 0, 0], matrices[:, 1, 1]
+        product = 0.5 * (matrices[:, 0, 1] + matrices[:, 1, 0])
+        size = np.sqrt(np.abs(first)) * np.sqrt(np.abs(second))
+        close = (size > 0) & (np.abs(product) >= (1.0 - 64.0 * np.finfo(size.dtype).eps) * size)
+        # Of these few the determinant is computed without rounding.
+        rows = zip(*(map(Fraction, x[close].tolist()) for x in (first, second, product)))
+        return ExactPolygon() if any(a * b <= c * c for a, b, c in rows) else self
 
     def for_rows(self, count: int) -> Method:
         return ExactForManyRows() if count >= MANY_ROWS and type(self) is Exact else self
@@ -245,22 +258,6 @@ def applies(covariance: Covariance, region: Region) -> bool:
 def is_quadratic(region: Region) -> bool:
     inner = region.region if isinstance(region, Outside) else region
     return isinstance(inner, QuadraticRegion)
-
-
-def has_singular_pair(covariance: Covariance) -> bool:
-    """Whether one of two coordinates is known to determine the other, in one row at least."""
-    if covariance.dimension != 2 or not is_concrete(covariance):
-        return False
-    if isinstance(covariance, ScaleTril):
-        return bool(np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0))
-    matrices = _numbers(covariance).reshape(-1, 2, 2)
-    first, second = matrices[:, 0, 0], matrices[:, 1, 1]
-    product = 0.5 * (matrices[:, 0, 1] + matrices[:, 1, 0])
-    size = np.sqrt(np.abs(first)) * np.sqrt(np.abs(second))
-    close = (size > 0) & (np.abs(product) >= (1.0 - 64.0 * np.finfo(size.dtype).eps) * size)
-    # Of these few the determinant is computed without rounding.
-    rows = zip(*(map(Fraction, x[close].tolist()) for x in (first, second, product)))
-    return any(a * b <= c * c for a, b, c in rows)
 
 
 def _numbers(covariance: Covariance) -> np.ndarray:

@@ -623,26 +623,9 @@ def with_rounding(moments: Moments, row: Problem) -> Moments:
     """
     if not isinstance(row.covariance, CovarianceMatrix | ScaleTril):
         return moments
-    eps = float(jnp.finfo(row.loc.dtype).eps)
-    inner = lax.stop_gradient(moments.covariance)
-    squares = _squared_changes(row, lax.stop_gradient(moments.mean), inner)
-    if isinstance(row.region, Box):
-        for limit in (row.region.low, row.region.high):
-            squares = squares + jnp.where(jnp.isfinite(limit), limit, 0.0) ** 2
-    scale = jnp.sqrt(jnp.diagonal(inner))
-    share = eps * jnp.sqrt(squares) / jnp.where(scale > 0, scale, jnp.inf)
-    share = jnp.where(share > negligible(row.loc.dtype), share, 0.0)
-    pairs = (share[:, None] + share[None, :]) * scale[:, None] * scale[None, :]
-    return moments._replace(
-        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
-        covariance_stderr=jnp.hypot(moments.covariance_stderr, pairs),
-    )
-
-
-def _squared_changes(row: Problem, mean: Array, inner: Array) -> Array:
-    """The squared changes of the truncated mean by changes of size one in S or L, and in mu."""
     loc, covariance, _ = row
-    factor = covariance.scale_tril
+    eps, factor = float(jnp.finfo(loc.dtype).eps), covariance.scale_tril
+    mean, inner = lax.stop_gradient((moments.mean, moments.covariance))
     response = cho_solve((factor, True), inner).T
     force = cho_solve((factor, True), mean - loc)
     if isinstance(covariance, ScaleTril) and len(loc) != 3:  # three go by their covariance matrix
@@ -654,4 +637,15 @@ def _squared_changes(row: Problem, mean: Array, inner: Array) -> Array:
     else:
         spread = jnp.diagonal(cho_solve((factor, True), response))
         squares = response**2 @ (covariance.covariance_matrix**2 @ (force**2 + spread))
-    return squares + response**2 @ loc**2
+    squares = squares + response**2 @ loc**2
+    if isinstance(row.region, Box):
+        for limit in (row.region.low, row.region.high):
+            squares = squares + jnp.where(jnp.isfinite(limit), limit, 0.0) ** 2
+    scale = jnp.sqrt(jnp.diagonal(inner))
+    share = eps * jnp.sqrt(squares) / jnp.where(scale > 0, scale, jnp.inf)
+    share = jnp.where(share > negligible(row.loc.dtype), share, 0.0)
+    pairs = (share[:, None] + share[None, :]) * scale[:, None] * scale[None, :]
+    return moments._replace(
+        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
+        covariance_stderr=jnp.hypot(moments.covariance_stderr, pairs),
+    )
