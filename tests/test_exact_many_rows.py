@@ -11,7 +11,7 @@ import truncgauss as tg
 from tests.exact_rows import EXACT, log_prob
 from truncgauss.probability.exact import MANY_ROWS
 from truncgauss.quadrature import by_parts
-from truncgauss.quadrature.refused_rows import AT_ONCE, where_needed
+from truncgauss.quadrature.trivariate import AT_ONCE, where_needed
 from truncgauss.special import log_interval_mass, standardize
 
 INF = math.inf
@@ -74,7 +74,7 @@ def test_many_rows_at_once_and_one_by_one():
     for ours, theirs in zip(slopes, expected_slopes):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11)
     # Both ways are taken.
-    counts = np.asarray(jax.jit(jax.vmap(by_parts.log_probability))(*inputs).counts)
+    counts = np.asarray(jax.jit(jax.vmap(by_parts.log_probability))(*inputs)[1])
     counts = dict(zip(KINDS, counts.reshape(-1, EACH).mean(1)))
     assert counts["below"] > 0.5 and counts["unlimited"] > 0.7 and counts["far"] == 0, counts
 
@@ -82,8 +82,8 @@ def test_many_rows_at_once_and_one_by_one():
 @pytest.mark.full
 def test_second_derivatives_by_parts():
     row = [part[0] for part in rectangles()]
-    function = lambda *inputs: by_parts.log_probability(*inputs).log_prob
-    assert by_parts.log_probability(*row).counts
+    function = lambda *inputs: by_parts.log_probability(*inputs)[0]
+    assert by_parts.log_probability(*row)[1]
     ours = jax.jit(jax.hessian(function, (0, 1, 2)))(*row)
     expected = jax.jit(jax.hessian(log_prob, (0, 1, 2)))(*row)
     jax.tree.map(

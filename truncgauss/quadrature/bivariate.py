@@ -287,33 +287,14 @@ def falls(nodes: PanelNodes) -> tuple[jax.Array, jax.Array]:
     return (first + 0.5 * change) * change, 0.5 * first * first
 
 
-class MeanScores(NamedTuple):
-    """Means over the nodes of the integral, weighted by the integrand.
-
-    Attributes:
-        mean: of the standardised X2 within its limits, at each node.
-        along: of that times the standardised node.
-        spread: of the derivative by the log of residual_scale.
-        at_low, at_high: of the densities at the limits of X2 over the mass between them.
-        first, square: of the standardised node, and of its square less 1.
-        first_low, first_high: the integrand at the limits of X1 over the integral; 0 at others.
-    """
-
-    mean: jax.Array
-    along: jax.Array
-    spread: jax.Array
-    at_low: jax.Array
-    at_high: jax.Array
-    first: jax.Array
-    square: jax.Array
-    first_low: jax.Array
-    first_high: jax.Array
-
-
 def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
-    """The log of the integral over a panel, and its `MeanScores`, shape (9,).
+    """The log of the integral over a panel, and means over its nodes, weighted by the integrand.
 
-    Nothing cancels: the mean of X2 within its limits is not computed from the densities at both.
+    They are, shape (9,), of the standardised X2 within its limits, of that times the standardised
+    node z, of the derivative by the log of residual_scale, of the densities at the limits of X2
+    over the mass between them, of z and of z^2 - 1; and the integrand at the limits of X1 over the
+    integral, 0 at others. Nothing cancels: the mean of X2 within its limits is not computed from
+    the densities at both.
     """
     nodes = panel_nodes(*inputs, *panel, with_ends=True)
     slopes, (fall, at_anchor) = log_mass_and_slopes(*nodes.inner), falls(nodes)
@@ -326,22 +307,19 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
 
 def gradient(inputs: Inputs, means: jax.Array) -> Inputs:
     """The derivatives of the log of the integral."""
-    form, by = inputs[1], MeanScores(*means)
-    inner = by.mean / form.residual_scale
+    scale, slope, residual, _ = inputs[1]
+    mean, along, spread, at_low, at_high, z, square, first_low, first_high = means
+    inner = mean / residual
+    by_form = square / scale, scale / residual * along, spread / residual, jnp.zeros_like(inner)
     return (
-        jnp.stack([by.first / form.scale - form.slope * inner, inner]),
-        BivariateRegression(
-            by.square / form.scale,
-            form.scale / form.residual_scale * by.along,
-            by.spread / form.residual_scale,
-            jnp.zeros_like(inner),
-        ),
-        jnp.stack([-by.first_low, -by.at_low / form.residual_scale]),
-        jnp.stack([by.first_high, by.at_high / form.residual_scale]),
+        jnp.stack([z / scale - slope * inner, inner]),
+        BivariateRegression(*by_form),
+        jnp.stack([-first_low, -at_low / residual]),
+        jnp.stack([first_high, at_high / residual]),
     )
 
 
-GRADIENT = log_concave.GradientRule(len(MeanScores._fields), scores, gradient)
+GRADIENT = log_concave.GradientRule(9, scores, gradient)
 
 
 def moments_panel(

@@ -41,13 +41,6 @@ FURTHEST = 5.0
 INFINITE = 38.6
 
 
-class ByParts(NamedTuple):
-    """A log probability, and whether it counts; where it does not, it is finite."""
-
-    log_prob: jax.Array
-    counts: jax.Array
-
-
 class Terms(NamedTuple):
     """Integrals of phi(p + q z) P(low - r z < Y < high - r z) A(z), and their weights, shape (5,).
 
@@ -66,14 +59,25 @@ class Terms(NamedTuple):
 
 
 @jax.jit  # traced once for all its uses
-def log_probability(loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array) -> ByParts:
-    """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
+def log_probability(
+    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """log P(low <= X <= high), and whether it counts; where it does not, it is finite.
+
+    Limits and loc are of shape (3,), each low below its high.
+    """
     variances = jnp.diagonal(matrix)
     scales = jnp.sqrt(jnp.where(variances > 0, variances, 1.0))
     limits = standardize(low, high, loc, scales)
     products = 0.5 * (matrix + matrix.T) / scales[:, None] / scales[None, :]
     pairs = jnp.stack([products[0, 1], products[0, 2], products[1, 2]])
-    suits = jax.lax.stop_gradient(is_symmetric(matrix) & suitable(variances, limits, pairs))
+    # Whether limits and correlations are such that the derivatives keep their digits.
+    suits = is_symmetric(matrix) & jnp.all(variances > 0) & jnp.all(jnp.abs(pairs) < 1.0)
+    suits &= jnp.all((limits.low <= FURTHEST) & (limits.high >= -FURTHEST) & (limits.width > 0))
+    determinant = 1.0 - jnp.sum(jnp.square(pairs)) + 2.0 * jnp.prod(pairs)
+    # 1e-3 in float64, 0.05 in float32: it is a difference.
+    suits &= determinant > float(jnp.finfo(pairs.dtype).eps) ** 0.19
+    suits = jax.lax.stop_gradient(suits)
     pairs = jnp.where(suits, pairs, 0.0)
     limits = Interval(
         jnp.where(suits, limits.low, -1.0),
@@ -92,16 +96,7 @@ def log_probability(loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax
     lengths = (terms.stop - terms.start) * spread
     resolved = jnp.all((lengths <= CAPACITY) | ~terms.used)
     counts = suits & resolved & (total >= LEAST) & (size <= MOST * total)
-    return ByParts(jnp.log(jnp.where(counts, total, 1.0)), jax.lax.stop_gradient(counts))
-
-
-def suitable(variances: jax.Array, limits: Interval, pairs: jax.Array) -> jax.Array:
-    """Whether limits and correlations are such that the derivatives keep their digits."""
-    ends_suit = jnp.all((limits.low <= FURTHEST) & (limits.high >= -FURTHEST) & (limits.width > 0))
-    determinant = 1.0 - jnp.sum(jnp.square(pairs)) + 2.0 * jnp.prod(pairs)
-    # 1e-3 in float64, 0.05 in float32: it is a difference.
-    apart = determinant > float(jnp.finfo(pairs.dtype).eps) ** 0.19
-    return ends_suit & jnp.all(variances > 0) & apart & jnp.all(jnp.abs(pairs) < 1.0)
+    return jnp.log(jnp.where(counts, total, 1.0)), jax.lax.stop_gradient(counts)
 
 
 def best_order(limits: Interval, pairs: jax.Array) -> tuple[jax.Array, jax.Array]:

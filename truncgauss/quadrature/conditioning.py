@@ -2,9 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,44 +16,36 @@ from truncgauss.quadrature.double_double import difference_of_products, line
 NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
 
 
-class Peak(NamedTuple):
-    """The most likely point x of a box: its Lagrange multipliers and the active limits.
-
-    `force` is Sigma^-1 (x - loc), the multipliers: positive at an active lower limit, negative at
-    an active upper one, 0 elsewhere. `limits` are the active limits, 0 elsewhere. Shape (d,).
-    """
-
-    force: jax.Array
-    limits: jax.Array
-
-
 def peak(
-    forces: Callable[[jax.Array, jax.Array], jax.Array],
-    loc: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
-) -> Peak:
-    r"""The most likely point of a box, from the dual problem, by trying all sets of active limits.
+    matrix: jax.Array, loc: jax.Array, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    r"""The most likely point x of a box in three dimensions, by trying all sets of active limits.
+
+    Its Lagrange multipliers f = Sigma^-1 (x - mu), positive at an active lower limit, negative at
+    an active upper one, 0 elsewhere; and the active limits, 0 elsewhere. By the dual problem
 
     .. math:: \min_{l \le x \le h} \tfrac12 (x - \mu)^T \Sigma^{-1} (x - \mu)
         = \max_f \; f^T (b(f) - \mu) - \tfrac12 f^T \Sigma f,
 
     b(f) the lower limit where f > 0 and the upper one where f < 0. If the set A of limits is
     active, f is 0 off A and solves Sigma_AA f_A = b_A - mu_A on it. Each such f with the right
-    signs is a lower bound, and one of the 3^d is the solution; the primal feasibility, ill
-    conditioned for a nearly singular Sigma, need not be checked. `forces(held, gaps)` solves for f,
-    given which limits are active and their distances from the mean.
+    signs is a lower bound, and one of the 27 is the solution; the primal feasibility, ill
+    conditioned for a nearly singular Sigma, need not be checked.
 
     Reference:
         Boyd and Vandenberghe (2004), Convex Optimization, chapter 5.
     """
-    d = len(loc)
-    sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=d)), loc.dtype)
+    sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=3)), loc.dtype)
     limits = jnp.where(sides > 0, low[None], jnp.where(sides < 0, high[None], loc[None]))
     active = sides != 0
     finite = jnp.all(jnp.isfinite(limits), axis=1)
     limits = jnp.where(finite[:, None], limits, loc[None])
     gaps = jnp.where(active, limits - loc[None], 0.0)
+
+    def forces(active: jax.Array, gaps: jax.Array) -> jax.Array:
+        identity = jnp.eye(3, dtype=gaps.dtype)
+        return solved(jnp.where(active[:, None] & active[None, :], matrix, identity), gaps)
+
     multipliers = jax.vmap(forces)(active, gaps)
     # A multiplier that should be 0 may come out with either sign.
     slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(
@@ -63,13 +53,7 @@ def peak(
     )
     proper = finite & jnp.all(jnp.isfinite(multipliers) & (multipliers * sides >= -slack), axis=1)
     best = jnp.argmax(jnp.where(proper, jnp.sum(multipliers * gaps, axis=1), -jnp.inf))
-    return Peak(multipliers[best], jnp.where(active[best], limits[best], 0.0))
-
-
-def by_matrix(matrix: jax.Array, active: jax.Array, gaps: jax.Array) -> jax.Array:
-    """The multipliers in three dimensions from the covariance matrix."""
-    identity = jnp.eye(3, dtype=gaps.dtype)
-    return solved(jnp.where(active[:, None] & active[None, :], matrix, identity), gaps)
+    return multipliers[best], jnp.where(active[best], limits[best], 0.0)
 
 
 def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
@@ -133,7 +117,7 @@ def last_digit(
     inputs = log_prob, loc, covariance, low, high
     log_prob, loc, covariance, low, high = jax.lax.stop_gradient(inputs)
     matrix = covariance.covariance_matrix
-    force, limits = peak(partial(by_matrix, matrix), loc, low, high)
+    force, limits = peak(matrix, loc, low, high)
     size = jnp.abs(force)
     bound = size @ (0.5 * jnp.abs(matrix) @ size + jnp.abs(loc) + jnp.abs(limits))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
@@ -151,6 +135,10 @@ def last_digit_of_one(
     size = jnp.abs(nearest - loc) / variance
     bound = size * (0.5 * variance * size + jnp.abs(loc) + jnp.abs(nearest))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
+
+
+SIDES = np.asarray(list(itertools.product((0, 1, -1), repeat=2)))  # active limits, lower ones: 1
+CORNERS = np.prod(SIDES, axis=1)
 
 
 def last_digit_of_two(
@@ -182,61 +170,9 @@ def last_digit_of_two(
     """
     inputs = log_prob, loc, form, low, high
     log_prob, loc, form, low, high = jax.lax.stop_gradient(inputs)
-    trials = active_sets(loc, form, low, high)
-    first, second = trials.forces
-    scale, across = form.scale, form.slope * form.scale
-    bound = sum(
-        jnp.abs(force) * (jnp.abs(loc[j]) + jnp.abs(limit))
-        for j, (force, limit) in enumerate(zip(trials.forces, trials.limits))
-    )
-    # Of equal gains the multipliers that differ are 0.
-    best = trials.gain == jnp.max(trials.gain)
-    if is_factor:
-        turned = jnp.abs(scale * first + across * second), jnp.abs(form.residual_scale * second)
-        bound += jnp.abs(first * scale) * turned[0]
-        bound += jnp.abs(second) * (jnp.abs(across) * turned[0] + form.residual_scale * turned[1])
-        of_corners = jnp.zeros_like(log_prob)
-    else:
-        product = jnp.abs(across * scale * first * second)
-        bound += 0.5 * jnp.square(scale * first) + product
-        bound += 0.5 * (jnp.square(across * second) + jnp.square(form.residual_scale * second))
-        z1, z2 = trials.z
-        density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
-        density -= jnp.log(2.0 * math.pi * scale * form.residual_scale)
-        known = trials.corner & jnp.isfinite(log_prob) & (form.residual_scale > 0)
-        rate = jnp.sum(jnp.where(known, CORNERS.astype(loc.dtype) * jnp.exp(density), 0.0))
-        of_corners = jnp.abs(across * scale * rate)
-    bound = jnp.maximum(jnp.min(jnp.where(best, bound, jnp.inf)), of_corners)
-    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
-
-
-SIDES = np.asarray(list(itertools.product((0, 1, -1), repeat=2)))  # active limits, lower ones: 1
-CORNERS = np.prod(SIDES, axis=1)
-
-
-class ActiveSets(NamedTuple):
-    """The nine sets of limits on two coordinates that may be active; each field of shape (9,).
-
-    Attributes:
-        forces: the multipliers, see `peak`, of both coordinates.
-        limits: the values of both coordinates, the mean where no limit is active.
-        z: the first, and the residual of the second given it, in standard deviations.
-        gain: the dual problem's value, -inf where the signs are wrong.
-        corner: whether both limits are active and finite.
-    """
-
-    forces: tuple[jax.Array, jax.Array]
-    limits: list[jax.Array]
-    z: tuple[jax.Array, jax.Array]
-    gain: jax.Array
-    corner: jax.Array
-
-
-def active_sets(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> ActiveSets:
-    """The multipliers for each set of limits that may be active, as in `peak`."""
     scale, slope, residual, rest = form
+    across = slope * scale
+    # The multipliers, as in `peak`, of each of the nine sets of limits that may be active.
     limits = [
         jnp.where(side > 0, low[j], jnp.where(side < 0, high[j], loc[j]))
         for j, side in enumerate(SIDES.T)
@@ -244,18 +180,40 @@ def active_sets(
     finite = jnp.isfinite(limits[0] + limits[1])
     gaps = [jnp.where(finite, limit - loc[j], 0.0) for j, limit in enumerate(limits)]
     value, remainder = line(jnp.zeros_like(scale), gaps[0], gaps[1], slope, rest)
-    z = gaps[0] / scale, (value + remainder) / residual
+    # The first, and the residual of the second given it, in standard deviations.
+    z1, z2 = gaps[0] / scale, (value + remainder) / residual
     both = np.all(SIDES != 0, axis=1)
-    variance = jnp.square(slope * scale) + jnp.square(residual)
-    second = jnp.where(both, z[1] / residual, gaps[1] / variance)
-    first = (z[0] - jnp.where(both, slope * scale * second, 0.0)) / scale
+    variance = jnp.square(across) + jnp.square(residual)
+    second = jnp.where(both, z2 / residual, gaps[1] / variance)
+    first = (z1 - jnp.where(both, across * second, 0.0)) / scale
     # One that should be 0 may come out with either sign.
     slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.maximum(jnp.abs(first), jnp.abs(second))
     sides = SIDES.astype(loc.dtype)
     signed = jnp.minimum(first * sides[:, 0], second * sides[:, 1])
     proper = finite & jnp.isfinite(first + second) & (signed >= -slack)
     gain = jnp.where(proper, first * gaps[0] + second * gaps[1], -jnp.inf)
-    return ActiveSets((first, second), limits, z, gain, finite & both)
+    bound = sum(
+        jnp.abs(force) * (jnp.abs(loc[j]) + jnp.abs(limit))
+        for j, (force, limit) in enumerate(zip((first, second), limits))
+    )
+    # Of equal gains the multipliers that differ are 0.
+    best = gain == jnp.max(gain)
+    if is_factor:
+        turned = jnp.abs(scale * first + across * second), jnp.abs(residual * second)
+        bound += jnp.abs(first * scale) * turned[0]
+        bound += jnp.abs(second) * (jnp.abs(across) * turned[0] + residual * turned[1])
+        of_corners = jnp.zeros_like(log_prob)
+    else:
+        product = jnp.abs(across * scale * first * second)
+        bound += 0.5 * jnp.square(scale * first) + product
+        bound += 0.5 * (jnp.square(across * second) + jnp.square(residual * second))
+        density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
+        density -= jnp.log(2.0 * math.pi * scale * residual)
+        known = finite & both & jnp.isfinite(log_prob) & (residual > 0)
+        rate = jnp.sum(jnp.where(known, CORNERS.astype(loc.dtype) * jnp.exp(density), 0.0))
+        of_corners = jnp.abs(across * scale * rate)
+    bound = jnp.maximum(jnp.min(jnp.where(best, bound, jnp.inf)), of_corners)
+    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
 def beyond_rounding(bound: jax.Array, log_prob: jax.Array) -> jax.Array:

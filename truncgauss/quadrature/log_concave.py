@@ -212,28 +212,6 @@ def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Arra
     return jnp.where(breakpoints == jnp.inf, high, moved)
 
 
-class IntegrandNodes(NamedTuple):
-    """An integrand at quadrature nodes of the variable of integration, X1 or a factor.
-
-    Attributes:
-        anchor: a value of that variable.
-        mean: conditional mean of X2, or of all d coordinates, at the anchor.
-        offsets: the nodes less the anchor, shape (n,).
-        shifts: the conditional means at the nodes less `mean`, shape (n,) or (n, d).
-        log_values: logs of the integrand, less `constant`, shape (n,).
-        constant: log density of the variable at the anchor, times sqrt(2 pi).
-        weights: of the quadrature, shape (n,).
-    """
-
-    anchor: jax.Array
-    mean: jax.Array
-    offsets: jax.Array
-    shifts: jax.Array
-    log_values: jax.Array
-    constant: jax.Array
-    weights: jax.Array
-
-
 def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:
     """log(sum(weights * exp(log_values))), differentiable in both."""
     size = jax.lax.stop_gradient(jnp.max(jnp.where(weights > 0, log_values, -jnp.inf)))
@@ -302,33 +280,6 @@ class GradientRule(NamedTuple):
     gradient: Callable[[Any, jax.Array], Any]
 
 
-def log_total(
-    panel: Panel,
-    inputs: Any,
-    plan: Any,
-    breakpoints: jax.Array,
-    num_panels: jax.Array,
-    rule: GradientRule,
-) -> jax.Array:
-    """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
-
-    The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
-    is not in use. A loop of unknown length has no reverse-mode derivative, so the derivative is
-    computed along with the value: d log(sum) = sum_k weight_k d panel_k; likewise the second one.
-    `plan` and breakpoints carry no derivative.
-    """
-    plan = jax.lax.stop_gradient(plan)
-    return _total(panel, rule, inputs, (plan, breakpoints), num_panels)
-
-
-def log_total_and_gradient(
-    inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array, rule: GradientRule
-) -> tuple[jax.Array, jax.Array]:
-    """`log_total`, and its derivatives by the inputs as a vector."""
-    plan = jax.lax.stop_gradient(plan)
-    return _value_and_gradient(rule, inputs, (plan, breakpoints), num_panels)
-
-
 def _over_panels(
     one: Panel,
     inputs: Any,
@@ -361,52 +312,63 @@ def _average(old: Any, new: Any, weights: Weights) -> Any:
     return jax.tree.map(lambda x, y: weights[0] * x + weights[1] * y, old, new)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _total(
-    panel: Panel, rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
+@partial(jax.custom_jvp, nondiff_argnums=(0, 5))
+def log_total(
+    panel: Panel,
+    inputs: Any,
+    plan: Any,
+    breakpoints: jax.Array,
+    num_panels: jax.Array,
+    rule: GradientRule,
 ) -> jax.Array:
-    def with_nothing(inputs: Any, panels: Any) -> tuple[jax.Array, tuple[()]]:
-        return panel(inputs, panels), ()
+    """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 
-    return _over_panels(with_nothing, inputs, panels, num_panels, (), _average)[0]
+    The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
+    is not in use. A loop of unknown length has no reverse-mode derivative, so the derivative is
+    computed along with the value: d log(sum) = sum_k weight_k d panel_k; likewise the second one.
+    `plan` and breakpoints carry no derivative.
+    """
+    alone = lambda inputs, panels: (panel(inputs, panels), ())
+    return _over_panels(alone, inputs, (plan, breakpoints), num_panels, (), _average)[0]
 
 
-@_total.defjvp
+@log_total.defjvp
 @in_full_precision
-def _total_jvp(
+def _log_total_jvp(
     panel: Panel, rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    value, gradient = _value_and_gradient(rule, *primals)
+    value, gradient = log_total_and_gradient(*primals, rule)
     return value, gradient @ ravel_pytree(tangents[0])[0]
 
 
 def _with_gradient(
-    rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
+    inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array, rule: GradientRule
 ) -> tuple[jax.Array, jax.Array]:
-    """The log of the sum and its gradient.
+    """`log_total`, and its derivatives by the inputs as a vector.
 
     The gradient is one vector: JAX takes a result of a custom rule that is the same for a whole
     batch, as a part of it may be, and its derivative, which is not, for arrays of one shape.
     """
     start = jnp.zeros_like(jax.tree.leaves(inputs)[0], shape=rule.num_means)
+    panels = plan, breakpoints
     value, means = _over_panels(rule.panel, inputs, panels, num_panels, start, _average)
     return value, ravel_pytree(rule.gradient(inputs, means))[0]
 
 
-_value_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(0,))
+log_total_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(4,))
 
 
-@_value_and_gradient.defjvp
+@log_total_and_gradient.defjvp
 @in_full_precision
-def _value_and_gradient_jvp(
+def _log_total_and_gradient_jvp(
     rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    inputs, panels, num_panels = primals
+    inputs, plan, breakpoints, num_panels = primals
     flat, unravel = ravel_pytree(inputs)
     change = ravel_pytree(tangents[0])[0]
 
     def gradient_of(flat: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        value, gradient = _with_gradient(rule, unravel(flat), panels, num_panels)
+        value, gradient = _with_gradient(unravel(flat), plan, breakpoints, num_panels, rule)
         return gradient, (value, gradient)
 
     hessian, (value, gradient) = jax.jacfwd(gradient_of, has_aux=True)(flat)
@@ -478,9 +440,6 @@ def _mixture_jvp(
     one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, Any], tuple[jax.Array, Any]]:
     flat, panels, num_panels, start = primals
-
-    def mixture_of(flat: jax.Array) -> tuple[jax.Array, Any]:
-        return _over_panels(one, flat, panels, num_panels, start, _joined)
-
-    slopes = jax.jacfwd(mixture_of)(flat)
+    along = lambda flat: _over_panels(one, flat, panels, num_panels, start, _joined)
+    slopes = jax.jacfwd(along)(flat)
     return _mixture(one, *primals), jax.tree.map(lambda slope: slope @ tangents[0], slopes)

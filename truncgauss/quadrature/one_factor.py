@@ -12,6 +12,7 @@ References:
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +21,34 @@ from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import line
 from truncgauss.quadrature.factor_integrand import components
-from truncgauss.special import (
-    log_interval_mass,
-    standardize,
-)
+from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NUM_NODES = 16
 NUM_WINDOWS = 10
 
 
+class FactorNodes(NamedTuple):
+    """The integrand at the quadrature nodes of the factor.
+
+    Attributes:
+        mean: conditional mean of X at the mode, shape (d,).
+        shifts: the conditional means at the nodes less `mean`, shape (n, d).
+        log_values: logs of the integrand, less `constant`, shape (n,).
+        constant: log density of the factor at the mode, times sqrt(2 pi).
+        weights: of the quadrature, shape (n,).
+    """
+
+    mean: jax.Array
+    shifts: jax.Array
+    log_values: jax.Array
+    constant: jax.Array
+    weights: jax.Array
+
+
 def integrand_nodes(
     loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
-) -> log_concave.IntegrandNodes:
+) -> FactorNodes:
     """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
@@ -48,8 +64,7 @@ def integrand_nodes(
 
     shifts, log_mass = jax.vmap(at)(offsets)
     log_values = log_mass - (anchor + 0.5 * offsets) * offsets
-    constant = -0.5 * anchor * anchor
-    return log_concave.IntegrandNodes(anchor, mean, offsets, shifts, log_values, constant, weights)
+    return FactorNodes(mean, shifts, log_values, -0.5 * anchor * anchor, weights)
 
 
 def log_probability(

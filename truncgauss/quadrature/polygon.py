@@ -118,15 +118,6 @@ def tips(lines: Lines) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.where(empty, -jnp.inf, first), jnp.where(empty, jnp.inf, last), empty
 
 
-def kinks(lines: Lines) -> jax.Array:
-    """Values of t, shape (2 m,), among them all at which active lines change."""
-    positions = []
-    for intercepts, sign in ((lines.limits.low, 1.0), (lines.limits.high, -1.0)):
-        meet, steeper = crossings(lines, intercepts, intercepts)
-        positions.append(largest(jnp.where(sign * steeper > 0, meet, -jnp.inf)))
-    return jnp.concatenate(positions)
-
-
 def panels_of(lines: Lines) -> Panels:
     """Panels for the integral over t; those that end at a vertex move with it."""
     fixed = lax.stop_gradient(lines)
@@ -147,7 +138,12 @@ def panels_of(lines: Lines) -> Panels:
     # By the turn no line is steeper than the cotangent of pi / 2m.
     count = 1 + int(SUPPORT / (log_concave.REACH * math.sin(math.pi / (2 * m))))
     even = left + (right - left) * jnp.arange(1, count, dtype=left.dtype) / count
-    inner = jnp.concatenate([kinks(lines), even])
+    # All values of t at which active lines change are among these.
+    kinks = []
+    for intercepts, sign in ((lines.limits.low, 1.0), (lines.limits.high, -1.0)):
+        meet, steeper = crossings(lines, intercepts, intercepts)
+        kinks.append(largest(jnp.where(sign * steeper > 0, meet, -jnp.inf)))
+    inner = jnp.concatenate([*kinks, even])
     inner = jnp.sort(jnp.where((inner > left) & (inner < right), inner, first))
     breakpoints = jnp.concatenate([first[None], inner, last[None]])
     return Panels(mode, breakpoints - mode)
@@ -220,16 +216,13 @@ def plane_moments(lines: Lines, panels: Panels) -> tuple[jax.Array, jax.Array]:
     return mixed.mean, mixed.covariance
 
 
-class Polygon(NamedTuple):
-    """A polygon in the plane of z: x = loc + factor @ directions @ (t, s)."""
+def polygon_of(
+    loc: jax.Array, covariance: Covariance, region: LinearRegion
+) -> tuple[Lines, jax.Array, jax.Array]:
+    """The lines, factor and directions of a region in up to two dimensions.
 
-    lines: Lines
-    factor: jax.Array
-    directions: jax.Array
-
-
-def polygon_of(loc: jax.Array, covariance: Covariance, region: LinearRegion) -> Polygon:
-    """The polygon of a region in up to two dimensions."""
+    Its points are x = loc + factor @ directions @ (t, s).
+    """
     # A factor of the covariance, shape (d, 2), and the rows in z, shape (m, 2).
     root = covariance.root
     factor = root if root.shape[1] <= 2 else triangle(root)[0]
@@ -238,7 +231,7 @@ def polygon_of(loc: jax.Array, covariance: Covariance, region: LinearRegion) -> 
     used = lax.stop_gradient(jnp.isfinite(region.low) | jnp.isfinite(region.high))
     used = used & jnp.any(lax.stop_gradient(rows) != 0, axis=1)
     directions = turned(rows, used)
-    return Polygon(lines_of(loc, rows, region, directions, used), factor, directions)
+    return lines_of(loc, rows, region, directions, used), factor, directions
 
 
 def log_probability(loc: jax.Array, covariance: Covariance, region: LinearRegion) -> jax.Array:
@@ -253,9 +246,9 @@ def moments(
     loc: jax.Array, covariance: Covariance, region: LinearRegion
 ) -> tuple[jax.Array, jax.Array]:
     """Mean and covariance of X in the polygon; NaN if it is empty."""
-    polygon = polygon_of(loc, covariance, region)
-    _, _, empty = tips(lax.stop_gradient(polygon.lines))
-    mean, matrix = plane_moments(polygon.lines)
-    lift = product(polygon.factor, polygon.directions)
+    lines, factor, directions = polygon_of(loc, covariance, region)
+    _, _, empty = tips(lax.stop_gradient(lines))
+    mean, matrix = plane_moments(lines)
+    lift = product(factor, directions)
     nan_propagator = jnp.where(empty, jnp.nan, 0.0)
     return loc + lift @ mean + nan_propagator, lift @ matrix @ lift.T + nan_propagator

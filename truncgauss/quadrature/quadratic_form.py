@@ -186,7 +186,12 @@ def solve(
     effect = jnp.where(path.certain | (effect <= negligible(mean.dtype) * size), 0.0, effect)
     error = error + lax.stop_gradient(effect)
     if not outside:
-        known, certain = _of_constants(*lax.stop_gradient((mean, covariance)))
+        # Coordinates of variance 0 may decide it.
+        mean, covariance = lax.stop_gradient((mean, covariance))
+        still = jnp.diagonal(covariance) == 0
+        taken, alone = jnp.sum(jnp.where(still, mean * mean, 0.0)), jnp.all(still)
+        certain = alone & (taken >= 0) | (taken >= 1)
+        known = jnp.where(alone & (taken <= 1), 0.0, -jnp.inf).astype(mean.dtype)
         log_prob = jnp.where(certain, known, log_prob)
         error = jnp.where(certain, 0.0, jnp.where(jnp.isnan(error), jnp.inf, error))
     return ContourIntegral(gaussian, nodes, path.rounding, shares, log_prob, error)
@@ -195,15 +200,6 @@ def solve(
 def form_of(gaussian: Principal) -> QuadraticForm:
     """|y|^2 as a weighted sum of noncentral chi-squares."""
     return QuadraticForm(gaussian.variances, jnp.ones_like(gaussian.spread), gaussian.mean**2)
-
-
-def _of_constants(mean: Array, covariance: Array) -> tuple[Array, Array]:
-    """log P where coordinates of variance 0 decide it, and whether they do."""
-    still = jnp.diagonal(covariance) == 0
-    taken = jnp.sum(jnp.where(still, mean * mean, 0.0))
-    alone = jnp.all(still)
-    known = jnp.where(alone & (taken <= 1), 0.0, -jnp.inf)
-    return known.astype(mean.dtype), alone & (taken >= 0) | (taken >= 1)
 
 
 def _effect(gaussian: Principal, nodes: Array, weights: Array, sizes: Sizes) -> Array:
