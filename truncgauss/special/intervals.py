@@ -60,20 +60,6 @@ def is_short(a: Array, w: Array) -> Array:
     return (w < 0.25) & (w * a < 0.25)
 
 
-def _narrow_mass(a: Array, w: Array) -> Array:
-    """The mass, by the series of the mean density over that at the midpoint."""
-    half = 0.5 * w
-    mid = a + half
-    slope, bend = jnp.square(half * mid), 0.5 * half * half
-    series = jnp.zeros_like(w)
-    for row in reversed(_SERIES):
-        series = series * bend + horner(row, slope)
-    # Minus the log of the density at the midpoint over the one at c.
-    fall = jnp.where(a < 0, 0.5 * mid * mid, half * (a + 0.5 * half))
-    # XLA makes a product of a quotient by an exponential, and copies that into each of its uses.
-    return 0.5 * w * series / (0.5 * jnp.exp(fall))
-
-
 @jax.jit
 def masses(a: Array, w: Array) -> Masses:
     """The masses of [a, a + w] and of what lies beyond its ends."""
@@ -91,9 +77,19 @@ def masses(a: Array, w: Array) -> Masses:
     mills_a, above_b = 1.0 / (end + excess_a), density_b / (b + excess_b)
     below_a = density_a * mills_a
     above_a = jnp.where(straddles, SQRT_2PI - below_a, mills_a)
-    series = _narrow_mass(jnp.where(narrow, a, 0.0), jnp.where(narrow, w, 0.1))
+    # The narrow mass, by the series of the mean density over that at the midpoint.
+    short_a, half = jnp.where(narrow, a, 0.0), 0.5 * jnp.where(narrow, w, 0.1)
+    mid = short_a + half
+    slope, bend = jnp.square(half * mid), 0.5 * half * half
+    series = jnp.zeros_like(w)
+    for row in reversed(_SERIES):
+        series = series * bend + horner(row, slope)
+    # Minus the log of the density at the midpoint over the one at c.
+    depth = jnp.where(short_a < 0, 0.5 * mid * mid, half * (short_a + 0.5 * half))
+    # XLA makes a product of a quotient by an exponential, and copies that into each of its uses.
+    short_mass = half * series / (0.5 * jnp.exp(depth))
     fall = _fall(w * (a + 0.5 * w)) * density_a
-    inside = jnp.where(narrow, series, above_a - above_b)
+    inside = jnp.where(narrow, short_mass, above_a - above_b)
     return Masses(inside, above_a, above_b, below_a, excess_a, excess_b, density_a, density_b, fall)
 
 

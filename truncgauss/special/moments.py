@@ -10,9 +10,8 @@ References:
     Golub and Welsch (1969), Calculation of Gauss quadrature rules.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -155,11 +154,6 @@ def _tail_moments(a: Array, w: Array) -> tuple[Array, Array, Array, Array]:
     return excess, second, jnp.log(inside / (a + first)), beyond * (b + far_first) / inside
 
 
-def _tail_value(a: Array, w: Array) -> IntervalMoments:
-    excess, second, log, _ = _tail_moments(a, jnp.minimum(w, FAR))
-    return IntervalMoments(excess, second - excess * excess, log + a * excess + 0.5 * second)
-
-
 def _tail_slopes(a: Array, w: Array) -> _Slopes:
     w = jnp.minimum(w, FAR)
     (excess, second, log, at_b), (_, dsecond, _, _) = jax.jvp(
@@ -202,19 +196,12 @@ def _centre_slopes(a: Array, w: Array) -> _Slopes:
     )
 
 
-def _wide(of_tail: Callable[..., Any], of_centre: Callable[..., Any], a: Array, w: Array) -> Any:
+def _wide_slopes(a: Array, w: Array) -> _Slopes:
     a = jnp.where(a < -FAR, -FAR, a)
     tail = a >= 0
-    both = (
-        of_tail(jnp.where(tail, a, 1.0), jnp.where(tail, w, 4.0)),
-        of_centre(jnp.where(tail, -1.0, a), jnp.where(tail, 4.0, w)),
-    )
-    return jax.tree.map(lambda x, y: jnp.where(tail, x, y), *both)
-
-
-def _wide_slopes(a: Array, w: Array) -> _Slopes:
-    slopes: _Slopes = _wide(_tail_slopes, _centre_slopes, a, w)
-    return slopes
+    of_tail = _tail_slopes(jnp.where(tail, a, 1.0), jnp.where(tail, w, 4.0))
+    of_centre = _centre_slopes(jnp.where(tail, -1.0, a), jnp.where(tail, 4.0, w))
+    return jax.tree.map(lambda x, y: jnp.where(tail, x, y), of_tail, of_centre)
 
 
 def _along(slopes: _Slopes, da: Array, dw: Array) -> IntervalMoments:
@@ -255,8 +242,7 @@ def wide_moments(p: Array, q: Array, s: Array) -> IntervalMoments:
 
     The excess is counted from max(p, 0); the entropy is without its term log s.
     """
-    of_centre = lambda a, w: _centre_slopes(a, w).value
-    value: IntervalMoments = _wide(_tail_value, of_centre, p / s, q / s)
+    value = _wide_slopes(p / s, q / s).value
     return IntervalMoments(s * value.excess, s * s * value.variance, value.entropy)
 
 

@@ -37,6 +37,10 @@ from truncgauss.special.tails import (
     ratio,
 )
 
+# Arguments broadcast, and results have their common shape.
+Reals = Real[ArrayLike, "*#shape"]
+Floats = Float[Array, "*#shape"]
+
 
 class Interval(NamedTuple):
     """A standardised interval; `width` is more accurate than `high - low` where the two are close.
@@ -51,12 +55,7 @@ class Interval(NamedTuple):
     width: Float[Array, "*shape"]
 
 
-def standardize(
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-    loc: Real[ArrayLike, "*#shape"] = 0.0,
-    scale: Real[ArrayLike, "*#shape"] = 1.0,
-) -> Interval:
+def standardize(low: Reals, high: Reals, loc: Reals = 0.0, scale: Reals = 1.0) -> Interval:
     r"""Limits in standard deviations from the mean, and the width between them.
 
     .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
@@ -110,11 +109,7 @@ def _nearer(interval: Interval) -> tuple[Array, Array]:
     return mirrored, jnp.where(mirrored, -interval.high, interval.low)
 
 
-def log_interval_mass(
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-    width: Real[ArrayLike, "*#shape"] | None = None,
-) -> Float[Array, "*#shape"]:
+def log_interval_mass(low: Reals, high: Reals, width: Reals | None = None) -> Floats:
     r"""Log probability that a standard normal variable falls into an interval.
 
     .. math:: \log Z = \log\{\Phi(b) - \Phi(a)\}, \qquad
@@ -177,11 +172,8 @@ def _interval(low: ArrayLike, high: ArrayLike, width: ArrayLike | None) -> Inter
 
 
 def separation_step(
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-    uniform: Real[ArrayLike, "*#shape"],
-    width: Real[ArrayLike, "*#shape"] | None = None,
-) -> tuple[Float[Array, "*#shape"], Float[Array, "*#shape"]]:
+    low: Reals, high: Reals, uniform: Reals, width: Reals | None = None
+) -> tuple[Floats, Floats]:
     r"""One step of separation of variables: a draw from the interval, and the interval's log mass.
 
     .. math:: y = \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}, \qquad
@@ -307,12 +299,7 @@ def _log_ratio_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> t
     return _log_ratio(x, y), dx / x - dy / y
 
 
-def truncated_log_mass(
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_log_mass(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Log probability that a normal variable falls into [low, high], in the user's own units.
 
     .. math:: \log Z = \log\{\Phi((h - \mu)/\sigma) - \Phi((l - \mu)/\sigma)\}
@@ -340,13 +327,7 @@ def truncated_log_mass(
     return jnp.where(frame.w < 0, jnp.nan, jnp.where(frame.w == 0, -jnp.inf, log))
 
 
-def truncated_log_density(
-    x: Real[ArrayLike, "*#shape"],
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_log_density(x: Reals, loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Log density of a normal variable truncated to [low, high].
 
     .. math:: \log p(x) = \log \phi\{(x - \mu)/\sigma\} - \log \sigma - \log Z
@@ -374,12 +355,7 @@ def truncated_log_density(
     return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
 
 
-def truncated_mean(
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_mean(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Mean of a normal variable truncated to [low, high].
 
     .. math:: \mu + \sigma (e_a - e_b), \quad e_x = \phi(x)/Z
@@ -406,12 +382,7 @@ def truncated_mean(
     return frame.origin + frame.sign * moments.excess
 
 
-def truncated_variance(
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_variance(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Variance of a normal variable truncated to [low, high].
 
     .. math:: \sigma^2 \{1 + a e_a - b e_b - (e_a - e_b)^2\}, \quad e_x = \phi(x)/Z
@@ -436,11 +407,8 @@ def truncated_variance(
 
 
 def truncated_mean_and_variance(
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> tuple[Float[Array, "*#shape"], Float[Array, "*#shape"]]:
+    loc: Reals, scale: Reals, low: Reals, high: Reals
+) -> tuple[Floats, Floats]:
     """`truncated_mean` and `truncated_variance`, at the cost of one of them.
 
     Example:
@@ -453,12 +421,7 @@ def truncated_mean_and_variance(
     return frame.origin + frame.sign * moments.excess, moments.variance
 
 
-def truncated_entropy(
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_entropy(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Differential entropy of a normal variable truncated to [low, high], in nats.
 
     .. math:: \log(\sqrt{2\pi}\, \sigma Z) + \tfrac12 (1 + a e_a - b e_b), \quad e_x = \phi(x)/Z
@@ -478,13 +441,7 @@ def truncated_entropy(
     return _moments(loc, scale, low, high)[1].entropy
 
 
-def truncated_quantile(
-    uniform: Real[ArrayLike, "*#shape"],
-    loc: Real[ArrayLike, "*#shape"],
-    scale: Real[ArrayLike, "*#shape"],
-    low: Real[ArrayLike, "*#shape"],
-    high: Real[ArrayLike, "*#shape"],
-) -> Float[Array, "*#shape"]:
+def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Quantile of a normal variable truncated to [low, high]: a draw, if fed a uniform.
 
     .. math:: \mu + \sigma\, \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}

@@ -232,15 +232,13 @@ def _clipped(x: Array, bound: Array) -> Array:
     return x
 
 
-def _clipped_forward(x: Array, bound: Array) -> tuple[Array, Array]:
-    return x, bound
-
-
-def _clipped_backward(bound: Array, cotangent: Array) -> tuple[Array, Array]:
-    return jnp.clip(cotangent, -bound, bound).astype(cotangent.dtype), jnp.zeros_like(bound)
-
-
-_clipped.defvjp(_clipped_forward, _clipped_backward)
+_clipped.defvjp(
+    lambda x, bound: (x, bound),
+    lambda bound, slope: (
+        jnp.clip(slope, -bound, bound).astype(slope.dtype),
+        jnp.zeros_like(bound),
+    ),
+)
 
 
 def clipped_gradient(
