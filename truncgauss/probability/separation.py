@@ -47,7 +47,6 @@ from truncgauss.separation.lattice import (
     over_pieces,
     shifted_uniforms,
 )
-from truncgauss.separation.path_moments import PathMoments, inner_point, weighted_draws
 from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.planning import (
     full_rank,
@@ -57,12 +56,15 @@ from truncgauss.separation.planning import (
     solved_plans,
 )
 from truncgauss.separation.weights import (
+    PathMoments,
     Sums,
+    inner_point,
     log_weights,
     summary,
     summed,
     sums_over,
     unseen_share,
+    weighted_draws,
     weighted_paths,
 )
 from truncgauss.special import effective_sample_size

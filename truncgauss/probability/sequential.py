@@ -48,8 +48,8 @@ from truncgauss.separation.particles import (
     surviving,
     twist_of,
 )
-from truncgauss.separation.path_moments import draw_offsets, inner_point
 from truncgauss.separation.twisting import Twist
+from truncgauss.separation.weights import draw_offsets, inner_point
 from truncgauss.special import effective_sample_size
 from truncgauss.special.logspace import log_sum_exp
 

@@ -62,14 +62,10 @@ def filled(sampler: Sampler, rounds: Rounds, num_samples: int, key: Array) -> tu
         effective = count + added
         return jnp.where(is_accepted, samples, others), effective, index + 1
 
-    def unfilled(state: Any) -> Array:
-        return (count < num_samples) & (state[-1] < 1)
-
     # A loop of at most one step: unlike `lax.cond` it is skipped under vmap if no row needs it.
-    samples, effective, _ = lax.while_loop(
-        unfilled, fill, varying_like((samples, whole, jnp.uint32(0)), rounds)
-    )
-    return samples, effective
+    unfilled = lambda state: (count < num_samples) & (state[-1] < 1)
+    start = varying_like((samples, whole, jnp.uint32(0)), rounds)
+    return lax.while_loop(unfilled, fill, start)[:2]
 
 
 def _chains(
@@ -89,7 +85,9 @@ def _chains(
     start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
     num_sweeps = max(16, -(-num_samples // NUM_CHAINS))
     per_sweep, others = THINNING * sampler.num_draws, sampler.num_uniforms - sampler.num_draws
-    constraints = sampler.all_constraints()
+    first, extra = sampler.constraints, sampler.extra
+    first = first._replace(factor=jnp.tril(first.factor))
+    constraints = Constraints(*(jnp.concatenate(pair) for pair in zip(first, extra)))
 
     def one(state: Any, index: Array) -> tuple[tuple[Array, Array], Array]:
         draws, before = state
@@ -106,7 +104,16 @@ def _chains(
     indices = jnp.uint32(2**31) + index + jnp.arange(WARM_UP + num_sweeps, dtype=jnp.uint32)
     _, points = lax.scan(one, state, indices)
     points = points[WARM_UP:]
-    return points.reshape(-1, sampler.dimension)[-num_samples:], _efficiency(points)
+    # The means of C chains of K independent draws have the variance of one draw over K; the ratio
+    # of that to the variance of the chains' means is the efficiency. The smallest of all
+    # coordinates counts, and at most 1 - 1/C, which is all that C chains can establish.
+    centred = points - points.mean((0, 1))
+    of_one, of_mean = jnp.mean(centred**2, (0, 1)), jnp.var(centred.mean(0), axis=0, ddof=1)
+    still = of_one == 0
+    share = of_one / (len(points) * jnp.where(still, 1.0, of_mean))
+    least = jnp.min(jnp.where(still, jnp.inf, share))
+    efficiency = jnp.minimum(1.0 - 1.0 / NUM_CHAINS, least)
+    return points.reshape(-1, sampler.dimension)[-num_samples:], efficiency
 
 
 def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:
@@ -132,18 +139,3 @@ def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Arr
     rows = jnp.arange(len(draws)), constraints.factor.T, uniforms
     (draws, _), _ = lax.scan(step, (draws, constraints.factor @ draws), rows)
     return draws, None
-
-
-def _efficiency(points: Array) -> Array:
-    """The effective sample size over the number of draws, from points of shape (K, C, d).
-
-    The means of C chains of K independent draws have the variance of one draw over K; the ratio of
-    that to the variance of the chains' means is the efficiency. The smallest of all coordinates
-    counts, and at most 1 - 1/C, which is all that C chains can establish.
-    """
-    length, chains, _ = points.shape
-    centred = points - points.mean((0, 1))
-    of_one, of_mean = jnp.mean(centred**2, (0, 1)), jnp.var(centred.mean(0), axis=0, ddof=1)
-    still = of_one == 0
-    share = of_one / (length * jnp.where(still, 1.0, of_mean))
-    return jnp.minimum(1.0 - 1.0 / chains, jnp.min(jnp.where(still, jnp.inf, share)))

@@ -7,6 +7,7 @@ References:
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -184,12 +185,13 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
 
     def resampled() -> tuple[_Cloud, Array, Array, Array]:
         ordered = jnp.take(cloud.log_weights, order)
-        parents = jnp.take(order, _systematic(ordered, fractions))
+        # Systematically: the cumulated weights at fractions of their sum.
+        cumulated = jnp.cumsum(jnp.exp(ordered - jnp.max(ordered)))
+        chosen = jnp.searchsorted(cumulated, fractions * cumulated[-1], side="right")
+        parents = jnp.take(order, jnp.minimum(chosen, len(cumulated) - 1))
         total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
 
-        def take(x: Array) -> Array:
-            return jnp.take(x, parents, axis=-1)
-
+        take = partial(jnp.take, indices=parents, axis=-1)
         after = _Cloud(
             take(cloud.z),
             take(cloud.base),
@@ -204,10 +206,8 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
     fractions = (lanes.astype(offset.dtype) + offset) / len(lanes)
     identity_rank = jnp.zeros_like(lanes).at[order].set(lanes)
 
-    def kept() -> tuple[_Cloud, Array, Array, Array]:
-        return cloud, means, lanes, identity_rank
-
-    cloud, means, parents, rank = lax.cond(due, resampled, kept)
+    kept = cloud, means, lanes, identity_rank
+    cloud, means, parents, rank = lax.cond(due, resampled, lambda: kept)
     # A golden lattice over the particles in the order of their means; each alone is uniform.
     turned = (rank.astype(float) * GOLDEN).astype(shift.dtype)
     uniform = (turned + shift).astype(means.dtype) % 1.0
@@ -219,10 +219,3 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
     z = lax.dynamic_update_index_in_dim(cloud.z, draw, k, 0)
     cloud = cloud._replace(z=z, log_weights=cloud.log_weights + gain)
     return cloud, (uniform, parents)
-
-
-def _systematic(log_weights: Array, fractions: Array) -> Array:
-    """Indices resampled systematically: the cumulated weights at these fractions of their sum."""
-    cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    points = fractions * cumulated[-1]
-    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)

@@ -136,12 +136,6 @@ class Sampler(NamedTuple):
         low, high = self.region.low[:, None], self.region.high[:, None]
         return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
 
-    def all_constraints(self) -> Constraints:
-        """Both kinds of constraints together."""
-        first, extra = self.constraints, self.extra
-        first = first._replace(factor=jnp.tril(first.factor))
-        return Constraints(*(jnp.concatenate(pair) for pair in zip(first, extra)))
-
 
 class GaussianSampler(NamedTuple):
     """Proposals from a Gaussian, accepted where and as often as the region keeps them.

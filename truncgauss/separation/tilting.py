@@ -169,7 +169,15 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
     def advance(state: Any) -> Any:
         now, num_steps, _ = state
         later, moved = _line_search(problem, now)
-        return _with_step(problem, later), num_steps + 1, ~moved
+        # The Newton step from there, at which both linearised gradients of psi vanish.
+        v = later.variance
+        q = jnp.maximum(1.0 - v, 1e-30)
+        root = jnp.sqrt(q / v)
+        inner = root * unit.solve(root, root * unit.times(later.slope))
+        dx = later.slope - unit.transposed_times(inner)
+        dmu = inner / q - unit.strict_times(dx)
+        later = later._replace(dx=dx, dmu=dmu, gain=jnp.abs(later.slope @ dx))
+        return later, num_steps + 1, ~moved
 
     now, num_steps, _ = jax.lax.while_loop(
         unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
@@ -205,14 +213,10 @@ def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Arra
         sufficient = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
         return later, 0.5 * length, halvings + 1, sufficient
 
-    def unfound(state: Any) -> Array:
-        _, _, halvings, sufficient = state
-        return ~sufficient & (halvings < MAX_HALVINGS)
-
     length = jnp.minimum(1.0, 0.95 * reach)
     start = varying_like((now, length, 0, jnp.zeros((), bool)), unit)
-    state = jax.lax.while_loop(unfound, trial, start)
-    later, _, _, sufficient = state
+    unfound = lambda state: ~state[3] & (state[2] < MAX_HALVINGS)
+    later, _, _, sufficient = jax.lax.while_loop(unfound, trial, start)
     return jax.tree.map(lambda new, old: jnp.where(sufficient, new, old), later, now), sufficient
 
 
@@ -244,10 +248,7 @@ def _minimum_over_mu(problem: _SaddleProblem, x: Array, mu: Array) -> _Iterate:
         error = jnp.max((jnp.abs(error) - rounding * jnp.abs(mean + others)) / jnp.sqrt(variance))
         return moved, mu, mean - mu, variance, cut.log_mass, error, num_steps + 1
 
-    def unfinished(state: Any) -> Array:
-        *_, error, num_steps = state
-        return (error > precise) & (num_steps < MAX_INNER_STEPS)
-
+    unfinished = lambda state: (state[-2] > precise) & (state[-1] < MAX_INNER_STEPS)
     state = varying_like((mu, mu, x, x, x, jnp.full((), jnp.inf, x.dtype), 0), x)
     _, mu, pull, variance, log_mass, error, _ = jax.lax.while_loop(unfinished, step, state)
     value = jnp.sum(0.5 * mu * mu - mu * x + log_mass)
@@ -255,15 +256,3 @@ def _minimum_over_mu(problem: _SaddleProblem, x: Array, mu: Array) -> _Iterate:
     zero = jnp.zeros_like(x)
     slope = unit.strict_transposed_times(pull) - mu
     return _Iterate(x, mu, value, slope, variance, zero, zero, zero[0])
-
-
-def _with_step(problem: _SaddleProblem, now: _Iterate) -> _Iterate:
-    """The iterate with its Newton step, at which both linearised gradients of psi vanish."""
-    unit, _ = problem
-    v = now.variance
-    q = jnp.maximum(1.0 - v, 1e-30)
-    root = jnp.sqrt(q / v)
-    inner = root * unit.solve(root, root * unit.times(now.slope))
-    dx = now.slope - unit.transposed_times(inner)
-    dmu = inner / q - unit.strict_times(dx)
-    return now._replace(dx=dx, dmu=dmu, gain=jnp.abs(now.slope @ dx))

@@ -1,4 +1,4 @@
-"""Importance weights of the paths of a proposal, and the estimates from them.
+"""Importance weights of the paths of a proposal, and the estimates and moments from them.
 
 Reference:
     Owen (2013), Monte Carlo theory, methods and examples, chapter 9.
@@ -12,14 +12,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS
-from truncgauss.separation.kernel import Constraints, intersected_paths, paths
+from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS, Pieces, Surprises, merged
+from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import GrowingLattice, over_pieces, shifted_uniforms
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
-from truncgauss.special import log_sum_exp
+from truncgauss.special import (
+    log_sum_exp,
+    standardize,
+    truncated_mean_and_variance,
+    truncated_quantile,
+)
 from truncgauss.special.logspace import less_level
 
 MIN_POINTS_BEYOND = 30.0  # effective points that tell how much lies beyond a limit
@@ -314,3 +320,102 @@ def _sums_over_jvp(
 
     change: Any = sum(jax.tree.leaves(jax.tree.map(along, slope, tangents[0])))
     return sums, jax.tree.map(jnp.zeros_like, sums)._replace(log_total=change)
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+
+class DrawOffsets(NamedTuple):
+    """Draws less an interior point, with the moments of the distributions they come from.
+
+    Offsets avoid cancellation in narrow intervals.
+
+    Attributes:
+        deviations: the draws less the point, shape (k, n); the last is its conditional mean.
+        expected, variances: mean, less the point, and variance of each draw given the earlier ones,
+            shape (k, n).
+    """
+
+    deviations: Array
+    expected: Array
+    variances: Array
+
+
+def inner_point(constraints: Constraints, tilt: Array) -> Array:
+    """A point inside the constraints: the mode of each variable given the earlier ones."""
+
+    def step(z: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
+        k, weights, low, high, loc, scale, tilt = row
+        mean = loc + weights @ z
+        y = jnp.clip(mean + scale * tilt, low, high)
+        return lax.dynamic_update_index_in_dim(z, (y - mean) / scale, k, 0), y
+
+    strict = jnp.tril(constraints.factor, -1)
+    rows = jnp.arange(len(tilt)), strict, *constraints[:3], constraints.scale, tilt
+    return lax.stop_gradient(lax.scan(step, varying_like(jnp.zeros_like(tilt), rows), rows)[1])
+
+
+def draw_offsets(
+    constraints: Constraints, tilt: Array, uniforms: Array, means: Array, point: Array
+) -> DrawOffsets:
+    """The draws of `paths` less a point inside, computed from the same uniforms.
+
+    z itself, which is relative to the mean, has too few digits for a narrow interval in a tail.
+    """
+    low, high, loc, _ = constraints
+    scale = constraints.scale[:, None]
+    centred = standardize(low, high, point)
+    center = (loc - point)[:, None] + means + scale * tilt[:, None]
+    inputs = center, scale, centred.low[:, None], centred.high[:, None]
+    expected, variances = truncated_mean_and_variance(*inputs)
+    draws = truncated_quantile(uniforms, *(x[:-1] for x in inputs))
+    return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
+
+
+class PathMoments(NamedTuple):
+    """The moments and control variates of a number of pieces of a lattice.
+
+    Attributes:
+        pieces: moments of each replicate.
+        surprises: control variates of each replicate.
+        sums: of the weights of each replicate, with a level for each.
+        num_pieces: of the lattice.
+    """
+
+    pieces: Pieces
+    surprises: Surprises
+    sums: Sums
+    num_pieces: Array
+
+    def plus(self, other: "PathMoments") -> "PathMoments":
+        """The moments over the points of both."""
+        log_shares = other.pieces.log_shares + (other.sums.level - self.sums.level)
+        pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
+        total = self.num_pieces + other.num_pieces
+
+        def mean(x: Array, y: Array) -> Array:
+            return (self.num_pieces * x + other.num_pieces * y) / total
+
+        averages = jax.tree.map(mean, self.surprises, other.surprises)
+        return PathMoments(pieces, averages, self.sums.plus(other.sums), total)
+
+
+def weighted_draws(
+    proposal: Proposal, uniforms: Array, point: Array
+) -> tuple[DrawOffsets, tuple[Array, Array, Array, Array]]:
+    """The draws as offsets, and the results of `weighted_paths`."""
+    constraints, extra, tilt = proposal[:3]
+    if len(extra.low):
+        # All variables are drawn.
+        draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
+        log_mass = log_mass[:-1]
+        deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
+        # Intervals from several constraints have only their draws, no conditional moments.
+        drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
+        weights = weighed(proposal, draws, None, log_mass)
+        means = jnp.tril(constraints.factor, -1) @ draws
+    else:
+        path = paths(constraints, tilt, uniforms)
+        drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
+        weights, means, log_mass = weighed(proposal, *path), path.means, path.log_mass
+    return drawn, (*weights, *beyond_limits(constraints, tilt, means, log_mass))
