@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.linalg import is_symmetric
@@ -37,7 +38,7 @@ from truncgauss.special import (
     truncated_mean_and_variance,
 )
 from truncgauss.special.normal import log_mass_and_slopes
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.tails import LOG_SQRT_2PI, Arrays
 
 
 class BivariateRegression(NamedTuple):
@@ -47,13 +48,13 @@ class BivariateRegression(NamedTuple):
     where X1 determines X2.
     """
 
-    scale: jax.Array
-    slope: jax.Array
-    residual_scale: jax.Array
-    slope_rest: jax.Array
+    scale: Array
+    slope: Array
+    residual_scale: Array
+    slope_rest: Array
 
 
-def regression(covariance: Covariance, apart: jax.Array | bool = False) -> BivariateRegression:
+def regression(covariance: Covariance, apart: Array | bool = False) -> BivariateRegression:
     """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor; that
     of independent coordinates of these variances where they are to be taken `apart`."""
     if isinstance(covariance, ScaleTril):
@@ -69,7 +70,7 @@ def regression(covariance: Covariance, apart: jax.Array | bool = False) -> Bivar
 
 
 @jax.custom_jvp
-def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> BivariateRegression:
+def regression_of(first: Array, product: Array, second: Array) -> BivariateRegression:
     """The regression of X2 on X1, from the variances of both and their covariance.
 
     Both the rounding error of the slope and the residual variance are differences y - slope x.
@@ -86,7 +87,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Bi
 
 @regression_of.defjvp
 def _regression_of_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    primals: Arrays, tangents: Arrays
 ) -> tuple[BivariateRegression, BivariateRegression]:
     (first, _, _), (dfirst, dproduct, dsecond) = primals, tangents
     form = regression_of(*primals)
@@ -97,7 +98,7 @@ def _regression_of_jvp(
     return form, BivariateRegression(dscale, dslope, dresidual, jnp.zeros_like(slope))
 
 
-def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def ratio(x: Array, y: Array) -> tuple[Array, Array]:
     """x / y, rounded, and the rounding error, which carries no derivative."""
     quotient = x / y
     rest = difference_of_products(x, jnp.ones_like(x), quotient, y) / y
@@ -116,12 +117,12 @@ class PanelPlan(NamedTuple):
         num_panels: how many of the panels are in use.
     """
 
-    anchor: jax.Array
-    breakpoints: jax.Array
-    num_panels: jax.Array
+    anchor: Array
+    breakpoints: Array
+    num_panels: Array
 
 
-def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> PanelPlan:
+def plan(loc: Array, form: BivariateRegression, low: Array, high: Array) -> PanelPlan:
     r"""Panels for the integral over X1; no derivative goes through their positions.
 
     They are laid out for the density at the most likely X2 given x1, which approximates the
@@ -142,7 +143,7 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     limits = (first - loc[0]) * per_scale
     inner_low, inner_high = (low[1] - loc[1]) * per_residual, (high[1] - loc[1]) * per_residual
 
-    def nearest(z: jax.Array) -> jax.Array:
+    def nearest(z: Array) -> Array:
         return jnp.clip(0.0, inner_low - rate * z, inner_high - rate * z)
 
     mode = share * (nearest(jnp.zeros_like(rate)) * per_norm)
@@ -187,12 +188,10 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     )
 
 
-Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high
+Inputs = tuple[Array, BivariateRegression, Array, Array]  # loc, form, low, high
 
 
-def log_probability(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def log_probability(loc: Array, form: BivariateRegression, low: Array, high: Array) -> Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high; NaN where the
     coordinates determine each other."""
     inputs = loc, form, low, high
@@ -200,8 +199,8 @@ def log_probability(
 
 
 def log_probability_and_gradient(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    loc: Array, form: BivariateRegression, low: Array, high: Array
+) -> tuple[Array, Array]:
     """`log_probability`, and its derivatives by all its arguments as a vector."""
     inputs = loc, form, low, high
     total, slopes = log_concave.log_total_and_gradient(inputs, *plan(*inputs), GRADIENT)
@@ -224,25 +223,25 @@ class PanelNodes(NamedTuple):
         constant: that at the anchor, times sqrt(2 pi).
     """
 
-    offsets: jax.Array
-    weights: jax.Array
-    mean: jax.Array
-    shifts: jax.Array
+    offsets: Array
+    weights: Array
+    mean: Array
+    shifts: Array
     at_anchor: Interval
-    steps: jax.Array
+    steps: Array
     inner: Interval
-    z: jax.Array
-    log_prior: jax.Array
-    constant: jax.Array
+    z: Array
+    log_prior: Array
+    constant: Array
 
 
 def panel_nodes(
-    loc: jax.Array,
+    loc: Array,
     form: BivariateRegression,
-    low: jax.Array,
-    high: jax.Array,
-    anchor: jax.Array,
-    breakpoints: jax.Array,
+    low: Array,
+    high: Array,
+    anchor: Array,
+    breakpoints: Array,
     with_ends: bool = False,
 ) -> PanelNodes:
     """The nodes of a panel, and with weight 0 its two ends."""
@@ -263,17 +262,17 @@ def panel_nodes(
     )
 
 
-Panel = tuple[jax.Array, jax.Array]  # anchor, and two ends as offsets from it
+Panel = tuple[Array, Array]  # anchor, and two ends as offsets from it
 
 
-def log_panel(inputs: Inputs, panel: Panel) -> jax.Array:
+def log_panel(inputs: Inputs, panel: Panel) -> Array:
     """The log of the integral over one panel."""
     nodes = panel_nodes(*inputs, *panel)
     log_values = log_interval_mass(*nodes.inner) + nodes.log_prior
     return nodes.constant + log_concave.log_weighted_sum(log_values, nodes.weights)
 
 
-def falls(nodes: PanelNodes) -> tuple[jax.Array, jax.Array]:
+def falls(nodes: PanelNodes) -> tuple[Array, Array]:
     """(c^2 - c0^2)/2 at the nodes, and c0^2/2, where c and c0 are the distances of the limits of X2
     from its mean, at a node and at the anchor.
 
@@ -287,7 +286,7 @@ def falls(nodes: PanelNodes) -> tuple[jax.Array, jax.Array]:
     return (first + 0.5 * change) * change, 0.5 * first * first
 
 
-def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
+def scores(inputs: Inputs, panel: Panel) -> tuple[Array, Array]:
     """The log of the integral over a panel, and means over its nodes, weighted by the integrand.
 
     They are, shape (9,), of the standardised X2 within its limits, of that times the standardised
@@ -305,7 +304,7 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     return nodes.constant - at_anchor + total, means
 
 
-def gradient(inputs: Inputs, means: jax.Array) -> Inputs:
+def gradient(inputs: Inputs, means: Array) -> Inputs:
     """The derivatives of the log of the integral."""
     scale, slope, residual, _ = inputs[1]
     mean, along, spread, at_low, at_high, z, square, first_low, first_high = means
@@ -323,7 +322,7 @@ GRADIENT = log_concave.GradientRule(9, scores, gradient)
 
 
 def moments_panel(
-    inputs: Inputs, panel: tuple[tuple[jax.Array, jax.Array], jax.Array]
+    inputs: Inputs, panel: tuple[tuple[Array, Array], Array]
 ) -> log_concave.ComponentMoments:
     """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
     (anchor, point), breakpoints = panel
@@ -340,9 +339,7 @@ def moments_panel(
     return log_concave.mixed(components, nodes.weights)
 
 
-def inner_point(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def inner_point(loc: Array, form: BivariateRegression, low: Array, high: Array) -> Array:
     """A point of the region near the mode, shape (2,)."""
     anchor = plan(loc, form, low, high).anchor
     mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
@@ -350,7 +347,7 @@ def inner_point(
 
 
 def moments(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array, point: jax.Array
+    loc: Array, form: BivariateRegression, low: Array, high: Array, point: Array
 ) -> log_concave.ComponentMoments:
     """log P + log sqrt(2 pi), mean less `point`, and covariance of X given low <= X <= high."""
     anchor, breakpoints, num_panels = plan(loc, form, low, high)

@@ -21,10 +21,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.special import Interval, log_interval_mass, standardize
-from truncgauss.special.tails import density
+from truncgauss.special.tails import Arrays, density
 
 NUM_NODES = 56
 # Beyond so many standard deviations lies 1e-19.
@@ -48,20 +49,18 @@ class Terms(NamedTuple):
     others are q or -q, whose derivative counts where q is 0 too.
     """
 
-    weight: jax.Array
-    used: jax.Array
-    p: jax.Array
-    q: jax.Array
+    weight: Array
+    used: Array
+    p: Array
+    q: Array
     inner: Interval
-    r: jax.Array
-    start: jax.Array
-    stop: jax.Array
+    r: Array
+    start: Array
+    stop: Array
 
 
 @jax.jit  # traced once for all its uses
-def log_probability(
-    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def log_probability(loc: Array, matrix: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """log P(low <= X <= high), and whether it counts; where it does not, it is finite.
 
     Limits and loc are of shape (3,), each low below its high.
@@ -99,7 +98,7 @@ def log_probability(
     return jnp.log(jnp.where(counts, total, 1.0)), jax.lax.stop_gradient(counts)
 
 
-def best_order(limits: Interval, pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def best_order(limits: Interval, pairs: Array) -> tuple[Array, Array]:
     """The order of the coordinates, and whether Q mostly rises with X1.
 
     Of those in which both others pull one way, that with the least partial correlation.
@@ -116,7 +115,7 @@ def best_order(limits: Interval, pairs: jax.Array) -> tuple[jax.Array, jax.Array
     return jnp.asarray(orders)[best], (jnp.sum(pulls, 1) >= 0)[best]
 
 
-def reduced(limits: Interval, pairs: jax.Array, upwards: jax.Array) -> tuple[Interval, Terms]:
+def reduced(limits: Interval, pairs: Array, upwards: Array) -> tuple[Interval, Terms]:
     """The limits of X1, and the terms, of a problem in the best order."""
     outer = jax.tree.map(lambda x: x[0], limits)
     first = pairs[:2]
@@ -161,9 +160,7 @@ def reduced(limits: Interval, pairs: jax.Array, upwards: jax.Array) -> tuple[Int
     return outer, terms
 
 
-def within(
-    p: jax.Array, q: jax.Array, ends: jax.Array, upwards: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def within(p: Array, q: Array, ends: Array, upwards: Array) -> tuple[Array, Array]:
     """The part of an interval for z in which a term counts; ends that are not the limits are fixed.
 
     There both (p + q z)^2 and, on the side where A falls, z^2 + (p + q z)^2 are at most REACH^2.
@@ -183,7 +180,7 @@ def within(
     )
 
 
-def integrals(outer: Interval, terms: Terms, upwards: jax.Array) -> jax.Array:
+def integrals(outer: Interval, terms: Terms, upwards: Array) -> Array:
     """The integrals without their weights, shape (5,)."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     half = 0.5 * (terms.stop - terms.start)
@@ -203,15 +200,13 @@ def integrals(outer: Interval, terms: Terms, upwards: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def mass(low: jax.Array, high: jax.Array, width: jax.Array) -> jax.Array:
+def mass(low: Array, high: Array, width: Array) -> Array:
     """Probability of an interval under the standard normal distribution."""
     return jnp.exp(log_interval_mass(low, high, width))
 
 
 @mass.defjvp
-def _mass_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _mass_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (low, high, width), (dlow, dhigh, dwidth) = primals, tangents
     at_low, at_high, finite = density(low), density(high), jnp.isfinite(width)
     # phi(high) - phi(low) of a narrow interval, by the density at the end nearer to 0.

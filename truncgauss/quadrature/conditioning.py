@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.quadrature.bivariate import BivariateRegression
@@ -16,9 +17,7 @@ from truncgauss.quadrature.double_double import difference_of_products, line
 NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
 
 
-def peak(
-    matrix: jax.Array, loc: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def peak(matrix: Array, loc: Array, low: Array, high: Array) -> tuple[Array, Array]:
     r"""The most likely point x of a box in three dimensions, by trying all sets of active limits.
 
     Its Lagrange multipliers f = Sigma^-1 (x - mu), positive at an active lower limit, negative at
@@ -42,7 +41,7 @@ def peak(
     limits = jnp.where(finite[:, None], limits, loc[None])
     gaps = jnp.where(active, limits - loc[None], 0.0)
 
-    def forces(active: jax.Array, gaps: jax.Array) -> jax.Array:
+    def forces(active: Array, gaps: Array) -> Array:
         identity = jnp.eye(3, dtype=gaps.dtype)
         return solved(jnp.where(active[:, None] & active[None, :], matrix, identity), gaps)
 
@@ -56,12 +55,12 @@ def peak(
     return multipliers[best], jnp.where(active[best], limits[best], 0.0)
 
 
-def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
+def solved(matrix: Array, right: Array) -> Array:
     """matrix^-1 right for a covariance of three coordinates, determinants without loss."""
     (first, a, b), (_, var_a, product), (_, _, var_b) = matrix
     r, r_a, r_b = right
 
-    def differences(*terms: tuple[jax.Array, ...]) -> jax.Array:
+    def differences(*terms: tuple[Array, ...]) -> Array:
         """x y - z w of each term, as one operation on vectors: fewer to compile."""
         return difference_of_products(*(jnp.stack(column) for column in zip(*terms)))
 
@@ -89,8 +88,8 @@ def negligible(dtype: np.dtype) -> float:
 
 
 def last_digit(
-    log_prob: jax.Array, loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
-) -> jax.Array:
+    log_prob: Array, loc: Array, covariance: Covariance, low: Array, high: Array
+) -> Array:
     r"""A bound on the change of log P if every input changes by one unit in its last place.
 
     In a tail log P is minus half the squared distance of the most likely point x, up to terms that
@@ -124,8 +123,8 @@ def last_digit(
 
 
 def last_digit_of_one(
-    log_prob: jax.Array, loc: jax.Array, variance: jax.Array, low: jax.Array, high: jax.Array
-) -> jax.Array:
+    log_prob: Array, loc: Array, variance: Array, low: Array, high: Array
+) -> Array:
     """`last_digit` for one coordinate, elementwise; 0 for a variance of 0."""
     inputs = log_prob, loc, variance, low, high
     log_prob, loc, variance, low, high = jax.lax.stop_gradient(inputs)
@@ -142,13 +141,13 @@ CORNERS = np.prod(SIDES, axis=1)
 
 
 def last_digit_of_two(
-    log_prob: jax.Array,
-    loc: jax.Array,
+    log_prob: Array,
+    loc: Array,
     form: BivariateRegression,
-    low: jax.Array,
-    high: jax.Array,
+    low: Array,
+    high: Array,
     is_factor: bool,
-) -> jax.Array:
+) -> Array:
     r"""`last_digit` for two coordinates, also counting what their correlation moves.
 
     Near a singular covariance that is large outside of tails too: where a corner of the rectangle
@@ -216,13 +215,13 @@ def last_digit_of_two(
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
-def beyond_rounding(bound: jax.Array, log_prob: jax.Array) -> jax.Array:
+def beyond_rounding(bound: Array, log_prob: Array) -> Array:
     """A bound of an error where it is more than every result has, else 0."""
     least = negligible(log_prob.dtype) * jnp.maximum(1.0, jnp.abs(log_prob))
     return jnp.where(bound > least, bound, 0.0)
 
 
-def by_slopes(log_prob: jax.Array, inputs: Any, slopes: Any) -> jax.Array:
+def by_slopes(log_prob: Array, inputs: Any, slopes: Any) -> Array:
     """`last_digit` from the derivatives of log P in all inputs: the sum of eps |slope| |input|.
 
     Infinite inputs are limits that are not there. At a singular covariance, whose derivatives are

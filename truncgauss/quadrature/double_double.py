@@ -13,6 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+
+from truncgauss.special.tails import Arrays
 
 
 def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
@@ -22,11 +25,11 @@ def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
     return total, (x - (total - part)) + (y - part)
 
 
-def products(x: jax.Array, y: jax.Array) -> list[jax.Array]:
+def products(x: Array, y: Array) -> list[Array]:
     """Four numbers whose exact sum is x * y, largest first."""
     info = jnp.finfo(x.dtype)
 
-    def halves(v: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def halves(v: Array) -> tuple[Array, Array]:
         top = jax.lax.reduce_precision(v, info.nexp, info.nmant // 2 - 1)
         return top, v - top
 
@@ -34,7 +37,7 @@ def products(x: jax.Array, y: jax.Array) -> list[jax.Array]:
     return [x1 * y1, x1 * y2, x2 * y1, x2 * y2]
 
 
-def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def exact_sum(terms: list[Array]) -> tuple[Array, Array]:
     """The sum of the terms, rounded, and its rounding error."""
     total, rest = terms[0], jnp.zeros_like(terms[0])
     for term in terms[1:]:
@@ -43,7 +46,7 @@ def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
     return two_sum(total, rest)
 
 
-def together(*parts: jax.Array) -> jax.Array:
+def together(*parts: Array) -> Array:
     """All in one array, by selections: XLA compiles a concatenation as a kernel of its own, and a
     quotient with several uses too, so that those of one array take one."""
     result = parts[-1]
@@ -54,7 +57,7 @@ def together(*parts: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def difference_of_products(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
+def difference_of_products(a: Array, b: Array, c: Array, d: Array) -> Array:
     """a b - c d with one rounding, however much cancels."""
     # Both products as one operation on vectors: fewer to compile.
     total, rest = exact_sum(products(together(a, -c), together(b, d)))
@@ -63,17 +66,13 @@ def difference_of_products(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Arra
 
 
 @difference_of_products.defjvp
-def _difference_of_products_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _difference_of_products_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (a, b, c, d), (da, db, dc, dd) = primals, tangents
     return difference_of_products(a, b, c, d), a * db + b * da - c * dd - d * dc
 
 
 @jax.custom_jvp
-def line(
-    x: jax.Array, x0: jax.Array, y0: jax.Array, slope: jax.Array, slope_rest: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def line(x: Array, x0: Array, y0: Array, slope: Array, slope_rest: Array) -> tuple[Array, Array]:
     """y0 + (slope + slope_rest) (x - x0), rounded, and the rounding error.
 
     `slope_rest` is the rounding error of the slope. Neither of the two has a derivative.
@@ -84,9 +83,7 @@ def line(
 
 
 @line.defjvp
-def _line_jvp(
-    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+def _line_jvp(primals: Arrays, tangents: Arrays) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     x, x0, _, slope, _ = primals
     dx, dx0, dy0, dslope, _ = tangents
     value, rest = line(*primals)

@@ -28,7 +28,7 @@ from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
 from truncgauss.special import log_interval_mass, standardize, truncated_mean_and_variance
 from truncgauss.special.normal import quick_moments
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.tails import LOG_SQRT_2PI, Arrays
 
 MAX_STEPS = 100
 MAX_SWEEPS = 40
@@ -47,7 +47,7 @@ def mean_at(anchor: Array, loc: Array, loadings: Array) -> tuple[Array, Array]:
 
 @mean_at.defjvp
 def _mean_at_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    primals: Arrays, tangents: Arrays
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (anchor, _, loadings), (d_anchor, d_loc, d_loadings) = primals, tangents
     value, rest = mean_at(*primals)
@@ -240,13 +240,11 @@ def highest(integrand: Integrand) -> tuple[Array, GaussianSites]:
         )
         return *accepted, jnp.where(good, 1.0, 0.5 * size), count + 1, done
 
-    def unfinished(state: State) -> Array:
-        return ~state[-1] & (state[-2] < MAX_STEPS)
-
     # The first step has length 0, and finds the sites at the origin.
     origin = jnp.zeros(rates.shape[1], rates.dtype)
     none, one = jnp.zeros_like(integrand.low), jnp.ones((), rates.dtype)
     start = (origin, GaussianSites(none, none), origin, one, jnp.asarray(0), jnp.asarray(False))
+    unfinished = lambda state: ~state[-1] & (state[-2] < MAX_STEPS)
     factors, sites, *_ = lax.while_loop(unfinished, step, varying_like(start, integrand))
     return factors, sites
 
@@ -281,11 +279,9 @@ def propagated(integrand: Integrand, sites: GaussianSites) -> tuple[Array, Array
         done = ~(jnp.max(jnp.abs(move)) + jnp.max(jnp.abs(grown)) > 1e-2)
         return sites, new_mean, new_scale, count + 1, done
 
-    def unfinished(state: State) -> Array:
-        return ~state[-1] & (state[-2] < MAX_SWEEPS)
-
     start = (sites, *moments(rates, sites), jnp.asarray(0), jnp.asarray(False))
     start = varying_like(start, integrand)
+    unfinished = lambda state: ~state[-1] & (state[-2] < MAX_SWEEPS)
     _, mean, scale, _, _ = lax.while_loop(unfinished, sweep, start)
     return mean, scale
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from truncgauss.gaussian.linalg import in_full_precision
@@ -24,7 +25,6 @@ from truncgauss.special.logspace import sigmoid
 # What is below exp(-42) of the mode does not reach the last digit of float64; the rest is a margin
 # for layouts by a function that approximates the integrand up to a factor.
 DROP = 54.0
-NUM_UNIFORM = 8
 MAX_STEPS = 80
 NUM_NODES = 24
 # A rule of 24 nodes is accurate to 1e-14 on a panel that is eight times as long as what it must
@@ -37,7 +37,7 @@ END_DEPTH = 18.0 + REACH
 SLACK = 8.0
 LEAST_PANELS = 2  # an exponential that falls by DROP over the support takes two
 
-Heights = Callable[[jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
+Heights = Callable[[Array], tuple[Array, Array, Array]]
 
 
 class Support(NamedTuple):
@@ -48,16 +48,16 @@ class Support(NamedTuple):
     distance from the support, because it may fall within a thousandth of the span.
     """
 
-    left: jax.Array
-    mode: jax.Array
-    right: jax.Array
-    at_limit: jax.Array
+    left: Array
+    mode: Array
+    right: Array
+    at_limit: Array
 
 
-def with_slopes(log_density: Callable[[jax.Array], jax.Array]) -> Heights:
+def with_slopes(log_density: Callable[[Array], Array]) -> Heights:
     """A function of z with its first and its second derivative."""
 
-    def heights(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def heights(z: Array) -> tuple[Array, Array, Array]:
         one = (jnp.ones_like(z),)
         (value, slope), (_, bend) = jax.jvp(lambda z: jax.jvp(log_density, (z,), one), (z,), one)
         return value, slope, bend
@@ -65,7 +65,7 @@ def with_slopes(log_density: Callable[[jax.Array], jax.Array]) -> Heights:
     return heights
 
 
-def support(heights: Heights, low: jax.Array, high: jax.Array) -> Support:
+def support(heights: Heights, low: Array, high: Array) -> Support:
     """The numerical support of exp(-z^2/2) times a log-concave function of z, within limits, by its
     log, which comes with its derivatives.
 
@@ -77,7 +77,7 @@ def support(heights: Heights, low: jax.Array, high: jax.Array) -> Support:
     reach = (2.0 * DROP) ** 0.5
     is_mode, inwards = np.arange(3) == 1, np.arange(3) - 1
 
-    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+    State = tuple[Array, Array, Array, Array, Array, Array]
 
     def step(state: State) -> State:
         points, at_limit, below, above, count, _ = state
@@ -117,30 +117,12 @@ def support(heights: Heights, low: jax.Array, high: jax.Array) -> Support:
 class Zones(NamedTuple):
     """Intervals where a function varies faster than elsewhere, and the length it varies over."""
 
-    start: jax.Array
-    stop: jax.Array
-    length: jax.Array
+    start: Array
+    stop: Array
+    length: Array
 
 
-def end_zones(left: jax.Array, right: jax.Array, lengths: jax.Array) -> Zones:
-    """Zones at both ends of a support, for factors that fall from 1 to 0 over these lengths.
-
-    The fall lies near an end, because the function is negligible some ten such lengths further, and
-    eight lengths inwards the factor is 1 to the last digit; the panel that leaves the zone begins
-    no more than REACH before its end.
-    """
-    depth = END_DEPTH * lengths
-    begin, end = jnp.broadcast_to(left, depth.shape), jnp.broadcast_to(right, depth.shape)
-    return Zones(
-        jnp.concatenate([begin, right - depth]),
-        jnp.concatenate([left + depth, end]),
-        jnp.concatenate([lengths, lengths]),
-    )
-
-
-def mesh(
-    left: jax.Array, right: jax.Array, length: jax.Array, zones: Zones, most: int
-) -> tuple[jax.Array, jax.Array]:
+def mesh(left: Array, right: Array, length: Array, zones: Zones, most: int) -> tuple[Array, Array]:
     """Breakpoints on [left, right], shape (most + 1,), and the number of panels in use.
 
     Every panel is at most REACH times as long as what is to be resolved there: `length`, together
@@ -163,7 +145,7 @@ def mesh(
     return breakpoints, count.astype(int)
 
 
-def shared_out(cost: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
+def shared_out(cost: Array, most: int) -> tuple[Array, Array]:
     """The number of panels for a cost, and the cost up to each breakpoint, shape (most + 1,)."""
     # The comparison also takes a NaN to a number of panels.
     count = jnp.where(cost > LEAST_PANELS, jnp.ceil(jnp.minimum(cost, most)), LEAST_PANELS)
@@ -171,18 +153,9 @@ def shared_out(cost: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
     return count, cost * (jnp.minimum(ordinals, count) / count)
 
 
-def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> jax.Array:
-    """Sorted breakpoints on [left, right]: equally spaced ones, and some `near` both ends."""
-    span = right - left
-    distances = jnp.minimum(distances, span)
-    even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
-    inner = jnp.clip(jnp.concatenate([even, left + distances, right - distances]), left, right)
-    return jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
-
-
 def rule(
-    breakpoints: jax.Array, num_nodes: int = NUM_NODES, with_ends: bool = False
-) -> tuple[jax.Array, jax.Array]:
+    breakpoints: Array, num_nodes: int = NUM_NODES, with_ends: bool = False
+) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on all panels, flattened; the ends last, of weight 0."""
     legendre = np.polynomial.legendre.leggauss(num_nodes)
     if with_ends:
@@ -193,7 +166,7 @@ def rule(
     return (middle + half * nodes[None]).ravel(), (half * weights[None]).ravel()
 
 
-def reaching(breakpoints: jax.Array, at_low: jax.Array, at_high: jax.Array) -> jax.Array:
+def reaching(breakpoints: Array, at_low: Array, at_high: Array) -> Array:
     """Breakpoints with the first and last set to -inf and inf where they stand for the limits."""
     last = breakpoints == breakpoints[-1]
     first = np.arange(len(breakpoints)) == 0
@@ -201,7 +174,7 @@ def reaching(breakpoints: jax.Array, at_low: jax.Array, at_high: jax.Array) -> j
     return jnp.where(first & at_low, -jnp.inf, breakpoints)
 
 
-def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+def between(breakpoints: Array, low: Array, high: Array) -> Array:
     """Breakpoints clipped to [low, high]; infinite ones become the limit, with its derivative.
 
     No other breakpoint has a derivative, however close to a limit: a compiler that computes a limit
@@ -212,7 +185,7 @@ def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Arra
     return jnp.where(breakpoints == jnp.inf, high, moved)
 
 
-def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:
+def log_weighted_sum(log_values: Array, weights: Array) -> Array:
     """log(sum(weights * exp(log_values))), differentiable in both."""
     size = jax.lax.stop_gradient(jnp.max(jnp.where(weights > 0, log_values, -jnp.inf)))
     size = jnp.where(jnp.isfinite(size), size, 0.0)
@@ -220,7 +193,7 @@ def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def sums(rows: list[jax.Array]) -> list[jax.Array]:
+def sums(rows: list[Array]) -> list[Array]:
     """The sum of each row (n,), all in one loop: what the rows share is compiled once."""
     zero = np.zeros((), rows[0].dtype)
     add = lambda xs, ys: [x + y for x, y in zip(xs, ys)]
@@ -231,8 +204,8 @@ sums.defjvp(lambda primals, tangents: (sums(*primals), sums(*tangents)))
 
 
 def log_weighted_means(
-    log_values: jax.Array, weights: jax.Array, rows: list[jax.Array], ends: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    log_values: Array, weights: Array, rows: list[Array], ends: Array
+) -> tuple[Array, Array]:
     """The log of an integral over a panel, and means of some functions weighted by the integrand.
 
     Args:
@@ -262,7 +235,7 @@ def log_weighted_means(
 # --- A loop over panels ---------------------------------------------------------------------------
 
 Panel = Callable[[Any, Any], Any]
-Weights = tuple[jax.Array, jax.Array]
+Weights = tuple[Array, Array]
 
 
 class GradientRule(NamedTuple):
@@ -277,21 +250,21 @@ class GradientRule(NamedTuple):
 
     num_means: int
     panel: Panel
-    gradient: Callable[[Any, jax.Array], Any]
+    gradient: Callable[[Any, Array], Any]
 
 
 def _over_panels(
     one: Panel,
     inputs: Any,
-    panels: tuple[Any, jax.Array],
-    num_panels: jax.Array,
+    panels: tuple[Any, Array],
+    num_panels: Array,
     start: Any,
     merged: Callable[[Any, Any, Weights], Any],
-) -> tuple[jax.Array, Any]:
+) -> tuple[Array, Any]:
     """The log of the sum, and `merged(old, new, weights)` of what else `one` returns."""
     plan, breakpoints = panels
 
-    def step(k: jax.Array, state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+    def step(k: Array, state: tuple[Array, Any]) -> tuple[Array, Any]:
         top, old = state
         value, new = one(inputs, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
         # From the difference, not from the sum, which has fewer digits far in a tail.
@@ -317,10 +290,10 @@ def log_total(
     panel: Panel,
     inputs: Any,
     plan: Any,
-    breakpoints: jax.Array,
-    num_panels: jax.Array,
+    breakpoints: Array,
+    num_panels: Array,
     rule: GradientRule,
-) -> jax.Array:
+) -> Array:
     """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 
     The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
@@ -335,15 +308,15 @@ def log_total(
 @log_total.defjvp
 @in_full_precision
 def _log_total_jvp(
-    panel: Panel, rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[jax.Array, jax.Array]:
+    panel: Panel, rule: GradientRule, primals: Any, tangents: Any
+) -> tuple[Array, Array]:
     value, gradient = log_total_and_gradient(*primals, rule)
     return value, gradient @ ravel_pytree(tangents[0])[0]
 
 
 def _with_gradient(
-    inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array, rule: GradientRule
-) -> tuple[jax.Array, jax.Array]:
+    inputs: Any, plan: Any, breakpoints: Array, num_panels: Array, rule: GradientRule
+) -> tuple[Array, Array]:
     """`log_total`, and its derivatives by the inputs as a vector.
 
     The gradient is one vector: JAX takes a result of a custom rule that is the same for a whole
@@ -361,13 +334,13 @@ log_total_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(4,))
 @log_total_and_gradient.defjvp
 @in_full_precision
 def _log_total_and_gradient_jvp(
-    rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    rule: GradientRule, primals: Any, tangents: Any
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     inputs, plan, breakpoints, num_panels = primals
     flat, unravel = ravel_pytree(inputs)
     change = ravel_pytree(tangents[0])[0]
 
-    def gradient_of(flat: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def gradient_of(flat: Array) -> tuple[Array, tuple[Array, Array]]:
         value, gradient = _with_gradient(unravel(flat), plan, breakpoints, num_panels, rule)
         return gradient, (value, gradient)
 
@@ -378,12 +351,12 @@ def _log_total_and_gradient_jvp(
 class ComponentMoments(NamedTuple):
     """Components of a mixture, along leading axes, or one: log weight, mean and covariance."""
 
-    log_weight: jax.Array
-    mean: jax.Array
-    covariance: jax.Array
+    log_weight: Array
+    mean: Array
+    covariance: Array
 
 
-def mixed(components: ComponentMoments, weights: jax.Array) -> ComponentMoments:
+def mixed(components: ComponentMoments, weights: Array) -> ComponentMoments:
     """The mixture of components along a leading axis, with quadrature weights besides their own."""
     log_weight = log_weighted_sum(components.log_weight, weights)
     sizes = weights * jnp.exp(components.log_weight - jax.lax.stop_gradient(log_weight))
@@ -399,8 +372,8 @@ def total_moments(
     panel: Callable[..., ComponentMoments],
     inputs: Any,
     plan: Any,
-    breakpoints: jax.Array,
-    num_panels: jax.Array,
+    breakpoints: Array,
+    num_panels: Array,
     d: int,
 ) -> ComponentMoments:
     """The mixture of what `panel` returns for each panel in use; arguments as for `log_total`.
@@ -410,7 +383,7 @@ def total_moments(
     flat, unravel = ravel_pytree(inputs)
     plan = jax.lax.stop_gradient(plan)
 
-    def one(flat: jax.Array, panels: Any) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def one(flat: Array, panels: Any) -> tuple[Array, tuple[Array, ...]]:
         log_weight, *moments = panel(unravel(flat), panels)
         return log_weight, tuple(moments)
 
@@ -429,16 +402,16 @@ def _joined(old: Any, new: Any, weights: Weights) -> Any:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _mixture(
-    one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array, start: Any
-) -> tuple[jax.Array, Any]:
+    one: Panel, flat: Array, panels: Any, num_panels: Array, start: Any
+) -> tuple[Array, Any]:
     return _over_panels(one, flat, panels, num_panels, start, _joined)
 
 
 @_mixture.defjvp
 @in_full_precision
 def _mixture_jvp(
-    one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[tuple[jax.Array, Any], tuple[jax.Array, Any]]:
+    one: Panel, primals: Any, tangents: Any
+) -> tuple[tuple[Array, Any], tuple[Array, Any]]:
     flat, panels, num_panels, start = primals
     along = lambda flat: _over_panels(one, flat, panels, num_panels, start, _joined)
     slopes = jax.jacfwd(along)(flat)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.covariances import Markov
@@ -33,13 +34,11 @@ ROUNDING = 64.0
 DROP = 40.0
 COARSEST = 10.0  # largest width of a panel in standard deviations of the noise
 
-Pair = tuple[jax.Array, jax.Array]
-Row = tuple[jax.Array, ...]
+Pair = tuple[Array, Array]
+Row = tuple[Array, ...]
 
 
-def log_probability(
-    loc: jax.Array, covariance: Markov, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def log_probability(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, Array]:
     """log P(low <= X <= high), and a bound of its error; shapes (d,), each low below its high.
 
     The bound is the difference from a grid two thirds as fine, whose error is larger by orders of
@@ -61,9 +60,9 @@ def log_probability(
 class Ends(NamedTuple):
     """The ends of the grid at every time, and its length without the rounding of the ends: (d,)."""
 
-    left: jax.Array
-    right: jax.Array
-    length: jax.Array
+    left: Array
+    right: Array
+    length: Array
 
     def at_limits(self, limits: Interval) -> "Ends":
         """The same, where ends that coincide with limits have the derivatives of the limits.
@@ -78,7 +77,7 @@ class Ends(NamedTuple):
         return Ends(left, right, jnp.where(low & high, limits.width, right - left))
 
 
-def too_coarse(covariance: Markov, ends: Ends) -> jax.Array:
+def too_coarse(covariance: Markov, ends: Ends) -> Array:
     """Whether the grid does not resolve the noise of a step."""
     panel = ends.length / NUM_PANELS
     noise, transition = covariance.noise_scale, jnp.abs(covariance.transition)
@@ -86,13 +85,13 @@ def too_coarse(covariance: Markov, ends: Ends) -> jax.Array:
     return jnp.any(wide)
 
 
-def forward(covariance: Markov, ends: Ends, num_panels: int) -> jax.Array:
+def forward(covariance: Markov, ends: Ends, num_panels: int) -> Array:
     """The log of the integral over the grid, by the forward recursion."""
     points, weights = grids(ends.left, ends.length, num_panels)
 
     def step(
-        state: tuple[jax.Array, jax.Array, jax.Array], inputs: tuple[jax.Array, ...]
-    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
+        state: tuple[Array, Array, Array], inputs: tuple[Array, ...]
+    ) -> tuple[tuple[Array, Array, Array], None]:
         log_density, x, w = state
         transition, scale, y, w_next = inputs
         gap = (y[:, None] - transition * x[None, :]) / scale
@@ -110,7 +109,7 @@ def forward(covariance: Markov, ends: Ends, num_panels: int) -> jax.Array:
     return log_weighted_sum(log_density, last_weights)
 
 
-def grids(left: jax.Array, length: jax.Array, num_panels: int) -> tuple[jax.Array, jax.Array]:
+def grids(left: Array, length: Array, num_panels: int) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on equal panels, from left ends and lengths: (d, n) each."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     starts = np.arange(num_panels)[:, None]
@@ -138,22 +137,20 @@ def spans(covariance: Markov, limits: Interval) -> Ends:
     return Ends(left, right, right - left).at_limits(limits)
 
 
-def precision(covariance: Markov) -> tuple[jax.Array, jax.Array]:
+def precision(covariance: Markov) -> tuple[Array, Array]:
     """Diagonal (d,) and off-diagonal entries (d - 1,) of the tridiagonal precision matrix."""
     noise = jnp.square(1.0 / covariance.scales)
     following = jnp.append(noise[1:] * jnp.square(covariance.transition), 0.0)
     return noise + following, -covariance.transition * noise[1:]
 
 
-def marginals(
-    diagonal: jax.Array, beside: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def marginals(diagonal: Array, beside: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """Approximate mean and variance at every time given all limits, by expectation propagation.
 
     Each pair of limits is replaced by a Gaussian factor exp(shift x - bend x^2/2), chosen so that
     the coordinate has the moments that it has under its limits and the other factors.
     """
-    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+    State = tuple[Array, Array, Array, Array]
 
     def step(state: State) -> State:
         bend, shift, count, _ = state
@@ -171,18 +168,16 @@ def marginals(
         change = jnp.max(jnp.maximum(jnp.abs(new_bend - bend) * cut, TOLERANCE * gap))
         return bend + 0.7 * (new_bend - bend), shift + 0.7 * (new_shift - shift), count + 1, change
 
-    def unfinished(state: State) -> jax.Array:
-        return (state[3] > TOLERANCE) & (state[2] < MAX_STEPS)
-
     nothing = jnp.zeros_like(diagonal)
     start = (nothing, nothing, jnp.asarray(0), jnp.asarray(jnp.inf, low.dtype))
     start = varying_like(start, low)
+    unfinished = lambda state: (state[3] > TOLERANCE) & (state[2] < MAX_STEPS)
     bend, shift, _, _ = jax.lax.while_loop(unfinished, step, start)
     rest, force = without_site(diagonal, beside, bend, shift)
     return (force + shift) / (rest + bend), 1.0 / (rest + bend)
 
 
-def without_site(diagonal: jax.Array, beside: jax.Array, bend: jax.Array, shift: jax.Array) -> Pair:
+def without_site(diagonal: Array, beside: Array, bend: Array, shift: Array) -> Pair:
     """Precision and precision times mean of each time, by all factors but its own: (d,) each.
 
     They are sums of what comes from either side. Differences from the marginals would lose their
@@ -190,8 +185,8 @@ def without_site(diagonal: jax.Array, beside: jax.Array, bend: jax.Array, shift:
     """
     zero = jnp.zeros((1,), diagonal.dtype)
 
-    def from_before(diagonal: jax.Array, beside: jax.Array, shift: jax.Array) -> Pair:
-        def step(before: Pair, row: tuple[jax.Array, ...]) -> tuple[Pair, Pair]:
+    def from_before(diagonal: Array, beside: Array, shift: Array) -> Pair:
+        def step(before: Pair, row: tuple[Array, ...]) -> tuple[Pair, Pair]:
             (pivot, force), (a, b, r) = before, row
             message = -b * (b / pivot), -b * (force / pivot)
             return (a + message[0], r + message[1]), message
@@ -208,9 +203,7 @@ def without_site(diagonal: jax.Array, beside: jax.Array, bend: jax.Array, shift:
 # --- Moments --------------------------------------------------------------------------------------
 
 
-def moments(
-    loc: jax.Array, covariance: Markov, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, ...]:
+def moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, ...]:
     """Mean and covariance of X given low <= X <= high, and bounds of their errors.
 
     The weighted grid points form a discrete Markov chain of d times with n states each. Its
@@ -240,7 +233,7 @@ def moments(
     return loc + point, mean, matrix, *bounds
 
 
-def exponents(row: Row, later: jax.Array) -> jax.Array:
+def exponents(row: Row, later: Array) -> Array:
     """Logs of the weights of all paths through each x and the next y, up to a constant."""
     transition, scale, start, x, y, w = row
     gap = (y[None, :] - (start + transition * x[:, None])) / scale
@@ -248,8 +241,8 @@ def exponents(row: Row, later: jax.Array) -> jax.Array:
 
 
 def deviations(
-    covariance: Markov, point: jax.Array, ends: Ends, num_panels: int
-) -> tuple[jax.Array, jax.Array]:
+    covariance: Markov, point: Array, ends: Ends, num_panels: int
+) -> tuple[Array, Array]:
     """Mean less `point`, and covariance, of the chain on the grid."""
     d = len(point)
     points, weights = grids(ends.left - point, ends.length, num_panels)
@@ -257,7 +250,7 @@ def deviations(
     steps = (covariance.transition, covariance.noise_scale, start)
     onward = (*steps, points[:-1], points[1:], weights[1:])
 
-    def backward(later: jax.Array, row: Row) -> Pair:
+    def backward(later: Array, row: Row) -> Pair:
         logs = exponents(row, later)
         size = jax.lax.stop_gradient(logs.max(1, keepdims=True))
         earlier = size[:, 0] + jnp.log(jnp.exp(logs - size).sum(1))
@@ -268,17 +261,15 @@ def deviations(
     z = (point[0] + points[0]) / covariance.initial_scale
     probabilities = jax.nn.softmax(first + jnp.log(weights[0]) - 0.5 * z * z)
 
-    def summarised(
-        probabilities: jax.Array, gaps: jax.Array, t: jax.Array, x: jax.Array
-    ) -> tuple[jax.Array, Pair]:
+    def summarised(probabilities: Array, gaps: Array, t: Array, x: Array) -> tuple[Array, Pair]:
         """The mean at time t, and its covariance with all earlier times."""
         mean = probabilities @ x
         gaps = jax.lax.dynamic_update_index_in_dim(gaps, probabilities * (x - mean), t, 0)
         return gaps, (mean, gaps @ (x - mean))
 
-    State = tuple[jax.Array, jax.Array, jax.Array]
+    State = tuple[Array, Array, Array]
 
-    def step(state: State, inputs: tuple[Row, jax.Array]) -> tuple[State, Pair]:
+    def step(state: State, inputs: tuple[Row, Array]) -> tuple[State, Pair]:
         probabilities, gaps, t = state
         row, later = inputs
         gaps, summary = summarised(probabilities, gaps, t, row[3])

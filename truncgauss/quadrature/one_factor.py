@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature import log_concave
@@ -25,7 +26,8 @@ from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NUM_NODES = 16
-NUM_WINDOWS = 10
+NUM_WINDOWS = 10  # panels of different sizes, from either end
+NUM_UNIFORM = 8  # panels of one size
 
 
 class FactorNodes(NamedTuple):
@@ -39,16 +41,14 @@ class FactorNodes(NamedTuple):
         weights: of the quadrature, shape (n,).
     """
 
-    mean: jax.Array
-    shifts: jax.Array
-    log_values: jax.Array
-    constant: jax.Array
-    weights: jax.Array
+    mean: Array
+    shifts: Array
+    log_values: Array
+    constant: Array
+    weights: Array
 
 
-def integrand_nodes(
-    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
-) -> FactorNodes:
+def integrand_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> FactorNodes:
     """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
@@ -57,7 +57,7 @@ def integrand_nodes(
     mean, rest = line(anchor, none, loc, loading, none)
     ends = standardize(low, high, mean, scale)
 
-    def at(offset: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def at(offset: Array) -> tuple[Array, Array]:
         shift = loading * offset + rest
         z = shift / scale
         return shift, log_interval_mass(ends.low - z, ends.high - z, ends.width).sum()
@@ -67,23 +67,19 @@ def integrand_nodes(
     return FactorNodes(mean, shifts, log_values, -0.5 * anchor * anchor, weights)
 
 
-def log_probability(
-    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def log_probability(loc: Array, covariance: LowRank, low: Array, high: Array) -> Array:
     """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
     nodes = integrand_nodes(loc, covariance, low, high)
     log_sum = log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
     return nodes.constant - LOG_SQRT_2PI + log_sum
 
 
-def plan(
-    loc: jax.Array, loading: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def plan(loc: Array, loading: Array, scale: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """The mode of the integrand, and breakpoints as offsets from it."""
     ends = standardize(low, high, loc, scale)
     rate = loading / scale
 
-    def log_density(f: jax.Array) -> jax.Array:
+    def log_density(f: Array) -> Array:
         mass = log_interval_mass(ends.low - rate * f, ends.high - rate * f, ends.width)
         return mass.sum() - 0.5 * f * f
 
@@ -98,12 +94,15 @@ def plan(
     narrowest = jnp.minimum(shortest, widest)
     powers = jnp.linspace(0.0, 1.0, NUM_WINDOWS, dtype=loc.dtype)
     widths = narrowest * (widest / narrowest) ** powers
-    return mode, log_concave.graded_panels(left - mode, right - mode, 2.0 * widths)
+    left, right = left - mode, right - mode
+    span = right - left
+    distances = jnp.minimum(2.0 * widths, span)
+    even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
+    inner = jnp.clip(jnp.concatenate([even, left + distances, right - distances]), left, right)
+    return mode, jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
 
 
-def nodes(
-    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, ...]:
+def nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Array, ...]:
     """The distribution of X given low <= X <= high as a mixture over the factor, for rank one.
 
     Given the factor the coordinates are independent.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import in_full_precision, product, triangle
@@ -35,18 +35,18 @@ SUPPORT = 2.0 * (2.0 * log_concave.DROP) ** 0.5  # its greatest length
 class Lines(NamedTuple):
     """Limits on s, slopes * t + limits.low <= s <= slopes * t + limits.high, shape (m,) each."""
 
-    slopes: jax.Array
+    slopes: Array
     limits: Interval
 
 
 class Panels(NamedTuple):
     """Breakpoints of panels for t, shape (k,), less a value of t near the mode."""
 
-    anchor: jax.Array
-    breakpoints: jax.Array
+    anchor: Array
+    breakpoints: Array
 
 
-def turned(rows: jax.Array, used: jax.Array) -> jax.Array:
+def turned(rows: Array, used: Array) -> Array:
     """Directions of t and s, the columns of an orthogonal matrix; no derivative.
 
     That of t lies in the middle of the largest gap between normals of rows, modulo pi.
@@ -62,7 +62,7 @@ def turned(rows: jax.Array, used: jax.Array) -> jax.Array:
 
 
 def lines_of(
-    loc: jax.Array, rows: jax.Array, region: LinearRegion, directions: jax.Array, used: jax.Array
+    loc: Array, rows: Array, region: LinearRegion, directions: Array, used: Array
 ) -> Lines:
     """The limits on s; rows that are not used have none."""
     p, q = product(rows, directions).T
@@ -75,7 +75,7 @@ def lines_of(
     return Lines(-p / q, standardize(low, high, mean, jnp.abs(q)))
 
 
-def largest(x: jax.Array) -> jax.Array:
+def largest(x: Array) -> Array:
     """The largest entry along the last axis, without a comparison of x with it in the derivative.
 
     A compiler that computes x twice, rounded differently, would find none equal: 0/0.
@@ -84,7 +84,7 @@ def largest(x: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x, where[..., None], axis=-1)[..., 0]
 
 
-def bounds(lines: Lines, t: jax.Array) -> Interval:
+def bounds(lines: Lines, t: Array) -> Interval:
     """The interval of s at values of t, shape (n,)."""
     low, high, width = lines.limits
     shift = lines.slopes[:, None] * t[None]
@@ -97,7 +97,7 @@ def bounds(lines: Lines, t: jax.Array) -> Interval:
     return Interval(left, right, jnp.where(below == above, width[below], apart))
 
 
-def crossings(lines: Lines, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
+def crossings(lines: Lines, low: Array, high: Array) -> tuple[Array, Array]:
     """t where line i through `low` meets line j through `high`, and its slope less that of j."""
     steeper = lines.slopes[:, None] - lines.slopes[None, :]
     proper = jnp.isfinite(low)[:, None] & jnp.isfinite(high)[None, :] & (steeper != 0)
@@ -106,7 +106,7 @@ def crossings(lines: Lines, low: jax.Array, high: jax.Array) -> tuple[jax.Array,
     return meet, jnp.where(proper, steeper, 0.0)
 
 
-def tips(lines: Lines) -> tuple[jax.Array, jax.Array, jax.Array]:
+def tips(lines: Lines) -> tuple[Array, Array, Array]:
     """The smallest and the largest t of the polygon, and whether it is empty."""
     low, high, _ = lines.limits
     meet, steeper = crossings(lines, low, high)
@@ -122,7 +122,7 @@ def panels_of(lines: Lines) -> Panels:
     """Panels for the integral over t; those that end at a vertex move with it."""
     fixed = lax.stop_gradient(lines)
 
-    def log_density(t: jax.Array) -> jax.Array:
+    def log_density(t: Array) -> Array:
         """The log density at the most likely s, which is the integrand up to a factor."""
         low, high, _ = bounds(fixed, t[None])
         below, above = jnp.maximum(low[0], 0.0), jnp.maximum(-high[0], 0.0)
@@ -155,11 +155,11 @@ class PolygonNodes(NamedTuple):
     The logs are less `constant`, and -inf where rounding leaves no interval; `inner` is some then.
     """
 
-    t: jax.Array
+    t: Array
     inner: Interval
-    log_values: jax.Array
-    weights: jax.Array
-    constant: jax.Array
+    log_values: Array
+    weights: Array
+    constant: Array
 
 
 def nodes_of(lines: Lines, panels: Panels) -> PolygonNodes:
@@ -196,14 +196,14 @@ def integrated(function: Callable[[Lines, Panels], Any]) -> Callable[[Lines], An
 
 
 @integrated
-def log_integral(lines: Lines, panels: Panels) -> jax.Array:
+def log_integral(lines: Lines, panels: Panels) -> Array:
     """The log of the integral over t."""
     nodes = nodes_of(lines, panels)
     return nodes.constant + log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
 
 
 @integrated
-def plane_moments(lines: Lines, panels: Panels) -> tuple[jax.Array, jax.Array]:
+def plane_moments(lines: Lines, panels: Panels) -> tuple[Array, Array]:
     """Mean and covariance of (t, s)."""
     nodes = nodes_of(lines, panels)
     mean, variance = truncated_mean_and_variance(0.0, 1.0, nodes.inner.low, nodes.inner.high)
@@ -217,8 +217,8 @@ def plane_moments(lines: Lines, panels: Panels) -> tuple[jax.Array, jax.Array]:
 
 
 def polygon_of(
-    loc: jax.Array, covariance: Covariance, region: LinearRegion
-) -> tuple[Lines, jax.Array, jax.Array]:
+    loc: Array, covariance: Covariance, region: LinearRegion
+) -> tuple[Lines, Array, Array]:
     """The lines, factor and directions of a region in up to two dimensions.
 
     Its points are x = loc + factor @ directions @ (t, s).
@@ -234,7 +234,7 @@ def polygon_of(
     return lines_of(loc, rows, region, directions, used), factor, directions
 
 
-def log_probability(loc: jax.Array, covariance: Covariance, region: LinearRegion) -> jax.Array:
+def log_probability(loc: Array, covariance: Covariance, region: LinearRegion) -> Array:
     """log P(X in the polygon), in up to two dimensions; -inf, without slope, if it is empty."""
     lines, factor, _ = polygon_of(loc, covariance, region)
     _, _, empty = tips(lax.stop_gradient(lines))
@@ -242,9 +242,7 @@ def log_probability(loc: jax.Array, covariance: Covariance, region: LinearRegion
     return jnp.where(empty, -jnp.inf, log_integral(lines)) + nan_propagator
 
 
-def moments(
-    loc: jax.Array, covariance: Covariance, region: LinearRegion
-) -> tuple[jax.Array, jax.Array]:
+def moments(loc: Array, covariance: Covariance, region: LinearRegion) -> tuple[Array, Array]:
     """Mean and covariance of X in the polygon; NaN if it is empty."""
     lines, factor, directions = polygon_of(loc, covariance, region)
     _, _, empty = tips(lax.stop_gradient(lines))

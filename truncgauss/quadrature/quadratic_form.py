@@ -35,6 +35,7 @@ from truncgauss.quadrature.quadratic_tail import (
     best_path,
     log_tail,
 )
+from truncgauss.special.tails import Arrays
 
 BENDS = tuple(0.25**k for k in range(1, 5))  # of wide and narrow parabolas, see `quadratic_tail`
 NUM_STEPS = 128
@@ -91,7 +92,7 @@ def _spread(nodes: Array, variances: Array) -> Array:
 
 @resolvents.defjvp
 @in_full_precision
-def _resolvents_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _resolvents_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     nodes, _, _ = primals
     inverse = resolvents(*primals)
     change = tangents[2].astype(inverse.dtype)
@@ -108,9 +109,7 @@ def log_transform(nodes: Array, variances: Array, mean: Array, covariance: Array
 
 @log_transform.defjvp
 @in_full_precision
-def _log_transform_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _log_transform_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     nodes, variances, mean, covariance = primals
     inverse = resolvents(nodes, variances, covariance)
     d_mean, d_covariance = (x.astype(inverse.dtype) for x in tangents[2:])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.flatten_util import ravel_pytree
 
@@ -33,19 +34,19 @@ MAX_PANELS = 40
 class Conditional(NamedTuple):
     """The scale of X1, and the conditional distribution of (X2, X3) given it."""
 
-    scale: jax.Array
-    slopes: jax.Array  # shape (2,)
-    slope_rests: jax.Array  # rounding errors of the slopes
-    variances: jax.Array  # shape (2,), given X1
-    covariance: jax.Array  # of X2 and X3 given X1
+    scale: Array
+    slopes: Array  # shape (2,)
+    slope_rests: Array  # rounding errors of the slopes
+    variances: Array  # shape (2,), given X1
+    covariance: Array  # of X2 and X3 given X1
 
     @property
-    def correlation(self) -> jax.Array:
+    def correlation(self) -> Array:
         """Correlation of X2 and X3 given X1."""
         return self.covariance / jnp.sqrt(self.variances[0] * self.variances[1])
 
 
-def conditional(matrix: jax.Array) -> Conditional:
+def conditional(matrix: Array) -> Conditional:
     """The distribution of (X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
     first, products = matrix[0, 0], 0.5 * (matrix[0, 1:] + matrix[1:, 0])
     diagonal = jnp.diagonal(matrix)[1:]
@@ -56,7 +57,7 @@ def conditional(matrix: jax.Array) -> Conditional:
     return Conditional(jnp.sqrt(first), slopes, rests, variances, covariance)
 
 
-def best_order(matrix: jax.Array) -> tuple[jax.Array, Conditional]:
+def best_order(matrix: Array) -> tuple[Array, Conditional]:
     """The cyclic order with the last two coordinates least correlated given the first, and them."""
     orders = (np.arange(3)[:, None] + np.arange(3)[None, :]) % 3
     forms = jax.vmap(conditional)(matrix[orders[:, :, None], orders[:, None, :]])
@@ -65,7 +66,7 @@ def best_order(matrix: jax.Array) -> tuple[jax.Array, Conditional]:
     return jnp.asarray(orders)[best], jax.tree.map(lambda x: x[best], forms)
 
 
-def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.PanelPlan:
+def plan(loc: Array, form: Conditional, low: Array, high: Array) -> bivariate.PanelPlan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     scales = jnp.sqrt(form.variances)
@@ -75,7 +76,7 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     free = (1.0 - correlation) * (1.0 + correlation)
     per_free = 1.0 / jnp.maximum(free, jnp.finfo(free.dtype).tiny)
 
-    def heights(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def heights(z: Array) -> tuple[Array, Array, Array]:
         """Minus half the smallest squared distance from 0 of a point of the box with X1 at z, and
         its derivatives: one of (X2, X3) is nearest 0, and the other given it."""
         below, above = inner.low - rates * z, inner.high - rates * z
@@ -101,22 +102,28 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     # Where both others are at a limit, they act on X1 together.
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
-    ends_of_support = log_concave.end_zones(left, right, form.scale / steepest)
+    # Each of these factors falls from 1 to 0 near an end, because the function is negligible some
+    # ten such lengths further, and eight lengths inwards the factor is 1 to the last digit; the
+    # panel that leaves the zone begins no more than REACH before its end.
+    lengths = form.scale / steepest
+    depth = log_concave.END_DEPTH * lengths
+    begin, end = jnp.broadcast_to(left, depth.shape), jnp.broadcast_to(right, depth.shape)
     positions, width = crossings(correlation, rates, inner)
     positions = form.scale * (positions - centre)
     half = (8.0 + log_concave.REACH) * form.scale * width
-    lengths = jnp.broadcast_to(form.scale * width, positions.shape)
-    windows = log_concave.Zones(positions - half, positions + half, lengths)
-    zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends_of_support, windows)
+    windows = jnp.broadcast_to(form.scale * width, positions.shape)
+    zones = log_concave.Zones(
+        jnp.concatenate([begin, right - depth, positions - half]),
+        jnp.concatenate([left + depth, end, positions + half]),
+        jnp.concatenate([lengths, lengths, windows]),
+    )
     breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
     return bivariate.PanelPlan(
         anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels
     )
 
 
-def crossings(
-    correlation: jax.Array, rates: jax.Array, inner: Interval
-) -> tuple[jax.Array, jax.Array]:
+def crossings(correlation: Array, rates: Array, inner: Interval) -> tuple[Array, Array]:
     """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
     If the other two nearly determine each other given X1, only the tighter of their limits matters,
@@ -134,16 +141,14 @@ def crossings(
 class Reduced(NamedTuple):
     """A problem in the best order, with X2 and X3 given X1, and X3 given both."""
 
-    loc: jax.Array
+    loc: Array
     form: Conditional
     rest: bivariate.BivariateRegression
-    low: jax.Array
-    high: jax.Array
+    low: Array
+    high: Array
 
 
-def reduced(
-    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, Reduced]:
+def reduced(loc: Array, matrix: Array, low: Array, high: Array) -> tuple[Array, Reduced]:
     """The best order, and the problem in that order."""
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order, form = best_order(matrix)
@@ -162,15 +167,15 @@ class ConditionalNodes(NamedTuple):
         weights: of the quadrature, shape (n,).
     """
 
-    offsets: jax.Array
-    z: jax.Array
-    means: jax.Array
-    log_prior: jax.Array
-    weights: jax.Array
+    offsets: Array
+    z: Array
+    means: Array
+    log_prior: Array
+    weights: Array
 
 
 def integrand_nodes(
-    problem: Reduced, anchor: jax.Array, breakpoints: jax.Array, with_ends: bool = False
+    problem: Reduced, anchor: Array, breakpoints: Array, with_ends: bool = False
 ) -> ConditionalNodes:
     """The log density of X1 at the nodes of some panels, and the means of the others given it.
 
@@ -187,21 +192,21 @@ def integrand_nodes(
     return ConditionalNodes(offsets, base + steps, means, log_prior, weights)
 
 
-Panel = tuple[jax.Array, jax.Array]  # anchor, and two ends as offsets from it
+Panel = tuple[Array, Array]  # anchor, and two ends as offsets from it
 
 
-def log_panel(problem: Reduced, panel: Panel) -> jax.Array:
+def log_panel(problem: Reduced, panel: Panel) -> Array:
     """The log of the integral over one panel."""
     nodes = integrand_nodes(problem, *panel)
 
-    def log_mass(means: jax.Array) -> jax.Array:
+    def log_mass(means: Array) -> Array:
         return bivariate.log_probability(means, problem.rest, problem.low[1:], problem.high[1:])
 
     log_values = jax.vmap(log_mass)(nodes.means) + nodes.log_prior
     return log_concave.log_weighted_sum(log_values, nodes.weights)
 
 
-def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
+def scores(problem: Reduced, panel: Panel) -> tuple[Array, Array]:
     """The log of the integral over a panel, and means over its nodes, weighted by the integrand.
 
     They are of the derivatives of the bivariate log mass, shape (10,); of those by the two
@@ -210,7 +215,7 @@ def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
     """
     nodes = integrand_nodes(problem, *panel, with_ends=True)
 
-    def log_mass(means: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def log_mass(means: Array) -> tuple[Array, Array]:
         others = problem.rest, problem.low[1:], problem.high[1:]
         return bivariate.log_probability_and_gradient(means, *others)
 
@@ -221,7 +226,7 @@ def scores(problem: Reduced, panel: Panel) -> tuple[jax.Array, jax.Array]:
     return log_concave.log_weighted_means(log_values, nodes.weights, list(rows.T), panel[1])
 
 
-def gradient(problem: Reduced, means: jax.Array) -> Reduced:
+def gradient(problem: Reduced, means: Array) -> Reduced:
     """The derivatives of the log of the integral."""
     form = problem.form
     by_loc, by_rest, by_low, by_high, along, by_first = jnp.split(means, [2, 6, 8, 10, 12])
@@ -239,9 +244,7 @@ GRADIENT = log_concave.GradientRule(16, scores, gradient)
 
 
 @jax.jit  # traced once for all its uses
-def log_probability(
-    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def log_probability(loc: Array, matrix: Array, low: Array, high: Array) -> Array:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     _, problem = reduced(loc, matrix, low, high)
     laid = plan(problem.loc, problem.form, problem.low, problem.high)
@@ -249,14 +252,14 @@ def log_probability(
 
 
 def moments_panel(
-    problem: Reduced, panel: tuple[tuple[jax.Array, jax.Array], jax.Array]
+    problem: Reduced, panel: tuple[tuple[Array, Array], Array]
 ) -> log_concave.ComponentMoments:
     """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
     (anchor, point), breakpoints = panel
     nodes = integrand_nodes(problem, anchor, breakpoints)
     low, high = problem.low[1:], problem.high[1:]
 
-    def others(means: jax.Array) -> log_concave.ComponentMoments:
+    def others(means: Array) -> log_concave.ComponentMoments:
         return bivariate.moments(means, problem.rest, low, high, point[1:])
 
     log_mass, mean, covariance = jax.vmap(others)(nodes.means)
@@ -268,8 +271,8 @@ def moments_panel(
 
 
 def moments(
-    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array, Array]:
     """A point of the region; mean less that point, and covariance, of X given low <= X <= high."""
     order, problem = reduced(loc, covariance.covariance_matrix, low, high)
     anchor, breakpoints, num_panels = plan(problem.loc, problem.form, problem.low, problem.high)
@@ -288,12 +291,10 @@ def moments(
 # many steps for every row as the slowest takes: the rows that need a function are gathered, and
 # computed so many at a time.
 AT_ONCE = 16
-Scalar = Callable[[jax.Array], jax.Array]
+Scalar = Callable[[Array], Array]
 
 
-def log_probability_of_many(
-    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def log_probability_of_many(loc: Array, matrix: Array, low: Array, high: Array) -> Array:
     """`log_probability` of one of many problems, by `by_parts` where that answers.
 
     The program is larger by half, and several times as quick where it answers for most of them.
@@ -305,28 +306,26 @@ def log_probability_of_many(
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def where_needed(function: Scalar, needed: jax.Array, x: jax.Array) -> jax.Array:
+def where_needed(function: Scalar, needed: Array, x: Array) -> Array:
     """`function` of a vector where it is needed, else 0; with derivatives of every mode up to the
     second, which are computed along with it."""
     return _gathered(function)(needed, x)
 
 
 @where_needed.defjvp
-def _where_needed_jvp(function: Scalar, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _where_needed_jvp(function: Scalar, primals: Any, tangents: Any) -> tuple[Array, Array]:
     value, gradient = _with_gradient(function, *primals)
     return value, gradient @ tangents[1]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _with_gradient(
-    function: Scalar, needed: jax.Array, x: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _with_gradient(function: Scalar, needed: Array, x: Array) -> tuple[Array, Array]:
     return _gathered(jax.value_and_grad(function))(needed, x)
 
 
 @_with_gradient.defjvp
 def _with_gradient_jvp(function: Scalar, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    def gradient(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def gradient(x: Array) -> tuple[Array, tuple[Array, Array]]:
         value, slopes = jax.value_and_grad(function)(x)
         return slopes, (value, slopes)
 
@@ -334,19 +333,19 @@ def _with_gradient_jvp(function: Scalar, primals: Any, tangents: Any) -> tuple[A
     return (value, slopes), (slopes @ tangents[1], hessian @ tangents[1])
 
 
-def _gathered(function: Callable[[jax.Array], Any]) -> Any:
+def _gathered(function: Callable[[Array], Any]) -> Any:
     """`function(x)` where `needed`, else zeros, as a function of (needed, x)."""
 
-    def zeros(x: jax.Array, *batch: int) -> Any:
+    def zeros(x: Array, *batch: int) -> Any:
         shapes = jax.eval_shape(function, x)
         return jax.tree.map(lambda leaf: jnp.zeros((*batch, *leaf.shape), leaf.dtype), shapes)
 
     @custom_vmap
-    def one(needed: jax.Array, x: jax.Array) -> Any:
+    def one(needed: Array, x: Array) -> Any:
         return jax.lax.cond(needed, function, zeros, x)
 
     @one.def_vmap
-    def many(count: int, batched: Any, needed: jax.Array, x: jax.Array) -> tuple[Any, Any]:
+    def many(count: int, batched: Any, needed: Array, x: Array) -> tuple[Any, Any]:
         x = jnp.asarray(x) if batched[1] else jnp.broadcast_to(x, (count, *x.shape))
         every = jax.vmap(function)
         if not batched[0]:
@@ -355,7 +354,7 @@ def _gathered(function: Callable[[jax.Array], Any]) -> Any:
         order = jnp.argsort(~needed)
         total = jnp.sum(needed)
 
-        def step(k: jax.Array, results: Any) -> Any:
+        def step(k: Array, results: Any) -> Any:
             positions = k * AT_ONCE + jnp.arange(AT_ONCE)
             rows = order.at[positions].get(mode="clip")
             new, to = every(x[rows]), jnp.where(positions < total, rows, count)

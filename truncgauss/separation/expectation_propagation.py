@@ -392,9 +392,7 @@ def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
 
 @free_energy.defjvp
 @in_full_precision
-def _free_energy_jvp(
-    primals: tuple[Cavity, ScaledLimits], tangents: tuple[Any, Any]
-) -> tuple[Array, Array]:
+def _free_energy_jvp(primals: tuple[Cavity, ScaledLimits], tangents: Any) -> tuple[Array, Array]:
     cavity, constraints = primals
     change = tangents[1]
     post = posterior(sites_of(cavity, constraints), constraints.correlation)

@@ -271,9 +271,7 @@ def is_innermost(intervals: Interval, below: Array, above: Array) -> Array:
 
 @paths.defjvp
 @in_full_precision
-def _paths_jvp(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[DrawnPaths, DrawnPaths]:
+def _paths_jvp(primals: Any, tangents: Any) -> tuple[DrawnPaths, DrawnPaths]:
     constraints, tilt, uniforms = primals
     # Named, so that rematerialisation may keep the draws.
     path = checkpoint_name(paths(*primals), "path")

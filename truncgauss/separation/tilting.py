@@ -41,14 +41,12 @@ class Tilt(NamedTuple):
         bound: an upper bound of log P; inf where the solver did not converge.
         converged: whether it did. If not, the tilt is 0, which is valid too.
         point: x at the saddle point, shape (d,).
-        num_steps: Newton steps taken.
     """
 
     tilt: Array
     bound: Array
     converged: Array
     point: Array
-    num_steps: Array
 
 
 @runtime_checkable
@@ -179,7 +177,7 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
         later = later._replace(dx=dx, dmu=dmu, gain=jnp.abs(later.slope @ dx))
         return later, num_steps + 1, ~moved
 
-    now, num_steps, _ = jax.lax.while_loop(
+    now, _, _ = jax.lax.while_loop(
         unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
     )
     converged = ((now.gain <= precise) | rounded(now)) & jnp.isfinite(now.value)
@@ -195,7 +193,7 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
     seen = eps * (jnp.abs(low) + jnp.abs(high)) / jnp.where(narrow & (width > 0), width, 1.0)
     bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width) + seen, 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
-    return Tilt(tilt, bound, converged, now.x, jnp.asarray(num_steps))
+    return Tilt(tilt, bound, converged, now.x)
 
 
 def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Array]:

@@ -46,11 +46,9 @@ def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, A
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
         means = jnp.tril(constraints.factor, -1)[:, :-1] @ draws
-        weights = weighed(proposal, draws, None, log_mass)
     else:
         draws, means, log_mass = paths(constraints, tilt, uniforms)
-        weights = weighed(proposal, draws, means, log_mass)
-    return *weights, *beyond_limits(constraints, tilt, means, log_mass)
+    return weighed(proposal, draws, means, log_mass)
 
 
 def beyond_limits(
@@ -78,29 +76,24 @@ def beyond_limits(
 
 
 def weighed(
-    proposal: Proposal, draws: Array, means: Array | None, log_mass: Array
-) -> tuple[Array, Array]:
-    """The log importance weights, less a common level, from draws and log masses; and the level.
+    proposal: Proposal, draws: Array, means: Array, log_mass: Array
+) -> tuple[Array, Array, Array, Array]:
+    """The results of `weighted_paths` from the draws, shape (d - 1, n), of paths and their means.
 
-    Args:
-        proposal: what the paths were drawn from.
-        draws: shape (d - 1, n).
-        means: conditional means less loc, shape (d, n); needed if the proposal has sites.
-        log_mass: shape (d, n).
+    Conditional means less loc and log masses are of shape (d, n).
     """
-    constraints, _, tilt, twist, log_start = proposal
-    tilt = tilt[: len(draws), None]
+    constraints, _, tilts, twist, log_start = proposal
+    tilt = tilts[: len(draws), None]
     # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
     correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
     terms = log_mass + jnp.pad(correction, ((0, len(log_mass) - len(correction)), (0, 0)))
     if twist is not None:
-        if means is None:
-            raise ValueError("paths of a proposal with sites need their conditional means.")
         columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
         precision, center, loc, scale = (x[:, None] for x in columns)
         terms = terms - log_site_mean(precision, center, loc + means, scale)
     log_weights, level = less_level(terms)
-    return log_weights, level + log_start
+    beyond = beyond_limits(constraints, tilts, means, log_mass)
+    return log_weights, level + log_start, *beyond
 
 
 class Sums(NamedTuple):
@@ -292,9 +285,7 @@ def sums_over(proposal: Proposal, lattice: GrowingLattice, keys: Array, num_poin
 
 @sums_over.defjvp
 @in_full_precision
-def _sums_over_jvp(
-    num_points: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[Sums, Sums]:
+def _sums_over_jvp(num_points: int, primals: Any, tangents: Any) -> tuple[Sums, Sums]:
     proposal, lattice, keys = primals
 
     def of_key(points: Array, key: Array) -> Slopes:
@@ -412,10 +403,8 @@ def weighted_draws(
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Intervals from several constraints have only their draws, no conditional moments.
         drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
-        weights = weighed(proposal, draws, None, log_mass)
         means = jnp.tril(constraints.factor, -1) @ draws
     else:
-        path = paths(constraints, tilt, uniforms)
-        drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
-        weights, means, log_mass = weighed(proposal, *path), path.means, path.log_mass
-    return drawn, (*weights, *beyond_limits(constraints, tilt, means, log_mass))
+        draws, means, log_mass = paths(constraints, tilt, uniforms)
+        drawn = draw_offsets(constraints, tilt, uniforms, means, point)
+    return drawn, weighed(proposal, draws, means, log_mass)

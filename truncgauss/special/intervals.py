@@ -17,7 +17,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from truncgauss.special.tails import FAR, LOG_SQRT_2PI, SQRT_2PI, horner, moment_ratio, value_log
+from truncgauss.special.tails import (
+    FAR,
+    LOG_SQRT_2PI,
+    SQRT_2PI,
+    Arrays,
+    horner,
+    moment_ratio,
+    value_log,
+)
 
 
 class Masses(NamedTuple):
@@ -184,9 +192,7 @@ def _nan_slope(*inputs: Array) -> Array:
 
 
 @step.defjvp
-def _step_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _step_jvp(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
     a, w, u, v = primals
     da, dw, du, _ = tangents
     t, log_of_mass = step(a, w, u, v)
@@ -225,7 +231,7 @@ def log_mass(a: Array, w: Array) -> Array:
 
 
 @log_mass.defjvp
-def _log_mass_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _log_mass_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (a, w), (da, dw) = primals, tangents
     m = masses(a, w)
     return log_mass(a, w), _log_mass_change(m, a, da, dw)

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
+from truncgauss.special.tails import Arrays
+
 WIDENING = 3.0  # of a standard error, times the squared skewness over the count
 
 
@@ -39,7 +41,7 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 @_log_sum_exp.defjvp
 def _log_sum_exp_jvp(
-    axes: tuple[int, ...], primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    axes: tuple[int, ...], primals: Arrays, tangents: Arrays
 ) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     total = _log_sum_exp(x, axes)

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from truncgauss.special.intervals import masses, relative_log
-from truncgauss.special.tails import FAR, LOG_SQRT_2PI, density, moment_ratio, tail_mass
+from truncgauss.special.tails import FAR, LOG_SQRT_2PI, Arrays, density, moment_ratio, tail_mass
 
 
 class IntervalMoments(NamedTuple):
@@ -73,7 +73,7 @@ def _power_means(slope: Array, bend: Array, count: int) -> tuple[Array, ...]:
 
 @_power_means.defjvp
 def _power_means_jvp(
-    count: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    count: int, primals: Arrays, tangents: Arrays
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     dslope, dbend = tangents
     m = _power_means(*primals, count + 2)
@@ -89,7 +89,7 @@ def _log_mean(slope: Array, bend: Array) -> Array:
 
 
 @_log_mean.defjvp
-def _log_mean_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _log_mean_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     first, second = _power_means(*primals, 2)
     return _log_mean(*primals), -first * tangents[0] - second * tangents[1]
 
@@ -101,9 +101,7 @@ def _tilted_entropy(slope: Array, bend: Array) -> Array:
 
 
 @_tilted_entropy.defjvp
-def _tilted_entropy_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _tilted_entropy_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     # The derivatives of the log mean cancel those of the two factors, exactly.
     _, (dfirst, dsecond) = jax.jvp(partial(_power_means, count=2), primals, tangents)
     return _tilted_entropy(*primals), primals[0] * dfirst + primals[1] * dsecond
@@ -220,7 +218,7 @@ def _parts(a: Array, w: Array) -> tuple[_Slopes, Array, Array]:
 
 @_parts.defjvp
 def _parts_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    primals: Arrays, tangents: Arrays
 ) -> tuple[tuple[_Slopes, Array, Array], tuple[_Slopes, Array, Array]]:
     (a, w), (da, dw) = primals, tangents
     parts = _parts(a, w)
@@ -247,9 +245,7 @@ def wide_moments(p: Array, q: Array, s: Array) -> IntervalMoments:
 
 
 @wide_moments.defjvp
-def _wide_moments_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[IntervalMoments, IntervalMoments]:
+def _wide_moments_jvp(primals: Arrays, tangents: Arrays) -> tuple[IntervalMoments, IntervalMoments]:
     (p, q, s), (dp, dq, ds) = primals, tangents
     a, w = p / s, q / s
     slopes, excess_by_s, variance_by_s = _parts(a, w)
@@ -270,9 +266,7 @@ def wide_log_size(a: Array, w: Array) -> Array:
 
 
 @wide_log_size.defjvp
-def _wide_log_size_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _wide_log_size_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (a, w), (da, dw) = primals, tangents
     m = masses(a, w)
     excess = wide_moments(a, w, jnp.ones_like(a)).excess
@@ -304,7 +298,7 @@ def short_draw(a: Array, w: Array, u: Array) -> Array:
 
 
 @short_draw.defjvp
-def _short_draw_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _short_draw_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     a, w, u = primals
     f = short_draw(a, w, u)
 

@@ -214,12 +214,8 @@ def moved_inside(x: Array, low: Array, high: Array) -> Array:
     return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
 
-@moved_inside.defjvp
-def _moved_inside_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
-    # Only rounding takes a draw out of its interval, so its derivative is that of the draw.
-    return moved_inside(*primals), tangents[0]
+# Only rounding takes a draw out of its interval, so its derivative is that of the draw.
+moved_inside.defjvps(lambda dx, value, x, low, high: dx, None, None)
 
 
 class _Frame(NamedTuple):
@@ -292,11 +288,8 @@ def _log_ratio(x: Array, y: Array) -> Array:
     return jnp.log(x / y)
 
 
-@_log_ratio.defjvp
-def _log_ratio_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x, y), (dx, dy) = primals, tangents
-    # As two terms, so that the mixed second derivative is exactly 0.
-    return _log_ratio(x, y), dx / x - dy / y
+# As two terms, so that the mixed second derivative is exactly 0.
+_log_ratio.defjvps(lambda dx, value, x, y: dx / x, lambda dy, value, x, y: -dy / y)
 
 
 def truncated_log_mass(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:

@@ -13,6 +13,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
 
+from truncgauss.special.tails import Arrays
+
 WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
@@ -55,9 +57,7 @@ def _direction(x: Array, axis: int) -> Array:
 
 
 @_direction.defjvp
-def _direction_jvp(
-    axis: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _direction_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     direction = _direction(x, axis)
     norm = jnp.expand_dims(_norm(x, axis), axis)
@@ -72,9 +72,7 @@ def _norm(x: Array, axis: int) -> Array:
 
 
 @_norm.defjvp
-def _norm_jvp(
-    axis: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _norm_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _norm(x, axis), jnp.sum(_direction(x, axis) * dx, axis)
 
@@ -139,7 +137,7 @@ def _bump(x: Array, width: Array) -> Array:
 
 
 @_bump.defjvp
-def _bump_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _bump_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x, width), (dx, dwidth) = primals, tangents
     value = _bump(x, width)
     inside, _, u, room = _bump_parts(x, width)
@@ -189,7 +187,7 @@ def _bell(x: Array, width: Array) -> Array:
 
 
 @_bell.defjvp
-def _bell_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _bell_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x, width), (dx, dwidth) = primals, tangents
     value = _bell(x, width)
     near = ~(jnp.abs(x / width) >= 64.0)

@@ -59,6 +59,7 @@ _LOG_64 = (
     0.666666666666667, 0.39999999999899505, 0.28571428625975487, 0.22222211134795078,
     0.1818288912526188, 0.1533172160055169, 0.14616449685088906,
 )  # fmt: skip
+Arrays = tuple[Array, ...]  # arguments of a derivative rule, or their tangents
 _LOG_2 = math.log(2.0)
 _BITS_OF_SQRT_HALF = 0x3FE6A09E667F3BCD
 
@@ -82,7 +83,7 @@ def ratio(x: Array, scale: Array) -> Array:
 
 
 @ratio.defjvp
-def _ratio_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _ratio_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     value = ratio(*primals)
     return value, ratio(tangents[0] - value * tangents[1], primals[1])
 
@@ -155,9 +156,7 @@ def moment_ratio(x: Array, order: int) -> Array:
 
 
 @moment_ratio.defjvp
-def _moment_ratio_jvp(
-    order: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _moment_ratio_jvp(order: int, primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     ratio = moment_ratio(x, order)
     return ratio, -ratio * (moment_ratio(x, order + 1) - ratio) * dx
@@ -189,7 +188,7 @@ def _hazard_excess(x: Array) -> Array:
 
 
 @_hazard.defjvp
-def _hazard_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _hazard_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     # At either infinity the product would be 0 times inf; far left it is 0 long before.
     y = jnp.where(x == jnp.inf, 0.0, jnp.maximum(x, -FAR))
@@ -198,9 +197,7 @@ def _hazard_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tupl
 
 
 @_hazard_excess.defjvp
-def _hazard_excess_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
+def _hazard_excess_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     upper, lower = jnp.where(x < 0, 0.0, x), jnp.clip(x, -FAR, 0.0)
     first = moment_ratio(upper, 1)
