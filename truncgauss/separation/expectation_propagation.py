@@ -294,9 +294,6 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     """
     eps = float(jnp.finfo(constraints.loc.dtype).eps)
 
-    def damped(search: _Search) -> _Search:
-        return _moved(search, search.factor, search.change, constraints)
-
     def newton(search: _Search) -> _Search:
         """One Newton step, undone if it does not halve the residual; then a round follows."""
         slope = jacobian(search.cavity, constraints)
@@ -317,6 +314,7 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, nothing
     search = _Search(*start, jnp.tile(nothing, 2), jnp.inf * one, one, yes, jnp.asarray(0))
     search = varying_like(search, constraints)
+    damped = lambda search: _moved(search, search.factor, search.change, constraints)
     search = repeated(damped, search, NEAR if rtol is None else rtol)
     if rtol is None:
         search = repeated(newton, search, eps**0.6)

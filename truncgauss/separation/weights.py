@@ -41,7 +41,13 @@ def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
 
 
 def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, Array, Array]:
-    """The log weights as of `log_weights`, and the results of `beyond_limits`."""
+    """The log weights as of `log_weights`, and what lies beyond the limits of each variable.
+
+    That is the excess of the conditional means of paths over each limit: the means below the low
+    and above the high limits, in conditional standard deviations, shape (2, d, n). And the logs of
+    the conditional probability beyond a limit over that of the interval, of the same shape, of the
+    density exp(-x^2 / 2) in place of a normal tail.
+    """
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
@@ -49,30 +55,6 @@ def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, A
     else:
         draws, means, log_mass = paths(constraints, tilt, uniforms)
     return weighed(proposal, draws, means, log_mass)
-
-
-def beyond_limits(
-    constraints: Constraints, tilt: Array, means: Array, log_mass: Array
-) -> tuple[Array, Array]:
-    """The excess of the conditional means of paths over each limit, and the mass beyond it.
-
-    Args:
-        constraints, tilt: as of `paths`.
-        means, log_mass: conditional means less loc, and masses, of n paths, shape (d, n).
-
-    Returns:
-        The means below the low and above the high limits, in conditional standard deviations, shape
-        (2, d, n). And the logs of the conditional probability beyond a limit over that of the
-        interval, of the same shape, of the density exp(-x^2 / 2) in place of a normal tail.
-    """
-    constraints, tilt = lax.stop_gradient((constraints, tilt))
-    means, log_mass = lax.stop_gradient((means, log_mass))
-    low, high, loc, _ = constraints
-    scale = constraints.scale[:, None]
-    centers = loc[:, None] + means + scale * tilt[:, None]
-    excess = jnp.stack([low[:, None] - centers, centers - high[:, None]]) * (1.0 / scale)[None]
-    inside = jnp.maximum(-excess, 0.0)
-    return excess, -0.5 * inside * inside - jnp.where(log_mass > -jnp.inf, log_mass, 0.0)[None]
 
 
 def weighed(
@@ -92,8 +74,15 @@ def weighed(
         precision, center, loc, scale = (x[:, None] for x in columns)
         terms = terms - log_site_mean(precision, center, loc + means, scale)
     log_weights, level = less_level(terms)
-    beyond = beyond_limits(constraints, tilts, means, log_mass)
-    return log_weights, level + log_start, *beyond
+    constraints, tilts = lax.stop_gradient((constraints, tilts))
+    means, log_mass = lax.stop_gradient((means, log_mass))
+    scale = constraints.scale[:, None]
+    centers = constraints.loc[:, None] + means + scale * tilts[:, None]
+    past = constraints.low[:, None] - centers, centers - constraints.high[:, None]
+    excess = jnp.stack(past) * (1.0 / scale)[None]
+    inside = jnp.maximum(-excess, 0.0)
+    log_beyond = -0.5 * inside * inside - jnp.where(log_mass > -jnp.inf, log_mass, 0.0)[None]
+    return log_weights, level + log_start, excess, log_beyond
 
 
 class Sums(NamedTuple):
@@ -103,7 +92,7 @@ class Sums(NamedTuple):
         log_total: log of the sum of the weights, less the level, shape (R,).
         inverse: one over the effective sample size, (sum w^2) / (sum w)^2, shape (R,).
         largest: the largest weight over their sum, shape (R,).
-        average: of the excess over each limit, see `beyond_limits`, by the weights, shape
+        average: of the excess over each limit, see `weighted_paths`, by the weights, shape
             (R, 2, d).
         farthest: the largest excess, shape (R, 2, d).
         beyond: sum over every fourth point of the share of its weight, times the mass beyond each
