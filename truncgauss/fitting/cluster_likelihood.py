@@ -182,22 +182,17 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
     return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
 
 
-def limited_given_exact(cluster: Cluster) -> tuple[jax.Array, ...]:
-    """Of a cluster of effects and variances the log density of the exact entries, and the others
-    given these, loc + factor f + noise: loc, factor and the scale of the noise."""
+def of_effects(cluster: Cluster, moving: bool) -> Estimate:
+    """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
+    says whether its limits are parameters."""
     variances, e = cluster.covariance.variances, len(cluster.values)
     factor = cluster.covariance.factor
     factor = jnp.zeros((len(variances), 0)) if factor is None else factor
     rest = cluster.values - cluster.loc[:e]
     density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
+    # The limited entries given the exact ones are loc + factor f + noise.
     loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
-    return density, loc, turned(factor[e:]), jnp.sqrt(variances[e:])
-
-
-def of_effects(cluster: Cluster, moving: bool) -> Estimate:
-    """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
-    says whether its limits are parameters."""
-    density, loc, factor, scale = limited_given_exact(cluster)
+    factor, scale = turned(factor[e:]), jnp.sqrt(variances[e:])
     low, high = cluster.lower, cluster.upper
     if is_summed(factor.shape[1], len(low)):
         value, error = common_effect.log_probability(loc, factor, scale, low, high, moving)

@@ -405,7 +405,10 @@ class ClusterFit(LikelihoodFit):
         if name.startswith("correlation"):
             least, most = -1.0, 1.0
         low, high = max(low, least), min(high, most)
-        if name in self.edges or name not in self.lone_variances:
+        # Those without which a term has no parameters.
+        variances = {t.names[0] for t in self.terms if len(t.names) == len(t.sigma_names) == 1}
+        variances |= {self.names[k] for k in self.squares}
+        if name in self.edges or name not in variances:
             return low, high
         return self.above_edge(name, level, low), high
 
@@ -444,12 +447,6 @@ class ClusterFit(LikelihoodFit):
             return self
         signed = dataclasses.replace(self.coordinates, signed=True)
         return dataclasses.replace(self, coordinates=signed, edges=(), terms=())
-
-    @property
-    def lone_variances(self) -> set[str]:
-        """Names of the variances without which a term has no parameters."""
-        lone = {t.names[0] for t in self.terms if len(t.names) == len(t.sigma_names) == 1}
-        return lone | {self.names[k] for k in self.squares}
 
     @property
     def num_means(self) -> int:
@@ -680,9 +677,23 @@ class ClusterFit(LikelihoodFit):
         known = [t.label for t in self.terms]
         if term is not None and term not in known:
             raise ValueError(f"effects: there is no term {term!r}, but {', '.join(known)}.")
+        number = 0 if term is None else known.index(term)
+        loss, table, means, errors = self.loss, self.table, [], []
         with jax.enable_x64(True):
-            number = 0 if term is None else known.index(term)
-            return effects_of_all(self, number)
+            means_at, rest = loss.inner.split(np.asarray(self.best.x))
+            plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
+            for s, rows in enumerate(loss.shapes):
+                local = ClusterPlan(plan.methods[s : s + 1])
+                parts = effects_of(rows, covariance, local, means_at, rest, TermNumber(number))
+                means.append(unit * np.asarray(parts[0]))
+                errors.append(unit * np.asarray(parts[1]))
+            if isinstance(covariance.terms[number], RandomEffects):
+                units = np.array(covariance.terms[number].units)
+                pair = [np.concatenate(parts)[table.number] / units for parts in (means, errors)]
+                each = (x[:, 0] if x.shape[1] == 1 else x for x in pair)
+                return Effects(table.labels, *each)
+            whole = (np.asarray(table.of_rows(parts, np.nan)) for parts in (means, errors))
+            return Effects(np.arange(table.observations.num_rows), *whole)
 
 
 def critical_root(level: float, zero: float) -> float:
@@ -986,24 +997,6 @@ class ClusterModel(Model):
         )
 
 
-def effects_of_all(fit: ClusterFit, number: int) -> Effects:
-    """Predictions of the effects of a term, see `ClusterFit.effects`."""
-    loss, table, means, errors = fit.loss, fit.table, [], []
-    means_at, rest = loss.inner.split(np.asarray(fit.best.x))
-    plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
-    for s, rows in enumerate(loss.shapes):
-        local = ClusterPlan(plan.methods[s : s + 1])
-        mean, error = effects_of(rows, covariance, local, means_at, rest, TermNumber(number))
-        means.append(unit * np.asarray(mean))
-        errors.append(unit * np.asarray(error))
-    if isinstance(covariance.terms[number], RandomEffects):
-        units = np.array(covariance.terms[number].units)
-        pair = [np.concatenate(parts)[table.number] / units for parts in (means, errors)]
-        return Effects(table.labels, *(x[:, 0] if x.shape[1] == 1 else x for x in pair))
-    whole = (np.asarray(table.of_rows(parts, np.nan)) for parts in (means, errors))
-    return Effects(np.arange(table.observations.num_rows), *whole)
-
-
 def columns_of_new(fit: ClusterFit, design: np.ndarray) -> list[np.ndarray | None]:
     """The covariates (m, r) of each term's random effects in new rows, out of their design (m, p);
     None of a term that gives all rows the same variance.
@@ -1105,10 +1098,8 @@ def fixed_scale(
     raise ValueError(NO_SCALE.format(outcomes))
 
 
-def prepared_terms(
-    inputs: ClusterInputs, terms: Any, data: Any
-) -> tuple[list[tuple[CovarianceTerm, Any]], tuple[str, ...]]:
-    """Each term with the function that returns its columns, and sentences on them."""
+def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
+    """The model of checked rows."""
     terms = [terms] if isinstance(terms, CovarianceTerm | str) else list(terms)
     if not terms or not all(isinstance(term, CovarianceTerm) for term in terms):
         raise ValueError(
@@ -1118,12 +1109,7 @@ def prepared_terms(
     position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
     rows = LongRows(data, position, inputs.row_labels)
     chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
-    return [term.prepared(rows) for term in chosen], notes
-
-
-def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
-    """The model of checked rows."""
-    pairs, notes = prepared_terms(inputs, terms, data)
+    pairs = [term.prepared(rows) for term in chosen]  # with functions that return their columns
     seen = ~inputs.missing
     if inputs.missing.any():
         notes = (*notes, f"{inputs.missing.sum()} of {len(seen)} outcomes are missing.")
@@ -1187,8 +1173,13 @@ class MeanModel(NamedTuple):
 
 def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
     """The mean of outcomes that are numbers, or 0 and 1."""
-    words = f"{WHAT}: the columns of the design"
-    refuse_unseen(inputs)
+    words, seen = f"{WHAT}: the columns of the design", ~inputs.missing
+    if not seen.any():
+        raise ValueError(NOTHING_SEEN.format("are missing"))
+    for word, side in (("below", inputs.lower[seen]), ("above", inputs.upper[seen])):
+        if np.all(np.isinf(side)) and not inputs.binary:
+            bounds = f"{seen.sum()} are censored, known only to lie {word} some bound"
+            raise ValueError(NOTHING_SEEN.format(bounds))
     white = whitened(inputs.design, inputs.row_weights, words)
     middle, unit, start = centred_start(inputs, white)
     shift = np.zeros(len(start)) if white.constant is None else middle * white.constant
@@ -1240,18 +1231,6 @@ def names_of(means: tuple[str, ...], terms: list[CovarianceTerm]) -> tuple[str, 
             "terms a name, or the columns others."
         )
     return tuple(names)
-
-
-def refuse_unseen(inputs: ClusterInputs) -> None:
-    """Raise ValueError where the outcomes of no rows say where they lie."""
-    seen = ~inputs.missing
-    if not seen.any():
-        raise ValueError(NOTHING_SEEN.format("are missing"))
-    sides = {"below": inputs.lower[seen], "above": inputs.upper[seen]}
-    for word, side in sides.items():
-        if np.all(np.isinf(side)) and not inputs.binary:
-            words = f"{seen.sum()} are censored, known only to lie {word} some bound"
-            raise ValueError(NOTHING_SEEN.format(words))
 
 
 def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float, np.ndarray]:

@@ -108,18 +108,13 @@ class SimultaneousInference:
         """Numerical standard errors of these logarithms, shape (2, m)."""
         return self._log_probabilities[1]
 
-    @property
-    def _extremeness(self) -> np.ndarray:
-        """The statistics in the direction of the alternative."""
-        if self.alternative == "two-sided":
-            return np.abs(self.statistics)
-        return -self.statistics if self.alternative == "less" else self.statistics
-
     @functools.cached_property
     def _log_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """log P(some statistic of a set is beyond one's value), of all and of those not above it,
         the latter not below that of any that is rejected before, and standard errors."""
-        size, m = self._extremeness, len(self.names)
+        size, m = self.statistics, len(self.names)  # in the direction of the alternative
+        if self.alternative != "greater":
+            size = np.abs(size) if self.alternative == "two-sided" else -size
         if self.exact is not None:
             log_p = self.largest.bounded(self.exact.tails(size), size)
             error = np.zeros((2, m))

@@ -14,7 +14,6 @@ from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.least_squares import triangle
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
 from truncgauss.gaussian.problem import Estimate
@@ -117,7 +116,12 @@ def maximum_likelihood(
 def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> Any:
     """The fit where a path has led; the information is "observed" or "sandwich"."""
     loss, end = path.loss, path.end
-    total = model.total(path) or total_of(loss, end)
+    total = model.total(path)
+    if total is None:  # of all rows, and its standard error
+        value, variance = -float(loss.size) * end.loss, end.variance
+        if np.isnan(variance):
+            value, variance = map(float, compiled_total(loss, end.x))
+        total = Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, end.x))
     slope, curvature = (float(loss.size) * part for part in (end.gradient, end.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
@@ -184,14 +188,6 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
 def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     total = loss.total(x)
     return total.log_prob, total.stderr**2
-
-
-def total_of(loss: Any, end: Point) -> Estimate:
-    """The log-likelihood of all rows and its standard error, where a path ended."""
-    value, variance = -float(loss.size) * end.loss, end.variance
-    if np.isnan(variance):
-        value, variance = map(float, compiled_total(loss, end.x))
-    return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
 
 @Compiled

@@ -155,18 +155,6 @@ def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) 
     )
 
 
-def inside_regions(
-    lower: np.ndarray, upper: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Limits that the mean must meet for a row to be certain as sigma falls to 0, all (n,), where a
-    row is seen from `low` to `high` only: none on the side where its interval reaches as far."""
-    exact = lower == upper
-    return (
-        np.where(exact | (lower > low), lower, -np.inf),
-        np.where(exact | (upper < high), upper, np.inf),
-    )
-
-
 def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarray:
     """A mask of coefficients, (p,), that are not determined: their errors exceed by `ABSURD` the
     width of the Gaussian over the spread of their covariates that the other covariates leave.

@@ -259,11 +259,3 @@ def scattered(
         wider = matrix * np.outer(factors, factors)
         starts.append(coordinates.free(np.concatenate(moved), wider))
     return starts
-
-
-def widened(x: np.ndarray, coordinates: GaussianCoordinates, factor: float) -> np.ndarray:
-    """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
-    coefficients, matrix = coordinates.values(x)
-    factors = np.ones(len(matrix))
-    factors[list(coordinates.scales)] = factor
-    return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

@@ -155,13 +155,29 @@ def inputs_of(
     table = as_columns(design, WHAT)
     if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
         raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
-    n = len(table.values)
-    codes, labels = codes_of(cluster, n)
+    n, cluster = len(table.values), np.asarray(cluster)
+    if cluster.shape != (n,):
+        raise ValueError(f"{WHAT}: {ONE_LABEL.format(n, cluster.shape)}")
+    refuse_missing_labels(cluster, f"{WHAT}: cluster")
+    kinds, first, codes = np.unique(cluster, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # in which they come
+    rank = np.empty(len(kinds), int)
+    rank[order] = np.arange(len(kinds))
+    codes = rank[codes.ravel()]
     counts = None if weights is None else weights_of(weights, codes)
     single = None
     if ordered:
         each = None if counts is None else counts[codes]
-        single = single_rows(outcome, design, (low, high), binary, each, n)
+        if binary or (low, high) != (None, None):
+            raise ValueError(f"{WHAT}: a tg.Ordinal is neither binary nor censored.")
+        if outcome.codes.shape != (n,):
+            got = outcome.codes.shape
+            raise ValueError(f"{WHAT}: outcome must have {n} categories, got {got}.")
+        # Their model as rows by themselves has cuts and starts.
+        single = OrdinalModel.of(
+            Observations.of([outcome], each), [design], "diagonal", WHAT, method=Automatic(),
+            key=None, each=True,
+        )  # fmt: skip
         sides = single.rows.observations.lower, single.rows.observations.upper
         lower, upper = (np.asarray(side)[:, 0] for side in sides)
     else:
@@ -170,7 +186,7 @@ def inputs_of(
     if not np.all(np.isfinite(variances) & (variances >= 0)):
         raise ValueError(f"{WHAT}: noise must be finite and not negative.")
     return ClusterInputs(
-        lower, upper, table, codes, labels, variances, binary, counts, single, index
+        lower, upper, table, codes, kinds[order], variances, binary, counts, single, index
     )
 
 
@@ -224,19 +240,6 @@ def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
     return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
 
 
-def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of clusters (n,) in the order in which they come, and their labels."""
-    values = np.asarray(cluster)
-    if values.shape != (n,):
-        raise ValueError(f"{WHAT}: {ONE_LABEL.format(n, values.shape)}")
-    refuse_missing_labels(values, f"{WHAT}: cluster")
-    kinds, first, codes = np.unique(values, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(kinds), int)
-    rank[order] = np.arange(len(kinds))
-    return rank[codes.ravel()], kinds[order]
-
-
 def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
     """Weights of the clusters, (k,), from those of their rows."""
     values = tables.each_row(weights, len(codes), f"{WHAT}: weights")
@@ -251,20 +254,6 @@ def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
             f"the cluster of row {wrong[0]} differ."
         )
     return counts
-
-
-def single_rows(
-    outcome: Ordinal, design: Any, limits: tuple[Any, Any], binary: bool, weights: Any, n: int
-) -> OrdinalModel:
-    """The model of ordered categories as rows by themselves, which has cuts and starts."""
-    if binary or limits != (None, None):
-        raise ValueError(f"{WHAT}: a tg.Ordinal is neither binary nor censored.")
-    if outcome.codes.shape != (n,):
-        raise ValueError(f"{WHAT}: outcome must have {n} categories, got {outcome.codes.shape}.")
-    rows = Observations.of([outcome], weights)
-    return OrdinalModel.of(
-        rows, [design], "diagonal", WHAT, method=Automatic(), key=None, each=True
-    )
 
 
 def shapes_of(

@@ -12,7 +12,7 @@ from truncgauss import likelihood, tables
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.fitting.centring import Centred, Summary, UserUnits, centred, coarse
+from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
@@ -30,7 +30,6 @@ from truncgauss.fitting.gaussian_starts import (
     first_guess,
     in_natural,
     scattered,
-    widened,
 )
 from truncgauss.fitting.linear_gaussian import (
     GaussianCoordinates,
@@ -40,10 +39,10 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.one_outcome import (
     LOG,
     RegressionLoss,
+    fractions_of,
     full_design,
     is_simple,
     terms_of,
-    visible_fraction,
 )
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.fitting.optimization.newton import point
@@ -52,7 +51,7 @@ from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
-from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
+from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.gaussian.problem import as_key
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
@@ -361,11 +360,11 @@ class GaussianRows(Model):
     def check(self) -> None:
         """Raise ValueError if there are too few rows, one cannot be, or nothing is known of the
         start."""
-        rows, n = self.centred.rows, self.centred.rows.num_rows
-        if len(self.first) >= self.summary.num_rows:
-            fewer = self.summary.num_rows < rows.dimension
+        rows, count = self.centred.rows, self.centred.summary.num_rows
+        if len(self.first) >= count:
+            fewer = count < rows.dimension
             raise ValueError(
-                f"fit_observations: {self.summary.num_rows} observation(s) cannot determine "
+                f"fit_observations: {count} observation(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance"
                 + (f", or the transpose, if these are {rows.dimension} rows." if fewer else ".")
             )
@@ -380,14 +379,10 @@ class GaussianRows(Model):
         if len(wrong):
             first, ends = wrong[0], (self.observations.lower, self.observations.upper)
             raise ValueError(
-                f"fit_observations: {len(wrong)} of {n} observation(s) are impossible, first row "
-                f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
+                f"fit_observations: {len(wrong)} of {count} observation(s) are impossible, first "
+                f"row {first}: lower {ends[0][first]}, upper {ends[1][first]} do "
                 "not meet its region. Correct the region, or remove those observations."
             )
-
-    @property
-    def summary(self) -> Summary:
-        return self.centred.summary
 
     @property
     def coordinates(self) -> UserUnits:
@@ -400,15 +395,15 @@ class GaussianRows(Model):
     @property
     def expensive(self) -> bool:
         """Whether many rows are integrals in three dimensions."""
-        return not self.simple and self.summary.num_triple > MANY_INTEGRALS
+        return not self.simple and self.centred.summary.num_triple > MANY_INTEGRALS
 
     @property
     def complete(self) -> bool:
-        return bool(self.summary.exact) and self.centred.rows.region is None
+        return bool(self.centred.summary.exact) and self.centred.rows.region is None
 
     @property
     def num_entries(self) -> int:
-        return self.summary.num_rows * self.centred.rows.dimension
+        return self.centred.summary.num_rows * self.centred.rows.dimension
 
     @property
     def quick(self) -> bool:
@@ -437,14 +432,18 @@ class GaussianRows(Model):
         return self.coordinates.free(coefficients, matrix)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        cheap, rows = self.summary.num_rows <= MOST_ROWS, self.centred.rows
+        cheap, rows = self.centred.summary.num_rows <= MOST_ROWS, self.centred.rows
         if not self.simple:
-            most = rows.dimension if rows.region is not None else self.summary.limited
+            most = rows.dimension if rows.region is not None else self.centred.summary.limited
             cheap = self.num_entries <= FEW_ENTRIES and most <= 3  # dimensions of an integral
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
         starts = [self.first, *self.scattered(count - 1)]
         if self.wide_start and count > 1:
-            starts.append(widened(self.first, self.inner, WIDE))
+            coefficients, matrix = self.inner.values(self.first)
+            factors = np.ones(len(matrix))
+            factors[list(self.inner.scales)] = WIDE
+            wider = matrix * np.outer(factors, factors)
+            starts.append(self.inner.free(np.concatenate(coefficients), wider))
         return starts
 
     def scattered(self, count: int) -> list[np.ndarray]:
@@ -526,7 +525,7 @@ class GaussianRows(Model):
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
-        if self.summary.noise_definite:
+        if self.centred.summary.noise_definite:
             return AT_SINGULAR.format(self.towards(path.end.x, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
@@ -568,7 +567,9 @@ class GaussianRows(Model):
                 direction = self.centred.direction_of(j, direction)
                 start = sum(inner.sizes[:j])
                 names = list(self.names[start : start + size])
-                return rising_sentence(direction, names, exact_rows(rows, j))
+                lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
+                seen = (np.isfinite(lower) | np.isfinite(upper)) & (rows.row_weights > 0)
+                return rising_sentence(direction, names, (lower == upper)[seen])
         return None
 
     @property
@@ -592,7 +593,11 @@ class GaussianRows(Model):
         loss, x, rows = path.loss, path.end.x, self.centred.rows
         loc, covariance = loss.gaussian(x)
         if self.simple:
-            fraction, seen = visible_fraction(loss, x), np.ones(1)
+            unseen, fraction = map(float, fractions_of(loss, x))
+            anywhere = 1.0 - unseen - fraction  # rows without a region, but for rounding
+            fraction += anywhere if anywhere > 1e-12 else 0.0
+            # With its digits where it is small, and where it is nearly 1.
+            fraction, seen = 1.0 - unseen if unseen < 0.5 else fraction, np.ones(1)
         elif rows.region is None:
             fraction, seen = 1.0, np.ones(1)
         else:

@@ -10,7 +10,7 @@ Reference:
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -300,15 +300,6 @@ def gaussian_at(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arra
     if len(loss.design) == 1:
         return loc, scale.reshape(1, 1) ** 2
     return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
-
-
-def visible_fraction(loss: RegressionLoss, x: Any) -> float:
-    """The mean probability that a row could be seen, with its digits where that is small."""
-    unseen, seen = map(float, fractions_of(loss, x))
-    if unseen < 0.5:
-        return 1.0 - unseen
-    anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding
-    return seen + (anywhere if anywhere > 1e-12 else 0.0)
 
 
 def limits_of(observations: Observations) -> tuple[np.ndarray, ...]:

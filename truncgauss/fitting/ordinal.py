@@ -28,7 +28,7 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     static_field,
 )
-from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
+from truncgauss.fitting.centring import centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
@@ -71,11 +71,12 @@ from truncgauss.likelihood import (
     fraction_not_truncated,
     total_log_likelihood,
 )
-from truncgauss.likelihood.nested import log_of_independent
 from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.special import log_interval_mass
 from truncgauss.special.normal import log_mass_and_slopes, standardize
+from truncgauss.special.tails import LOG_SQRT_2PI
 from truncgauss.tables import Table, labels_of
 from truncgauss.tables.names import check_choice
 
@@ -451,7 +452,12 @@ class LatentLoss(ObservationsLoss):
         variance = jnp.diagonal(covariance)
         if self.observations.noise is not None:
             variance = variance + jnp.diagonal(self.observations.noise, axis1=-2, axis2=-1)
-        return log_of_independent(limits.lower, limits.upper, exact, loc, jnp.sqrt(variance))
+        low, high, scale = limits.lower, limits.upper, jnp.sqrt(variance)
+        z = (jnp.where(exact, low, loc) - loc) / scale
+        density = -0.5 * z**2 - jnp.log(scale) - LOG_SQRT_2PI
+        low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
+        masses = log_interval_mass(*standardize(low, high, loc, scale))
+        return jnp.sum(jnp.where(exact, density, masses), axis=1)
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         """The log-likelihood of each row times its weight, (n,)."""
@@ -575,13 +581,28 @@ class OrdinalModel(Model):
         known, kinds = floats_as_float64(rows.observations), tuple(map(len, rows.levels))
         designs, implicit = covariates_of(rows, design, what)
         names, numbers, constants = coefficients_of(rows.labels, designs, implicit)
-        white = whitened_of(known, designs, constants, what)
+        white = []
+        for j, (part, k) in enumerate(zip(designs, constants)):  # the constant that is added first
+            columns = np.hstack([np.ones((known.num_rows, int(k >= 0))), part.values])
+            table = Table(columns, ("constant",) * (k >= 0) + part.names)
+            words = f"{what}: the columns of the design of outcome {j}"
+            white.append(whitened(table, known.row_weights, words))
         sizes = tuple(len(part.transform) for part in white)
         pairs = as_coordinates(template_of(covariance, kinds, what), sizes, known)
-        moved = centred(known, white, pairs.known_scale, False)
-        maps = maps_of(white, moved.shifts, numbers, constants)
+        moved = centred(known, tuple(white), pairs.known_scale, False)
+        ends = np.cumsum([0, *sizes])
+        transform, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
+        for j, k in enumerate(constants):
+            chosen = [k] * (k >= 0) + list(numbers[j])
+            transform[chosen, ends[j] : ends[j + 1]] = white[j].transform
+            shift[chosen] = moved.shifts[j]
+        maps = as_float_array(transform), as_float_array(shift)
         inner = LatentCoordinates(pairs, *maps, numbers, constants, kinds)
-        check_region(rows, inner, what)
+        free, region = [j for j, constant in enumerate(constants) if constant >= 0], known.region
+        if region is not None and free:
+            box = isinstance(region, Box)
+            if not box or np.isfinite([region.low[..., free], region.high[..., free]]).any():
+                raise ValueError(OF_A_BOX.format(what))  # in unknown units
         every = tuple(inner.names(rows.labels, rows.levels, names))
         model = cls(
             rows=rows, observations=moved.rows,
@@ -801,47 +822,6 @@ def coefficients_of(
             names.append("")
         constants.append(len(names) - 1 if added else -1)
     return names, tuple(numbers), tuple(constants)
-
-
-def whitened_of(
-    rows: Observations, designs: list[Covariates], constants: tuple[int, ...], what: str
-) -> tuple[Whitened, ...]:
-    """Orthogonal covariates of each outcome, with the constant that is added first."""
-    ones = np.ones((rows.num_rows, 1))
-    tables = [
-        Table(np.hstack([ones[:, k < 0 :], x.values]), ("constant",) * (k >= 0) + x.names)
-        for x, k in zip(designs, constants)
-    ]
-    words = f"{what}: the columns of the design of outcome"
-    return tuple(whitened(x, rows.row_weights, f"{words} {j}") for j, x in enumerate(tables))
-
-
-def maps_of(
-    white: tuple[Whitened, ...],
-    shifts: tuple[np.ndarray, ...],
-    numbers: tuple[tuple[int, ...], ...],
-    constants: tuple[int, ...],
-) -> tuple[jax.Array, jax.Array]:
-    """`transform` and `shift` of `LatentCoordinates`."""
-    ends = np.cumsum([0, *(len(part.transform) for part in white)])
-    transform, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
-    for j, part in enumerate(white):
-        chosen = [constants[j]] * (constants[j] >= 0) + list(numbers[j])
-        transform[chosen, ends[j] : ends[j + 1]] = part.transform
-        shift[chosen] = shifts[j]
-    return as_float_array(transform), as_float_array(shift)
-
-
-def check_region(rows: LatentRows, inner: LatentCoordinates, what: str) -> None:
-    """Raise ValueError for a region in unknown units."""
-    region = rows.observations.region
-    free = [j for j, constant in enumerate(inner.constants) if constant >= 0]
-    if region is None or not free:
-        return
-    if not isinstance(region, Box) or np.any(
-        np.isfinite(region.low[..., free]) | np.isfinite(region.high[..., free])
-    ):
-        raise ValueError(OF_A_BOX.format(what))
 
 
 def start_of(

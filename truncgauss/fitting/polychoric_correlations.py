@@ -257,16 +257,6 @@ def increasing(x: jax.Array) -> jax.Array:
     return jnp.cumsum(jnp.concatenate([x[:1], jnp.exp(x[1:])]))
 
 
-def free_limits(limits: np.ndarray) -> np.ndarray:
-    """The inverse of `increasing`."""
-    return np.append(limits[:1], np.log(np.diff(limits)))
-
-
-def names_of_cuts(name: str, levels: tuple[Any, ...]) -> list[str]:
-    """Names of the limits of an item, by the level below each."""
-    return [f"cut[{name}][{level}]" for level in levels[:-1]]
-
-
 def edge_of(tables: np.ndarray) -> np.ndarray:
     """1 where the occupied cells (..., r, c) form a rising chain, -1 a falling one, 0 if neither;
     0 also of one row or column only."""
@@ -319,7 +309,8 @@ class PolychoricModel(Model):
                 raise ValueError(
                     f"polychoric: {label} is constant, so that it has no correlation. Leave it out."
                 )
-            names += names_of_cuts(label, tuple(v for v, n in zip(level, occurring) if n > 0))
+            used = [v for v, n in zip(level, occurring) if n > 0]
+            names += [f"cut[{label}][{below}]" for below in used[:-1]]
             unused = ", ".join(str(v) for v, n in zip(level, occurring) if n == 0)
             notes += (UNUSED.format(label, unused),) if unused else ()
         table = counts[sums[0] > 0][:, sums[1] > 0]
@@ -392,7 +383,8 @@ class PolychoricModel(Model):
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         rho = np.clip(self.two_step().rho, -STRONGEST, STRONGEST)
-        first = np.concatenate([[np.arctanh(rho)], *map(free_limits, self.limits)])
+        logs = ([ends[:1], np.log(np.diff(ends))] for ends in self.limits)
+        first = np.concatenate([[np.arctanh(rho)], *(part for both in logs for part in both)])
         return [first, *(np.append(z, first[1:]) for z in (1.0, -1.0))][:count]
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:

@@ -418,7 +418,13 @@ def predict(
         designs = designs_of(fit, new, "predict: new")
         at = Gaussians.of(jax.tree.map(np.asarray, arrays_at(fit)(fit.estimates)), designs)
         if known is not None:
-            check_known(known, at, designs)
+            refuse_spread("predict", known)
+            n, d = at.loc.shape
+            if known.dimension != d or (designs and known.num_rows != n):
+                raise ValueError(
+                    f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
+                    f"{known.lower.shape}."
+                )
             at = at.for_rows(known.num_rows)
         limits = limits_of_rows(fit, "predict", index, at.loc.shape[1], limits)
         parts, outcomes = fit.predictions(kind, at.loc.shape, known, limits)
@@ -565,17 +571,6 @@ def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
     return designs
 
 
-def check_known(known: Observations, at: Gaussians, designs: tuple[Any, ...]) -> None:
-    """Raise ValueError if what is known is not of the rows."""
-    refuse_spread("predict", known)
-    n, d = at.loc.shape
-    if known.dimension != d or (designs and known.num_rows != n):
-        raise ValueError(
-            f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
-            f"{known.lower.shape}."
-        )
-
-
 def prediction_of(
     fit: Any,
     kind: str,
@@ -599,9 +594,14 @@ def prediction_of(
     if kind == "recorded" and shape[1] > 1:
         raise ValueError(f"recorded: of one outcome only, got a fit of {shape[1]}.")
     region = getattr(fit.observations, "region", None)
-    if none and kind != "probability":
-        limits = seen_limits(fit, kind, region)
-        none = limits[0] is None and limits[1] is None
+    if none and kind != "probability":  # those between which an outcome is seen
+        low, high = fit.limits
+        if kind != "recorded" and isinstance(region, Box) and region.batch_shape:
+            low = high = None  # each row has its own
+        elif kind != "recorded" and isinstance(region, Box):
+            low = np.maximum(region.low, -np.inf if low is None else low)
+            high = np.minimum(region.high, np.inf if high is None else high)
+        limits, none = (low, high), low is None and high is None
     if none and kind.endswith("observed") and region is not None and not region.batch_shape:
         return Prediction(
             Observations.exact(np.zeros(shape), region=region), kind=kind, region=True
@@ -657,19 +657,6 @@ def inside(known: Observations) -> Observations:
     return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)
 
 
-def seen_limits(fit: Any, kind: str, region: Any) -> tuple[Any, Any]:
-    """The limits of all rows between which an outcome is seen; None, None if there are none."""
-    low, high = fit.limits
-    if kind == "recorded" or not isinstance(region, Box):
-        return low, high
-    if region.batch_shape:
-        return None, None
-    return (
-        np.maximum(region.low, -np.inf if low is None else low),
-        np.minimum(region.high, np.inf if high is None else high),
-    )
-
-
 def quantile_of(
     fit: Any, d: int, known: Observations | None, probability: float, entry: Any
 ) -> Prediction:
@@ -712,8 +699,9 @@ def chosen_covariates(
     names, sources = covariates_of(fit), sources_of(fit)
     variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
     chosen = tuple(names if variables is None else variables)
-    dummies = tuple(name for name in names if is_dummy(fit, name))
-    dummies = dummies if discrete is None else tuple(discrete)
+    columns = [pair for part in fit.designs for pair in zip(part.names, part.values.T)]
+    other = {name for name, column in columns if np.any((column != 0) & (column != 1))}
+    dummies = tuple(x for x in names if x not in other) if discrete is None else tuple(discrete)
     for name in (*chosen, *dummies):
         its = [x for x in names if name in sources and tables.names_in(x, [name])]
         if its and (tables.is_text(sources[name]) or any(f"C({name}" in x for x in its)):
@@ -731,13 +719,6 @@ def sources_of(fit: Any) -> dict[str, Any]:
     known = {name for part in fit.designs for name in part.names}
     every = (part.source for part in fit.designs)
     return {name: source[name] for source in every for name in source if name not in known}
-
-
-def is_dummy(fit: Any, name: str) -> bool:
-    """Whether a covariate is 0 or 1 in every row."""
-    parts = (part for part in fit.designs if name in part.names)
-    columns = [part.values[:, part.names.index(name)] for part in parts]
-    return all(np.all((column == 0) | (column == 1)) for column in columns)
 
 
 def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, Any, Any]:

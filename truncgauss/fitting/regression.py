@@ -230,9 +230,9 @@ class Regression(GaussianRows):
     wide_start = False
 
     def check(self) -> None:
-        if len(self.first) >= self.summary.num_rows:
+        if len(self.first) >= self.centred.summary.num_rows:
             raise ValueError(
-                f"fit_regression: {self.summary.num_rows} observation(s) cannot determine "
+                f"fit_regression: {self.centred.summary.num_rows} observation(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or fewer covariates."
             )
         rows = self.observations

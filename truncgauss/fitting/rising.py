@@ -3,7 +3,7 @@
 import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.fitting.existence import clearly_bounded, inside_regions, rising_direction
+from truncgauss.fitting.existence import clearly_bounded, rising_direction
 from truncgauss.fitting.one_outcome import limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.gaussian.regions import Box
@@ -59,7 +59,12 @@ def direction_of(
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
     single = one_outcome(rows, outcome)
     if single is not None and (alone or rows.dimension == 1):
-        lower, upper = inside_regions(*limits_of(single))
+        # A row that is seen inside its region only is certain as sigma falls to 0 with no limit
+        # of its own on the side where its interval reaches as far as the region.
+        lower, upper, low, high = limits_of(single)
+        exact = lower == upper
+        lower = np.where(exact | (lower > low), lower, -np.inf)
+        upper = np.where(exact | (upper < high), upper, np.inf)
     elif rows.region is not None and (
         single is None or not all(np.isinf(side).all() for side in limits_of(single)[2:])
     ):
@@ -70,14 +75,6 @@ def direction_of(
             return None
     rows_of = lower[counted], upper[counted], design[counted], scale_known
     return None if clearly_bounded(*rows_of) else rising_direction(*rows_of)
-
-
-def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
-    """A mask of the rows of positive weight that know an outcome exactly, among those that say
-    anything of it."""
-    lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
-    counted = np.isfinite(lower) | np.isfinite(upper)
-    return (lower == upper)[counted & (rows.row_weights > 0)]
 
 
 def one_outcome(rows: Observations, outcome: int) -> Observations | None:

@@ -20,7 +20,7 @@ from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.observations import ObservationsFit, fit_observations
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import slope_at
+from truncgauss.fitting.optimization.newton import sloped
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.sample import (
     UNCHECKED,
@@ -436,7 +436,7 @@ class TruncatedSample(Model):
             # The Newton step to the maximum with another key, over the root of two.
             loss, end = path.loss, path.end
             other = dataclasses.replace(loss, key=jax.random.fold_in(loss.key, 1))
-            gap = slope_at(other, end.x)[1] - end.gradient
+            gap = sloped(other, end.x).gradient - end.gradient
             squared = 0.5 * float(loss.size) * gap @ np.linalg.solve(end.hessian, gap)
             off = math.sqrt(max(0.0, squared))
             notes = (ROUGHLY_FOUND.format(off),) if off > FELT else ()

@@ -82,7 +82,12 @@ def conditioned(
     if e:
         loc, covariance, density = _conditional(values, loc, covariance.covariance_matrix)
     if not pattern.limited:
-        return density + _log_probability_kept(rows, pattern, values), None
+        if rows.region is not None:  # with the probability that rows of exact entries are kept
+            point, regions = _with_zeros(rows, pattern, values), _regions(rows.region, pattern)
+            kept = jax.vmap(lambda region, x: region.kept(x))(regions, point)
+            log_kept = jnp.log(jnp.where(kept == 0, 1.0, kept))
+            density += jnp.where(kept == 0, -jnp.inf, log_kept)
+        return density, None
     region, empty = _open_region(rows, pattern, values, lower, upper)
     if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
         loc, covariance, region = _across_faces(loc, covariance, region)
@@ -185,18 +190,6 @@ def _conditional(
     return mean, ScaleTril(rest[0] if batched else factor[e:, e:]), density
 
 
-def _log_probability_kept(rows: ConditionedRows, pattern: Pattern, values: jax.Array) -> jax.Array:
-    """log of the probability with which rows of exact entries alone are kept, -inf outside."""
-    if rows.region is None:
-        return jnp.zeros(len(values), values.dtype)
-    point = _with_zeros(rows, pattern, values)
-    regions = _regions(rows.region, pattern)
-    probability = jax.vmap(lambda region, x: region.kept(x))(regions, point)
-    return jnp.where(
-        probability == 0, -jnp.inf, jnp.log(jnp.where(probability == 0, 1.0, probability))
-    )
-
-
 def _with_zeros(rows: ConditionedRows, pattern: Pattern, values: jax.Array) -> jax.Array:
     """The entries that the region constrains, (u, d), with 0 for what is not exact."""
     point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
@@ -217,7 +210,14 @@ def _open_region(
     """The region of the limited entries of each row, and which are empty, see `_opened`."""
     limited = jnp.array(pattern.limited, int)
     if rows.region is not None and not isinstance(rows.region, Polyhedron):
-        return _section(rows, pattern, values, lower, upper)
+        regions = _regions(rows.region, pattern)
+        lower, upper, empty = _opened(lower, upper)
+        before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
+        if not pattern.exact and not pattern.bounded and not before:
+            return regions, empty
+        where = tuple(max(coordinate - before, -1) for coordinate in pattern.limited)
+        point = _with_zeros(rows, pattern, values)
+        return Section(regions, point, where, lower, upper), empty
     if rows.region is not None:
         region = _regions(rows.region, pattern)
         matrix, low, high = region.matrix[..., limited], region.low, region.high
@@ -243,20 +243,6 @@ def _open_region(
     if rows.region is not None and not alone:
         return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
-
-
-def _section(
-    rows: ConditionedRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
-) -> tuple[Region, jax.Array]:
-    """`_open_region` for a region that is no set of linear limits."""
-    assert rows.region is not None
-    regions = _regions(rows.region, pattern)
-    lower, upper, empty = _opened(lower, upper)
-    before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
-    if not pattern.exact and not pattern.bounded and not before:
-        return regions, empty
-    where = tuple(max(coordinate - before, -1) for coordinate in pattern.limited)
-    return Section(regions, _with_zeros(rows, pattern, values), where, lower, upper), empty
 
 
 def _across_faces(

@@ -20,7 +20,6 @@ from truncgauss.gaussian.regions import (
     Outside,
     Polyhedron,
     QuadraticRegion,
-    Region,
     Section,
 )
 from truncgauss.likelihood.conditioning import Integrals
@@ -163,7 +162,10 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
         chosen = method if planned is None else planned
         return with_derivative(log_probability, loc, row_covariance, region, chosen, key)
 
-    rows, most = (loc, region, keys, covariances, methods), chunk_of(region)
+    rows, most = (loc, region, keys, covariances, methods), CHUNK_OF_ANY
+    if isinstance(region, LinearRegion):
+        boxes_of = CHUNK if isinstance(region, Box) else {}
+        most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
     result = parallel.over_rows(lambda rows: in_chunks(jax.vmap(one), rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
@@ -218,12 +220,6 @@ def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estim
 
     value.defjvp(in_full_precision(rule), symbolic_zeros=True)
     return value(leaves)
-
-
-def chunk_of(region: Region) -> int:
-    if not isinstance(region, LinearRegion):
-        return CHUNK_OF_ANY
-    return CHUNK.get(region.dimension, CHUNK_OF_MANY) if isinstance(region, Box) else CHUNK_OF_MANY
 
 
 def in_chunks(batched: Callable[[Any], Any], rows: Any, size: int) -> Any:

@@ -35,7 +35,6 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Region, as_linear
 from truncgauss.probability.method import Method
 from truncgauss.quadrature.log_concave import sums
-from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NODES = {1: 1, 2: 80, 3: 44, 4: 36}  # a dimension, by the number of variables
@@ -100,7 +99,9 @@ def points_in(
     weight = check = jnp.ones_like(low[0])
     for k in range(len(low) - 1):
         below, above = standard_limits(k, low, high, loc, factor, z)
-        least, most = part_that_counts(below, above)
+        # Beyond these the density has fallen by DEPTH from its largest value in the interval.
+        most = jnp.sqrt(jnp.maximum(below, 0.0) ** 2 + 2.0 * DEPTH)
+        least = -jnp.sqrt(jnp.minimum(above, 0.0) ** 2 + 2.0 * DEPTH)
         left, right = jnp.minimum(jnp.maximum(below, least), above), jnp.minimum(above, most)
         halves, densities = [*halves, 0.5 * (right - left)], [*densities, weight]
         half = halves[-1][..., None]
@@ -279,31 +280,6 @@ def rule(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     highest = np.polynomial.legendre.legvander(nodes, count)[:, degrees]
     ends = OUTSIDE * np.eye(count)[[0, -1]]
     return nodes, weights, ends, highest * np.sqrt(WEIGHT * (2.0 * degrees + 1.0))
-
-
-def log_of_independent(
-    low: jax.Array, high: jax.Array, exact: jax.Array, loc: jax.Array, scale: jax.Array
-) -> jax.Array:
-    """The log probability (density) of rows of independent entries.
-
-    Args:
-        low, high: limits, (n, d).
-        exact: where these are one value, (n, d).
-        loc: (n, d).
-        scale: standard deviations, (d,) or (n, d).
-    """
-    z = (jnp.where(exact, low, loc) - loc) / scale
-    density = -0.5 * z**2 - jnp.log(scale) - LOG_SQRT_2PI
-    low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
-    masses = log_interval_mass(*standardize(low, high, loc, scale))
-    return jnp.sum(jnp.where(exact, density, masses), axis=1)
-
-
-def part_that_counts(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Ends, perhaps beyond an interval, between which a standard normal density falls by DEPTH from
-    its largest value in it."""
-    most = jnp.sqrt(jnp.maximum(low, 0.0) ** 2 + 2.0 * DEPTH)
-    return -jnp.sqrt(jnp.minimum(high, 0.0) ** 2 + 2.0 * DEPTH), most
 
 
 @frozen_pytree

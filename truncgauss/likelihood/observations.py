@@ -19,7 +19,6 @@ from truncgauss.likelihood.patterns import (
     Pattern,
     RowLimits,
     RowOrders,
-    counts_of,
     find_patterns,
     is_empty,
 )
@@ -103,7 +102,10 @@ class Observations:
                 "Observations: needs one row and one entry or more, got lower and upper of shape "
                 f"{lower.shape}. A filter of the table may have removed all rows."
             )
-        self._check_names()
+        names, d = self.names, self.dimension
+        if names is not None and (len(names) != d or len(set(map(str, names))) < d):
+            raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
+        self._set(names=None if names is None else tuple(map(str, names)))
         self._check_region()
         for name in ("noise", "weights"):
             if getattr(self, name) is not None:
@@ -269,8 +271,19 @@ class Observations:
         return f"Observations({self.described(self.counts() if concrete else {})})"
 
     def counts(self) -> dict[str, int]:
-        """Number of rows of each kind of knowledge."""
-        return counts_of(np.asarray(self.lower), np.asarray(self.upper))
+        """Number of rows, under "", and of those of each kind of knowledge."""
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        low, high, empty = np.isinf(lower), np.isinf(upper), is_empty(lower, upper)
+        kinds = {
+            "exact": np.all(lower == upper, axis=1),
+            "with a censored entry": np.any(low ^ high, axis=1),
+            "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
+            "with a missing entry": np.any(low & high, axis=1) & ~empty,
+        }
+        several = np.sum(list(kinds.values()), axis=0) > 1
+        every = {"": np.ones_like(empty), **kinds}
+        every |= {"of these in several kinds": several, "with no entry at all": empty}
+        return {kind: int(rows.sum()) for kind, rows in every.items()}
 
     @property
     def row_weights(self) -> np.ndarray:
@@ -348,12 +361,6 @@ class Observations:
         index = tables.labels_of((index, *parts.values()))
         ordered = tables.in_one_order("Observations", index=index, **parts)
         self._set(**dict(zip(("index", *parts), ordered)))
-
-    def _check_names(self) -> None:
-        names, d = self.names, self.dimension
-        if names is not None and (len(names) != d or len(set(map(str, names))) < d):
-            raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
-        self._set(names=None if names is None else tuple(map(str, names)))
 
     def _check_region(self) -> None:
         region, (n, d) = self.region, self.lower.shape
@@ -453,7 +460,13 @@ class Observations:
             truncated = rows if self.region is not None else rows[:0]
             exact, none = lower == upper, np.zeros(lower.shape, bool)
             entries = np.hstack([exact, none]) if self.latent else exact
-            others = self._integral_parameters()
+            # The noise and the region of each row as numbers, (n, q), where they differ.
+            leaves: list[Any] = [np.zeros((self.num_rows, 0))]
+            if self.noise is not None and self.noise.ndim == 3:
+                leaves.append(self.noise)
+            if self.region is not None and self.region.batch_shape:
+                leaves += jax.tree.leaves(self.region)
+            others = np.hstack([np.asarray(x).reshape(self.num_rows, -1) for x in leaves])
             data, region = self.data_limits(np), self.region_limits(np)
             patterns, orders = find_patterns(data, entries, others, rows)
             region_patterns, _ = find_patterns(region, none, others, truncated)
@@ -494,16 +507,6 @@ class Observations:
             sides, region = (region.low, region.high), None
         lower, upper = (xp.broadcast_to(xp.asarray(side), shape) for side in sides)
         return RowLimits(lower, upper, region)
-
-    def _integral_parameters(self) -> np.ndarray:
-        """The noise and the region of each row as numbers, (n, q), where they differ."""
-        n = self.num_rows
-        leaves: list[Any] = [np.zeros((n, 0))]
-        if self.noise is not None and self.noise.ndim == 3:
-            leaves.append(self.noise)
-        if self.region is not None and self.region.batch_shape:
-            leaves += jax.tree.leaves(self.region)
-        return np.hstack([np.asarray(leaf).reshape(n, -1) for leaf in leaves])
 
 
 def as_observations(rows: Any, what: str) -> Observations:

@@ -213,18 +213,3 @@ def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def is_empty(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Whether every entry of each row (n, d) is missing, (n,)."""
     return np.all((lower == -np.inf) & (upper == np.inf), axis=1)
-
-
-def counts_of(lower: np.ndarray, upper: np.ndarray) -> dict[str, int]:
-    """Number of rows (n, d), under "", and of those of each kind of knowledge."""
-    low, high, empty = np.isinf(lower), np.isinf(upper), is_empty(lower, upper)
-    kinds = {
-        "exact": np.all(lower == upper, axis=1),
-        "with a censored entry": np.any(low ^ high, axis=1),
-        "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
-        "with a missing entry": np.any(low & high, axis=1) & ~empty,
-    }
-    several = np.sum(list(kinds.values()), axis=0) > 1
-    every = {"": np.ones_like(empty), **kinds}
-    every |= {"of these in several kinds": several, "with no entry at all": empty}
-    return {kind: int(rows.sum()) for kind, rows in every.items()}

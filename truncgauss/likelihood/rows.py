@@ -159,22 +159,12 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         Array([-1.609], dtype=float64)
     """
     observations, loc, covariance = prepared(observations, loc, covariance)
-    methods = held_by_shapes(method, observations, covariance)
-    if methods is not None:
-        return methods
-    return held(method, _integrals(*filled_problem(observations, loc, covariance), as_key(None)))
-
-
-def held_by_shapes(
-    method: Method, observations: Observations, covariance: Covariance
-) -> HeldMethods | None:
-    """The methods for integrals over boxes of two dimensions at most, which are exact whatever the
-    numbers; None if there are others, or the method asks for another one."""
-    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
     sizes = box_sizes(observations)
-    if not (plain and isinstance(method, Automatic | Exact)) or sizes is None:
-        return None
-    return None if max(sizes, default=0) > 2 else HeldMethods({f"{d}": Exact() for d in sizes})
+    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    small = plain and sizes is not None and max(sizes, default=0) <= 2
+    if small and isinstance(method, Automatic | Exact):  # exact, whatever the numbers
+        return HeldMethods({f"{d}": Exact() for d in sizes or ()})
+    return held(method, _integrals(*filled_problem(observations, loc, covariance), as_key(None)))
 
 
 def box_sizes(observations: Observations) -> dict[int, int] | None:
@@ -327,7 +317,11 @@ def variance_of_sum(
     for patterns, variance, often in parts:
         for pattern in patterns or ():
             pattern = pattern if shared else pattern.each_by_itself()
-            total += jnp.sum(variance[pattern.representatives] * uses(pattern, often) ** 2)
+            uses = often.at[pattern.destinations].get(mode="fill", fill_value=0.0)
+            if pattern.kind is not None and pattern.first is not None:  # of each integral
+                none = jnp.zeros(len(pattern.first), uses.dtype)
+                uses = none.at[pattern.kind].add(uses)
+            total += jnp.sum(variance[pattern.representatives] * uses**2)
     return total
 
 
@@ -376,14 +370,6 @@ def filled_problem(
     rows, locs, covariances = filled_up(observations, locs, covariances)
     loc = loc if locs is None else locs
     return rows, loc, covariance if covariances is None else covariances
-
-
-def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
-    """The total weight of the rows that use each integral, (u,)."""
-    row_weights = weights.at[pattern.destinations].get(mode="fill", fill_value=0.0)
-    if pattern.kind is None or pattern.first is None:
-        return row_weights
-    return jnp.zeros(len(pattern.first), row_weights.dtype).at[pattern.kind].add(row_weights)
 
 
 class RowSlopes(NamedTuple):

@@ -60,7 +60,9 @@ def terms_of(
         whole = Pattern(exact=None, limited=(), bounded=False, rows=every, destinations=every)
         terms.append(PatternTerm(whole, 1.0, joined.density, None))
     if observations.region is not None:
-        rows = region_rows(observations, loc, covariance)
+        # With every entry missing, limited by the region alone.
+        total = covariance if observations.latent else noisy(covariance, observations.noise)
+        rows = ConditionedRows(loc, total, *observations.region_limits())
         parts.append((observations.region_patterns or (), rows, region, -1.0))
     for patterns, rows, part_key, sign in parts:
         for pattern in patterns:
@@ -90,15 +92,6 @@ def data_rows(
         both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
         region = Polyhedron(both, region.low, region.high)
     return ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
-
-
-def region_rows(
-    observations: Observations, loc: jax.Array, covariance: Covariance
-) -> ConditionedRows:
-    """The rows with every entry missing, limited by their region alone."""
-    if not observations.latent:
-        covariance = noisy(covariance, observations.noise)
-    return ConditionedRows(loc, covariance, *observations.region_limits())
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

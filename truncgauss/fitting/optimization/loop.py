@@ -249,18 +249,18 @@ class Minimization:
         size = max([1.0, *(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(state.good))])
         lowest = float(state.loss)
         for part in PROBES:
-            loss = self.loss_downhill(state, part * size)
+            # By the program of the loop, along minus the gradient.
+            step = -part * size / state.gradient_norm
+            free = jax.tree.map(
+                lambda x, g, step=step: x + (step * g).astype(x.dtype), state.good, state.gradient
+            )
+            opt_state = jax.tree.map(strong, self.optimizer.init(free))
+            probe = state._replace(free=free, opt_state=opt_state)
+            loss = float(self.evaluated_once(probe)[1][0, 0])
             if not loss < lowest - 4.0 * float(jnp.finfo(state.best.dtype).eps) * abs(lowest):
                 return 0.0
             lowest = loss
         return PROBES[-1] * size
-
-    def loss_downhill(self, state: State, distance: float) -> float:
-        """The loss at a distance along minus the gradient, by the program of the loop."""
-        step = -distance / state.gradient_norm
-        free = jax.tree.map(lambda x, g: x + (step * g).astype(x.dtype), state.good, state.gradient)
-        probe = state._replace(free=free, opt_state=jax.tree.map(strong, self.optimizer.init(free)))
-        return float(self.evaluated_once(probe)[1][0, 0])
 
     def evaluated_once(self, state: State) -> tuple[State, jax.Array]:
         """The state after one evaluation without a step, and its traces."""

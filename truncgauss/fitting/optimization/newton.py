@@ -29,7 +29,6 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
-APART = 1e-3  # of a direction: gradients whose difference is the second derivative along it
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
@@ -88,8 +87,9 @@ class Point:
 P = TypeVar("P", bound=Point)
 
 
-def with_variance(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A loss and the variance of the error of its `total`, NaN if it has none."""
+@functools.partial(jax.value_and_grad, argnums=1, has_aux=True)
+def value_and_slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A loss and the variance of the error of its `total`, NaN if it has none; and its gradient."""
     if not hasattr(loss, "total"):
         return loss(x), jnp.full((), jnp.nan, x.dtype)
     total = loss.total(x)
@@ -104,14 +104,11 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
         return (*loss.derivatives(x), jnp.zeros((), x.dtype))
 
     def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
+        (value, variance), gradient = value_and_slope(loss, x)
         return gradient, (value, gradient, variance)
 
     hessian, (value, gradient, variance) = jax.jacfwd(with_value, has_aux=True)(x)
     return value, gradient, hessian, variance
-
-
-VALUE_AND_SLOPE = jax.value_and_grad(with_variance, argnums=1, has_aux=True)
 
 
 @Compiled
@@ -120,7 +117,7 @@ def slopes(loss: Any, points: jax.Array, count: jax.Array) -> tuple[jax.Array, .
     some points (m, q), one after the other; 0 for the others."""
 
     def one(i: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        (value, variance), gradient = VALUE_AND_SLOPE(loss, points[i])
+        (value, variance), gradient = value_and_slope(loss, points[i])
         return tuple(x.at[i].set(part) for x, part in zip(results, (value, gradient, variance)))
 
     nothing = jnp.zeros_like(points)
@@ -190,7 +187,7 @@ def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
 @Compiled
 def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     """Loss and gradient of a callable pytree at x, and the variance of its error."""
-    (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
+    (value, variance), gradient = value_and_slope(loss, x)
     return value, gradient, variance
 
 
@@ -203,25 +200,6 @@ def sloped(loss: Any, x: np.ndarray) -> Point:
     value, gradient, variance = map(np.asarray, parts)
     nothing = np.zeros((0, 0))
     return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
-
-
-def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """Loss and gradient in float64, as numbers."""
-    current = sloped(loss, x)
-    return current.loss, current.gradient
-
-
-def derivatives_along(
-    loss: Any, x: np.ndarray, direction: np.ndarray
-) -> tuple[float, float, float]:
-    """A loss and its first and second derivatives along a direction, by its Hessian or, where that
-    is expensive, by gradients on both sides."""
-    if steps_of(loss, x) is None and not getattr(loss, "iterated", False):
-        at = point(loss, x)
-        return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
-    low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
-    tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
-    return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
 
 
 @dataclasses.dataclass
@@ -293,20 +271,6 @@ def newton_steps(
             return
         else:
             damping = max(4 * damping, LEAST_DAMPING)
-
-
-def settled_within(
-    evaluate: Callable[[np.ndarray], P], current: P, basis: np.ndarray, num_steps: int
-) -> P:
-    """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
-
-    def part(z: np.ndarray) -> Point:
-        whole = evaluate(current.x + basis @ z)
-        return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
-
-    first = part(np.zeros(basis.shape[1]))
-    *_, last = first, *newton_steps(part, first, num_steps)
-    return evaluate(current.x + basis @ last.x)
 
 
 def verdict(distance: float, num_steps: int, method: str = "") -> tuple[bool, str]:

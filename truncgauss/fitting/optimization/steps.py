@@ -97,11 +97,9 @@ def evaluated(
         key = None if state.key is None else jax.random.split(state.key)[0]
         return optax.apply_updates(state.free, updates), opt_state, key, state.step + 1
 
-    def unchanged(_: None) -> Any:
-        return state.free, state.opt_state, state.key, state.step
-
     running = state.status == RUNNING
-    free, opt_state, key, step = jax.lax.cond(running, updated, unchanged, None)
+    unchanged = state.free, state.opt_state, state.key, state.step
+    free, opt_state, key, step = jax.lax.cond(running, updated, lambda _: unchanged, None)
     return state._replace(free=free, opt_state=opt_state, key=key, step=step), values
 
 

@@ -19,13 +19,14 @@ import scipy
 from scipy.special import ndtr
 
 from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.fitting.optimization.newton import Point, derivatives_along
+from truncgauss.fitting.optimization.newton import Point, point, sloped, steps_of
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
 # hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
 LEAST_COVERED = 0.92
 QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
 APART = 0.05  # of a step: values for differences are so far apart
+BESIDE = 1e-3  # of a direction: gradients whose difference is the second derivative along it
 STEP = 2.0  # standard errors between points of a line
 CLOSE = 0.945  # coverage by the first two points, from which no others are computed
 CELLS = 64  # between two points, in each of which probabilities are summed
@@ -198,7 +199,13 @@ def coverages_of(
             return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        return derivatives_along(loss, x, direction)
+        if steps_of(loss, x) is None and not getattr(loss, "iterated", False):
+            at = point(loss, x)
+            return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
+        low, high = (sloped(loss, x + side * BESIDE * direction) for side in (-1.0, 1.0))
+        tilt = (low.gradient + high.gradient) / 2
+        bend = (high.gradient - low.gradient) / (2 * BESIDE)
+        return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
 
     def estimates(x: np.ndarray) -> np.ndarray:
         at = jnp.asarray(x)
