@@ -243,6 +243,28 @@ def test_a_binary_outcome_is_a_probit_with_selection():
     assert fit.names[-2:] == ("rho", "athrho") and fit.two_steps == ()
 
 
+def test_effects_of_what_a_formula_reads():
+    """Through log(age); where that is missing in rows that are not selected, the effects say so."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    x, z, u, e = sample(300)
+    works, age = x + z + u > 0, np.exp(0.3 * x)
+    wage = np.where(works, 1.0 + np.log(age) + 0.6 * u + 0.8 * e, np.nan)
+    settings = {"selected": "works ~ z", "num_starts": 1, "num_profiles": 0, "progress": False}
+    for gaps in (False, True):
+        known = np.where(gaps & ~works, np.nan, age)
+        data = pandas.DataFrame({"wage": wage, "age": known, "works": works, "z": z})
+        fit = tg.fit_selection("wage ~ log(age)", data=data, **settings)
+        if gaps:
+            said = f"{(~works).sum()} of the 300 observations are missing"
+            with pytest.raises(ValueError, match=said):
+                fit.margins(variables="age")
+            continue
+        effect = fit.margins(variables="age")
+        slope = fit.coefficients[1][fit.designs[1].names.index("log(age)")]
+        np.testing.assert_allclose(effect.value, [[0.0, slope * np.mean(1.0 / age)]], rtol=1e-8)
+
+
 @pytest.mark.full
 def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
     """NaN, or anything else, gives the same fit, by arrays and by a formula."""

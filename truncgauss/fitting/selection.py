@@ -432,8 +432,11 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
         everywhere[kept] = values
         return everywhere
 
-    encoder = design._encoder.columns_of
-    made = tables.Design({x: whole(values) for x, values in design.items()}, encoder)
+    encoder, source = design._encoder
+    # The columns that the formula reads, complete: the effects that ask for them refuse these rows.
+    complete = np.where(lacking, kept[0], np.arange(len(side)))
+    source = {name: tables.taken(columns[name], complete) for name in source}
+    made = tables.Design({x: whole(values) for x, values in design.items()}, encoder, None, source)
     return whole(outcome) if isinstance(pair[0], str) else outcome, made
 
 
