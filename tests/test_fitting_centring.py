@@ -184,6 +184,14 @@ def test_values_that_were_set_to_a_limit_are_noted(turned, word, option):
     assert [warning.filename for warning in seen] == [__file__] * 2
 
 
+def test_rounded_values_at_their_bound_are_no_limits():
+    """As many are one step away: neither fit warns, which would be an error here."""
+    y = np.floor(5.0 * np.abs(np.random.default_rng(2).normal(size=400)))
+    assert np.sum(y == 0.0) > 0.1 * 400 and np.sum(y == 0.0) < 3 * np.sum(y == 1.0)
+    tg.fit_truncated_normal(y, low=0.0, progress=False)
+    tg.fit_regression(y, np.ones((400, 1)), truncated_low=0.0, progress=False)
+
+
 @pytest.mark.full
 def test_the_outcome_whose_values_were_set_to_a_limit_is_named():
     random = np.random.default_rng(1)

@@ -12,6 +12,7 @@ References:
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -331,12 +332,16 @@ def centred(
     Raises:
         ValueError: if limits that differ are the same after the subtraction.
     """
-    shifts, moves, piled_up = [], [], repeated_extremes(rows)
+    shifts, moves, repeated = [], [], tuple[str, ...]()
+    bounds = rows.region_limits(np)[:2]
     for j in range(rows.dimension):
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
         counted = rows.row_weights > 0
+        of = f" of {rows.labels[j]}" if rows.names or rows.dimension > 1 else ""
+        known = (lower == upper) & np.isfinite(lower) & counted
+        repeated += piled_up(lower[known], [side[known, j] for side in bounds], of)
         shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
         if constant is not None:  # the median of the ends, if it is far from 0 in units of theirs
             ends = np.concatenate([lower[counted], upper[counted]])
@@ -365,33 +370,32 @@ def centred(
     rows = moved(rows.unnamed(), moves)
     covariates = None if designs is None else tuple(part.design for part in designs)
     summary = summary_of(rows, covariates)
-    return Centred(rows, designs, tuple(shifts), summary, piled_up)
+    return Centred(rows, designs, tuple(shifts), summary, repeated)
 
 
-def repeated_extremes(rows: Observations) -> tuple[str, ...]:
-    """Sentences on outcomes whose exact values repeat the smallest or the largest one far more
-    often than the next one, as values do that were set to a limit.
+def piled_up(values: np.ndarray, bounds: Sequence[Any], of: str) -> tuple[str, ...]:
+    """Sentences on exact values (n,) that repeat the smallest or the largest one far more often
+    than the next one, as values do that were set to a limit.
+
+    Args:
+        values: of one outcome.
+        bounds: of truncation, the lower and the upper, numbers or (n,).
+        of: the outcome's name in the sentences.
 
     Warns:
         UserWarning: if that value is the bound of truncation.
     """
-    notes, ends = [], rows.region_limits(np)[:2]
-    for j, label in enumerate(rows.labels):
-        of = f" of {label}" if rows.names or rows.dimension > 1 else ""
-        lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
-        exact = (lower == upper) & np.isfinite(lower) & (rows.row_weights > 0)
-        values = lower[exact]
-        for (sign, word, option), end in zip(SIDES, ends):
-            turned = sign * values
-            extreme = turned.max(initial=-np.inf)
-            rest = turned[turned < extreme]
-            following = rest.max(initial=-np.inf)
-            at, next_to, count = np.sum(turned == extreme), np.sum(rest == following), len(values)
-            if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
-                if np.all(end[exact, j][turned == extreme] == sign * extreme):
-                    notes.append(AT_THE_BOUND.format(at, count, of, sign * extreme, option))
-                    warn(notes[-1])
-                    continue
+    notes, count = [], len(values)
+    for (sign, word, option), bound in zip(SIDES, bounds):
+        turned = sign * values
+        extreme = turned.max(initial=-np.inf)
+        rest = turned[turned < extreme]
+        at, next_to = np.sum(turned == extreme), np.sum(rest == rest.max(initial=-np.inf))
+        if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
+            if np.all(np.broadcast_to(bound, count)[turned == extreme] == sign * extreme):
+                notes.append(AT_THE_BOUND.format(at, count, of, sign * extreme, option))
+                warn(notes[-1])
+            else:
                 notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
     return tuple(notes)
 

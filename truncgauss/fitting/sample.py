@@ -6,8 +6,6 @@ import jax
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.progress import warn
-from truncgauss.fitting.centring import AT_THE_BOUND, NUM_PILED, SHARE_PILED, SIDES
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.gaussian.regions import Box, Region
 from truncgauss.tables import Table
@@ -121,11 +119,7 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
 
 
 def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Raise ValueError with the number of offending rows and the first of them.
-
-    Warns:
-        UserWarning: if many values are a bound itself.
-    """
+    """Raise ValueError with the number of offending rows and the first of them."""
     n, d = rows.shape
 
     def complain(wrong: np.ndarray, what: str, advice: str) -> None:
@@ -148,12 +142,6 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
     if outside.any(axis=1).all():
         advice = "Its bounds are {} to {}: are these of the same unit as the data?"
     complain(outside, "lie outside the bounds", advice)
-    for j, column in enumerate(rows.T):
-        for end, (*_, option) in zip((low, high), SIDES):
-            at = column == np.broadcast_to(end, (n, d))[:, j]
-            if at.sum() >= max(NUM_PILED, SHARE_PILED * n):
-                of = f" of column {j}" if d > 1 else ""
-                warn(AT_THE_BOUND.format(at.sum(), n, of, column[at][0], option))
 
 
 def check_statistics(

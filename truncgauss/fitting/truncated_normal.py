@@ -14,7 +14,7 @@ from truncgauss.execution import parallel
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.centring import UserUnits
+from truncgauss.fitting.centring import UserUnits, piled_up
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
@@ -183,6 +183,11 @@ def fit_truncated_normal(
                 rows, region=box, noise=noise, weights=weights, names=names
             )
             return fit_observations(observations, start=start, method=method, key=key, **settings)
+        if table is not None:  # which warns of values at a bound
+            counted = rows if weights is None else rows[weights > 0]
+            bounds = [np.broadcast_to(side, rows.shape[1]) for side in (low, high)]
+            for j, (column, *ends) in enumerate(zip(counted.T, *bounds)):
+                piled_up(column, ends, f" of column {j}" if rows.shape[1] > 1 else "")
         sample = as_sample(statistics, low, high, table)
         parallel.agreed(f"{what}: the rows and the start", (sample, start))
         model = TruncatedSample(sample=sample, method=method, key=as_key(key))
