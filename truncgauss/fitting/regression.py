@@ -452,12 +452,6 @@ def read(
         for word, limit in zip(words, limits)
     ]
     censored = censored_ends(ends[:, 0], ends[:, -1], sides[0], sides[1], "fit_regression")
-    if np.any(nowhere := (censored[0] == np.inf) | (censored[1] == -np.inf)):
-        raise ValueError(
-            f"fit_regression: the outcome is infinite in {nowhere.sum()} of {len(ends)} rows, "
-            f"first in row {np.argmax(nowhere)}, as the logarithm of 0 is. A value below a bound, "
-            "such as a limit of detection, is censored: record it there, and give censored_low."
-        )
     truncated = limits[2] is not None or limits[3] is not None
     region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
     settings: dict[str, Any] = {}

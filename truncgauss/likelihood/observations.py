@@ -569,4 +569,9 @@ def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:
     complain(nan, "hold NaN", advice)
     complain(lower > upper, "have lower above upper", "Exchange or correct them.")
     nowhere = (lower == np.inf) | (upper == -np.inf)
-    complain(nowhere, "lie at infinity", "An open side is -inf below or inf above.")
+    advice = (
+        "An open side is -inf below or inf above. The logarithm of 0 lies there too: a value below "
+        "a bound, such as a limit of detection, is censored, with -inf and that bound for its "
+        "ends; of a regression record the bound, and give censored_low."
+    )
+    complain(nowhere, "lie at infinity", advice)
