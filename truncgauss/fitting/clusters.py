@@ -410,7 +410,17 @@ class ClusterFit(LikelihoodFit):
         variances |= {self.names[k] for k in self.squares}
         if name in self.edges or name not in variances:
             return low, high
-        return self.above_edge(name, level, low), high
+        with jax.enable_x64(True):  # by the likelihood ratio of 0
+            plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
+            zero = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
+            if not np.isfinite(zero):  # a variance without which the rows cannot be
+                return low, high
+            critical = critical_root(level, zero)
+            if critical >= zero:
+                return 0.0, high
+            if critical >= special.ndtri(0.5 + 0.5 * level):
+                return low, high
+            return self._profile(name).interval(0.5 * critical**2)[0], high
 
     def deviations_of(self, name: str) -> list[str]:
         """Names of the deviations of the two effects of a correlation, the less certain one first;
@@ -424,21 +434,6 @@ class ClusterFit(LikelihoodFit):
                 sizes = self.estimates[numbers] / self.errors[numbers]
                 return [pair[k] for k in np.argsort(sizes)]
         return []
-
-    def above_edge(self, name: str, level: float, low: float) -> float:
-        """The lower end of the profile interval of a variance whose estimate is not 0, of which
-        `low` is that by the usual critical value."""
-        with jax.enable_x64(True):
-            plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
-            zero = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
-            if not np.isfinite(zero):  # a variance without which the rows cannot be
-                return low
-            critical = critical_root(level, zero)
-            if critical >= zero:
-                return 0.0
-            if critical >= special.ndtri(0.5 + 0.5 * level):
-                return low
-            return self._profile(name).interval(0.5 * critical**2)[0]
 
     @property
     def roots(self) -> "ClusterFit":
@@ -926,11 +921,8 @@ class ClusterModel(Model):
                 return VANISHED.format(term.label, " and ".join(term.shape_names or term.names))
             if term.endless(x) is not None:
                 return term.endless(x)
-        return self.not_told_apart(path)
-
-    def not_told_apart(self, path: Path) -> str | None:
-        """The sentence on parameters of the terms along a line of which the likelihood is flat, to
-        rounding; None if it has a maximum, or they are at an edge or too far off to tell."""
+        # Parameters of the terms along a line of which the likelihood is flat, to rounding, and
+        # which are neither at an edge nor too far off to tell.
         _, values, vectors = scaled_spectrum(path.end.hessian)
         line = np.abs(self.inner.halves(vectors[:, 0])[1])
         flat = np.diagonal(path.end.hessian)[len(path.end.x) - len(line) :] < FLAT
@@ -1117,7 +1109,13 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     scaled = [term.scaled(mean.unit) for term, _ in pairs]
     starts = starts_of(mean, scaled, bool(inputs.scaleless))
     covariance = CovarianceSum(tuple(scaled), tuple(map(len, starts[1:])))
-    names = names_of(mean.names, scaled)
+    names = (*mean.names, *(name for term in scaled for name in term.names))
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise ValueError(
+            f"{WHAT}: {', '.join(sorted(repeated))} would be the name of two estimates. Give the "
+            "terms a name, or the columns others."
+        )
     centre = inputs._replace(
         lower=(inputs.lower - mean.middle) / mean.unit,
         upper=(inputs.upper - mean.middle) / mean.unit,
@@ -1181,7 +1179,22 @@ def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
             bounds = f"{seen.sum()} are censored, known only to lie {word} some bound"
             raise ValueError(NOTHING_SEEN.format(bounds))
     white = whitened(inputs.design, inputs.row_weights, words)
-    middle, unit, start = centred_start(inputs, white)
+    lower, upper, design = inputs.lower[seen], inputs.upper[seen], white.design[seen]
+    middle, unit = 0.0, 1.0
+    if inputs.binary:
+        start = probit(design, np.isfinite(lower), np.ones(len(design)))
+    else:  # least squares of what is known
+        low = np.where(np.isfinite(lower), lower, upper)
+        high = np.where(np.isfinite(upper), upper, lower)
+        values = 0.5 * (low + high)
+        middle = 0.0 if white.constant is None else float(np.median(values))
+        fitted = np.linalg.lstsq(design, values - middle, rcond=None)[0]
+        unit = float(np.std(values - middle - design @ fitted))
+        if not unit > 1e-12 * np.abs(values).max():
+            if not inputs.exact.any():
+                raise ValueError(f"{WHAT}: no outcome is exact, and their bounds are {ONE_LIMIT}")
+            raise ValueError(f"{WHAT}: the covariates explain the outcomes exactly.")
+        start = fitted / unit
     shift = np.zeros(len(start)) if white.constant is None else middle * white.constant
     plain = [f"coefficients[{j}]" for j in range(inputs.design.values.shape[1])]
     names = tuple(str(name) for name in inputs.design.names or plain)
@@ -1219,40 +1232,6 @@ def starts_of(mean: MeanModel, terms: list[CovarianceTerm], scaleless: bool) -> 
     p = len(mean.shift)
     first = [grown * mean.start[:p], np.log(grown) + mean.start[p:]]
     return [np.concatenate(first), *(term.start(variance) for term in terms)]
-
-
-def names_of(means: tuple[str, ...], terms: list[CovarianceTerm]) -> tuple[str, ...]:
-    """Names of the estimates, which differ."""
-    names = [*means, *(name for term in terms for name in term.names)]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise ValueError(
-            f"{WHAT}: {', '.join(sorted(repeated))} would be the name of two estimates. Give the "
-            "terms a name, or the columns others."
-        )
-    return tuple(names)
-
-
-def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float, np.ndarray]:
-    """The middle of outcomes, their unit, and coefficients of whitened covariates
-    to begin with: least squares of what is known, or a probit."""
-    seen = ~inputs.missing
-    lower, upper, design = inputs.lower[seen], inputs.upper[seen], white.design[seen]
-    if inputs.binary:
-        return 0.0, 1.0, probit(design, np.isfinite(lower), np.ones(len(design)))
-    low, high = (
-        np.where(np.isfinite(lower), lower, upper),
-        np.where(np.isfinite(upper), upper, lower),
-    )
-    values = 0.5 * (low + high)
-    middle = 0.0 if white.constant is None else float(np.median(values))
-    fitted = np.linalg.lstsq(design, values - middle, rcond=None)[0]
-    unit = float(np.std(values - middle - design @ fitted))
-    if not unit > 1e-12 * np.abs(values).max():
-        if not inputs.exact.any():
-            raise ValueError(f"{WHAT}: no outcome is exact, and their bounds are {ONE_LIMIT}")
-        raise ValueError(f"{WHAT}: the covariates explain the outcomes exactly.")
-    return middle, unit, fitted / unit
 
 
 @reported

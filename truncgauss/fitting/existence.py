@@ -107,8 +107,10 @@ def rising_direction(
     points = np.column_stack([design[exact], -lower[exact]]) / sizes
     if scale_known:
         points = points[:, :-1]
-    if determined(points):
-        return None
+    if len(points) >= points.shape[1]:  # equations that leave the zero only
+        values = np.linalg.eigvalsh(points.T @ points)
+        if values[0] > 1e-10 * values[-1]:
+            return None
     sides = [
         np.column_stack([sign * design[side], -sign * limit[side]]) / sizes
         for sign, limit in ((1.0, lower), (-1.0, upper))
@@ -188,14 +190,6 @@ def clearly_bounded(
     exact = lower == upper
     values = None if scale_known else np.where(exact, lower, 0.0)
     return is_well_conditioned(products_of(design, values, exact.astype(float)))
-
-
-def determined(points: np.ndarray) -> bool:
-    """Whether equations leave the zero only."""
-    if len(points) < points.shape[1]:
-        return False
-    values = np.linalg.eigvalsh(points.T @ points)
-    return bool(values[0] > 1e-10 * values[-1])
 
 
 def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray | None:

@@ -241,21 +241,3 @@ def in_natural(
     white = White(jnp.asarray(coefficients), jnp.asarray(np.linalg.cholesky(matrix)))
     coordinates = dataclasses.replace(coordinates, white=white)
     return coordinates, coordinates.free(coefficients, matrix)
-
-
-def scattered(
-    x: np.ndarray, scale: np.ndarray, coordinates: GaussianCoordinates, count: int
-) -> list[np.ndarray]:
-    """So many free coordinates around x: means moved by about the outcomes' scale in each direction
-    of the covariates, which are whitened, and scales by a factor of about e."""
-    random, starts = np.random.default_rng(0), []
-    coefficients, matrix = coordinates.values(x)
-    for _ in range(count):
-        moved = [
-            part + size * random.normal(size=len(part)) for part, size in zip(coefficients, scale)
-        ]
-        factors = np.ones(len(scale))
-        factors[list(coordinates.scales)] = np.exp(random.normal(size=len(coordinates.scales)))
-        wider = matrix * np.outer(factors, factors)
-        starts.append(coordinates.free(np.concatenate(moved), wider))
-    return starts

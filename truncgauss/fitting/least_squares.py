@@ -27,8 +27,12 @@ def least_squares(
         weights = None
     factor = factor_of_many(columns, weights)
     if factor is None:
-        if weights is not None:
-            columns, values = weighted(columns, values, weights)
+        if weights is not None and not np.all(weights > 0):
+            rows = weights > 0
+            columns, values, weights = columns[rows], values[rows], weights[rows]
+        if weights is not None and not np.all(weights == 1.0):
+            root = np.sqrt(weights)
+            columns, values = root[:, None] * columns, root * values
         return np.linalg.lstsq(columns, values, rcond=None)[0]
     solution, missed = np.zeros(columns.shape[1]), values
     for _ in range(2):  # once more for the digits that the products have lost
@@ -82,19 +86,6 @@ def products_of(
 def blocks(num_rows: int) -> Iterator[slice]:
     """Runs of rows that stay in a processor's cache together with what is made of them."""
     return (slice(begin, begin + BLOCK) for begin in range(0, num_rows, BLOCK))
-
-
-def weighted(
-    columns: np.ndarray, values: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (n, p) and values (n,) of the rows that count, times the roots of their weights."""
-    if not np.all(weights > 0):
-        rows = weights > 0
-        columns, values, weights = columns[rows], values[rows], weights[rows]
-    if np.all(weights == 1.0):
-        return columns, values
-    root = np.sqrt(weights)
-    return root[:, None] * columns, root * values
 
 
 def factor_of_many(

@@ -218,26 +218,21 @@ def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list
     if binary:
         if values.shape[1] > 1 or limits != (None, None):
             raise ValueError(f"{WHAT}: binary outcomes are one column without bounds of censoring.")
-        return binary_ends(lower, missing)
+        wrong = np.flatnonzero(~missing & ~np.isin(lower, (0.0, 1.0)))
+        if len(wrong):
+            kinds = np.unique(lower[~missing])
+            cure = f" Pass outcome == {kinds[1]:g}." if len(kinds) == 2 else ""
+            raise ValueError(
+                f"{WHAT}: a binary outcome must be 0 or 1, got {lower[wrong[0]]:g} in row "
+                f"{wrong[0]}.{cure}"
+            )
+        one = lower == 1.0  # where the latent outcome is positive
+        return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
     low, high = (
         tables.each_row(limit, n, f"{WHAT}: censored_{word}", end)
         for limit, word, end in zip(limits, ("low", "high"), (-np.inf, np.inf))
     )
     return list(censored_ends(lower, upper, low, high, WHAT))
-
-
-def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
-    """Limits of what is positive where an outcome is 1, and not where it is 0."""
-    wrong = np.flatnonzero(~missing & ~np.isin(values, (0.0, 1.0)))
-    if len(wrong):
-        kinds = np.unique(values[~missing])
-        cure = f" Pass outcome == {kinds[1]:g}." if len(kinds) == 2 else ""
-        raise ValueError(
-            f"{WHAT}: a binary outcome must be 0 or 1, got {values[wrong[0]]:g} in row {wrong[0]}."
-            f"{cure}"
-        )
-    one = values == 1.0
-    return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
 
 
 def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:

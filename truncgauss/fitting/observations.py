@@ -29,7 +29,6 @@ from truncgauss.fitting.gaussian_starts import (
     check_start,
     first_guess,
     in_natural,
-    scattered,
 )
 from truncgauss.fitting.linear_gaussian import (
     GaussianCoordinates,
@@ -447,7 +446,18 @@ class GaussianRows(Model):
         return starts
 
     def scattered(self, count: int) -> list[np.ndarray]:
-        return scattered(self.first, self.scale, self.inner, count)
+        """So many free coordinates around the first: means moved by about the outcomes' scale in
+        each direction of the covariates, which are whitened, and scales by a factor of about e."""
+        random, starts, inner = np.random.default_rng(0), [], self.inner
+        coefficients, matrix = inner.values(self.first)
+        for _ in range(count):
+            pairs = zip(coefficients, self.scale)
+            moved = [part + size * random.normal(size=len(part)) for part, size in pairs]
+            factors = np.ones(len(self.scale))
+            factors[list(inner.scales)] = np.exp(random.normal(size=len(inner.scales)))
+            wider = matrix * np.outer(factors, factors)
+            starts.append(inner.free(np.concatenate(moved), wider))
+        return starts
 
     @property
     def wide_start(self) -> bool:
@@ -491,24 +501,21 @@ class GaussianRows(Model):
 
     # ---------------------------------------------------------------- existence of a maximum
 
-    def covariance_at(self, x: np.ndarray) -> np.ndarray:
-        """The covariance matrix, (d, d), of rows as they are fitted."""
-        return self.inner.values(x)[1]
-
     def is_endless(self, x: np.ndarray) -> bool:
         if self.precision is not None:
             return super().is_endless(x)
-        matrix = self.covariance_at(x)
+        matrix = self.in_units(x)
         if not self.inner.scales or not np.all(np.isfinite(matrix)):
             return False
-        return bool(np.linalg.eigvalsh(self.in_units(matrix))[-1] > WIDEST**2)
+        return bool(np.linalg.eigvalsh(matrix)[-1] > WIDEST**2)
 
-    def in_units(self, matrix: np.ndarray) -> np.ndarray:
-        return matrix / np.outer(self.scale, self.scale)
+    def in_units(self, x: np.ndarray) -> np.ndarray:
+        """The covariance matrix, (d, d), in units of the observations' spread."""
+        return self.inner.values(x)[1] / np.outer(self.scale, self.scale)
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
         """Variances that are estimated, in units of the observations' spread squared."""
-        return np.diagonal(self.in_units(self.covariance_at(x)))[list(self.inner.scales)]
+        return np.diagonal(self.in_units(x))[list(self.inner.scales)]
 
     def obstacle(self, path: Path) -> str | None:
         rising, noise = self.rising(), self.centred.rows.noise
@@ -521,7 +528,7 @@ class GaussianRows(Model):
             return AT_ZERO
         if self.centred.rows.dimension == 1:
             return MET_EXACTLY if noise is None and least < NARROW**2 else None
-        matrix = self.covariance_at(path.end.x)
+        matrix = self.inner.values(path.end.x)[1]
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
@@ -537,13 +544,13 @@ class GaussianRows(Model):
         """The direction of the outcomes in words; nothing if there is one outcome."""
         if self.centred.rows.dimension == 1:
             return ""
-        return direction_in_words(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
+        return direction_in_words(np.linalg.eigh(self.in_units(x))[1][:, which])
 
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""
         inner = self.inner
         coefficients, matrix = inner.values(path.end.x)
-        shares = np.diagonal(self.in_units(matrix))
+        shares = np.diagonal(self.in_units(path.end.x))
         small = np.isin(np.arange(len(shares)), inner.scales) & (shares < NO_VARIANCE)
         flat = np.concatenate(coefficients)
 
@@ -623,7 +630,7 @@ class GaussianRows(Model):
 
     def largest_scale(self, x: np.ndarray, j: int) -> float:
         """The largest standard deviation of an outcome in a row."""
-        return float(self.covariance_at(x)[j, j]) ** 0.5
+        return float(self.inner.values(x)[1][j, j]) ** 0.5
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
@@ -642,7 +649,7 @@ class GaussianRows(Model):
         return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
-        matrix = self.covariance_at(path.end.x)
+        matrix = self.inner.values(path.end.x)[1]
         return ObservationsFit.of(self.inner, matrix, fields | self.kept_rows)
 
 

@@ -326,6 +326,11 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
         each: whether rows have different predictors; else all have the same, and equal
             integrals are asked for once.
     """
+
+    def full(part: np.ndarray, by: float) -> jax.Array:
+        rest = np.full(filled_length(len(part)) - len(part), by, part.dtype)
+        return jax.device_put(np.append(part, rest))
+
     n = observations.num_rows
     lower, upper, low, high = limits_of(observations)
     weight = observations.row_weights
@@ -348,44 +353,25 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
         if counted.sum() >= LARGE:  # the derivatives of half-open ones take a fifth of the time
             groups = [counted & half_open, counted & ~half_open]
         for rows in (np.flatnonzero(group) for group in groups if group.any()):
-            part = None if noise is None else noise[rows]
-            terms.append(term_of(rows, a[rows], b[rows], factor[rows], part, kind, each, n))
+            whole, counts = each and len(rows) == n, factor[rows]
+            columns = [a[rows], b[rows], *([] if noise is None else [noise[rows]])]
+            if not each:  # equal integrals are joined
+                table, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+                counts = np.bincount(which.ravel(), counts)
+                columns, rows = list(table.T), np.zeros(len(table), int)
+            lower, upper, *variances = columns
+            terms.append(
+                Term(
+                    full(lower, lower[0]),
+                    full(upper, upper[0]),
+                    full(counts, 0.0),
+                    full(variances[0], variances[0][0]) if variances else None,
+                    None if whole else full(rows.astype(np.int32), rows[0]),
+                    kind,
+                    bool(np.all(np.isinf(lower) | np.isinf(upper))),
+                )
+            )
     return tuple(terms)
-
-
-def term_of(
-    rows: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    weight: np.ndarray,
-    noise: np.ndarray | None,
-    kind: int,
-    each: bool,
-    num_rows: int,
-) -> Term:
-    """The term of some rows; equal integrals are joined if all rows have the same predictors."""
-    whole = each and len(rows) == num_rows
-    if not each:
-        table = np.stack([lower, upper, *([] if noise is None else [noise])], axis=1)
-        table, which = np.unique(table, axis=0, return_inverse=True)
-        weight = np.bincount(which.ravel(), weight)
-        lower, upper = table[:, 0], table[:, 1]
-        noise = None if noise is None else table[:, 2]
-        rows = np.zeros(len(table), int)
-    count = filled_length(len(lower)) - len(lower)
-
-    def full(part: np.ndarray, by: float) -> jax.Array:
-        return jax.device_put(np.append(part, np.full(count, by, part.dtype)))
-
-    return Term(
-        full(lower, lower[0]),
-        full(upper, upper[0]),
-        full(weight, 0.0),
-        None if noise is None else full(noise, noise[0]),
-        None if whole else full(rows.astype(np.int32), rows[0]),
-        kind,
-        bool(np.all(np.isinf(lower) | np.isinf(upper))),
-    )
 
 
 def full_design(design: np.ndarray) -> jax.Array:

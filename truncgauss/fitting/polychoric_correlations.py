@@ -198,7 +198,18 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricMode
     columns = [as_column(values, name) for values, name in zip((x, y), "xy")]
     names = [getattr(v, "name", None) or name for v, name in zip((x, y), "xy")]
     labels = tuple(map(str, names)) if names[0] != names[1] else ("x", "y")
-    seen, count = complete(columns, weights)
+    first, second = (column.codes for column in columns)
+    if len(first) != len(second):
+        raise ValueError(
+            f"polychoric: x and y have {len(first)} and {len(second)} rows; they must be the "
+            "same rows."
+        )
+    count = np.ones(len(first))
+    if weights is not None:
+        count = tables.each_row(weights, len(first), "polychoric: weights")
+        if not np.all((count >= 0) & np.isfinite(count)):
+            raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
+    seen = (first >= 0) & (second >= 0)
     notes = (LEFT_OUT.format(len(seen) - seen.sum(), len(seen)),) if not seen.all() else ()
     table = np.zeros([len(column.levels) for column in columns])
     np.add.at(table, tuple(column.codes[seen] for column in columns), count[seen])
@@ -221,35 +232,6 @@ def as_column(values: Any, name: str) -> Ordinal:
             'tg.fit_observations(tg.Observations.of({"x": tg.Ordinal(x), "y": y})).'
         )
     return Ordinal(values)
-
-
-def complete(columns: list[Ordinal], weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A mask of the rows that lack nothing, and the weights, (n,)."""
-    first, second = (column.codes for column in columns)
-    if len(first) != len(second):
-        raise ValueError(
-            f"polychoric: x and y have {len(first)} and {len(second)} rows; they must be the "
-            "same rows."
-        )
-    count = np.ones(len(first))
-    if weights is not None:
-        count = tables.each_row(weights, len(first), "polychoric: weights")
-        if not np.all((count >= 0) & np.isfinite(count)):
-            raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
-    return (first >= 0) & (second >= 0), count
-
-
-def corrected(table: np.ndarray, correction: float) -> np.ndarray:
-    """A table whose empty cells hold the correction; one of four cells keeps its margins (Brown and
-    Benedetti, 1977)."""
-    if table.shape != (2, 2):
-        return np.where(table == 0, correction, table)
-    moved = np.where(
-        (np.indices((2, 2)).sum(axis=0) % 2) == np.argwhere(table == 0)[0].sum() % 2, 1, -1
-    )
-    if not np.all(table + correction * moved >= 0):
-        raise ValueError(f"polychoric: the correction {correction:g} exceeds another count.")
-    return np.asarray(table + correction * moved)
 
 
 def increasing(x: jax.Array) -> jax.Array:
@@ -322,7 +304,15 @@ class PolychoricModel(Model):
             notes += (
                 EMPTY.format(empty, table.size, ADDED[table.shape == (2, 2), correction > 0]),
             )
-            table = corrected(table, correction)
+            moved = (table == 0).astype(int)
+            if table.shape == (2, 2):  # one of four cells keeps its margins (Brown and Benedetti)
+                odd = np.indices((2, 2)).sum(axis=0) % 2
+                moved = np.where(odd == np.argwhere(table == 0)[0].sum() % 2, 1, -1)
+            table = table + correction * moved
+            if not np.all(table >= 0):
+                raise ValueError(
+                    f"polychoric: the correction {correction:g} exceeds another count."
+                )
         return cls(table, notes, int(edge_of(table)), tuple(names), table.ravel())
 
     def parts(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -653,10 +643,19 @@ def polychoric_matrix(data: Any) -> PolychoricMatrix:
         if unused:
             notes.append(UNUSED.format(name, ", ".join(map(str, unused))))
     size = max(2, *(len(levels) for _, levels, _ in columns))
-    table, counts, total = tables_of(codes, size)
+    # One product of indicators has the tables of all pairs, the smaller number first, the counts
+    # of the categories, and those of the rows that have both.
+    n, p = codes.shape
+    kind = np.float32 if n < 2**24 else np.float64  # exact whole numbers
+    indicators = np.zeros((n, p * size), kind)
+    row, item = np.nonzero(codes >= 0)
+    indicators[row, item * size + codes[row, item]] = 1.0
+    product = (indicators.T @ indicators).reshape(p, size, p, size)
+    counts, total = np.einsum("jaja->ja", product).astype(float), product.sum(axis=(1, 3))
     thresholds = tuple(limits_of(row[: len(kind[1])]) for row, kind in zip(counts, columns))
     pairs = np.stack(np.tril_indices(len(names), -1), axis=1)
     j, i = pairs.T
+    table = product[i, :, j].astype(float)
     occurring = [np.count_nonzero(table.sum(axis=axis), axis=1) > 1 for axis in (1, 2)]
     with jax.enable_x64(True):
         edges = np.where(np.all(occurring, axis=0), edge_of(table), np.nan)
@@ -716,17 +715,3 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
             f"{', '.join(map(str, sorted(lengths)))} rows."
         )
     return items, tuple(map(str, columns))
-
-
-def tables_of(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tables (m, K, K) of all pairs below the diagonal, the smaller number first; counts of the
-    categories (p, K); and of the rows that have both (p, p): one product of indicators."""
-    n, p = codes.shape
-    kind = np.float32 if n < 2**24 else np.float64  # exact whole numbers
-    indicators = np.zeros((n, p * size), kind)
-    rows, items = np.nonzero(codes >= 0)
-    indicators[rows, items * size + codes[rows, items]] = 1.0
-    product = (indicators.T @ indicators).reshape(p, size, p, size)
-    j, i = np.tril_indices(p, -1)
-    counts = np.einsum("jaja->ja", product)
-    return product[i, :, j].astype(float), counts.astype(float), product.sum(axis=(1, 3))

@@ -332,10 +332,6 @@ class Gaussians(NamedTuple):
         covariance = np.broadcast_to(matrix.reshape(-1, d, d), (n, d, d))
         return cls(loc, covariance, np.concatenate([by_loc, by_matrix], axis=1))
 
-    def for_rows(self, n: int) -> "Gaussians":
-        """The same for each of n rows."""
-        return Gaussians(*(np.broadcast_to(part, (n, *part.shape[1:])) for part in self))
-
 
 def means(designs: Any, coefficients: Any) -> np.ndarray:
     """Means (n, d) by coefficients of each outcome, or slopes of these (n, d, p) by theirs."""
@@ -359,15 +355,6 @@ def predicted(prediction: Prediction, at: Gaussians) -> tuple[np.ndarray, np.nda
     """A prediction of n rows, (n, k), and its Jacobian by the estimates, (n, k, p)."""
     value, slopes = sloped(*filled_rows(prediction, at.loc, at.covariance))
     return chained(value, (slopes, at.slopes))
-
-
-def changed(
-    prediction: Prediction, at: Gaussians, move: Gaussians
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rate at which a prediction changes along a move, likewise."""
-    first, loc, covariance, *moves = filled_rows(prediction, *at[:2], *move[:2])
-    value, slopes, by_move = sloped_effect(first, (loc, covariance), tuple(moves))
-    return chained(value, (slopes, at.slopes), (by_move, move.slopes))
 
 
 def joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -425,7 +412,8 @@ def predict(
                     f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
                     f"{known.lower.shape}."
                 )
-            at = at.for_rows(known.num_rows)
+            count = known.num_rows
+            at = Gaussians(*(np.broadcast_to(part, (count, *part.shape[1:])) for part in at))
         limits = limits_of_rows(fit, "predict", index, at.loc.shape[1], limits)
         parts, outcomes = fit.predictions(kind, at.loc.shape, known, limits)
         if kind == "quantile":
@@ -492,7 +480,9 @@ def effect(
     derivative as designs move at some rates, or the change between two ends."""
     if not ends:
         at, rate = Gaussians.of(arrays, designs), Gaussians.of(arrays, designs, rates)
-        return changed(prediction, at, rate)
+        first, loc, covariance, *moves = filled_rows(prediction, *at[:2], *rate[:2])
+        value, slopes, by_move = sloped_effect(first, (loc, covariance), tuple(moves))
+        return chained(value, (slopes, at.slopes), (by_move, rate.slopes))
     before, after = (predicted(prediction, Gaussians.of(arrays, end)) for end in ends)
     return after[0] - before[0], after[1] - before[1]
 
@@ -753,13 +743,6 @@ def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, An
 # ---------------------------------------------------------------- errors and intervals
 
 
-def standard_errors(fit: Any, jacobian: np.ndarray) -> np.ndarray:
-    """Standard errors (...) of functions of the estimates, by their Jacobian (..., p)."""
-    flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
-    parts = np.array_split(flat, -(-len(flat) // CHUNK))
-    return np.concatenate([errors_of(fit, part)[0] for part in parts]).reshape(jacobian.shape[:-1])
-
-
 def names_of_rows(labels: tables.RowLabels | None, n: int) -> tuple[str, ...]:
     """The labels of n rows, or their numbers."""
     return tuple(map(str, range(n) if labels is None else labels.index))
@@ -800,7 +783,9 @@ def with_interval(
 ) -> Predictions:
     """Predictions with intervals, those of some columns by their logits, and notes; a last axis
     of one outcome is left out."""
-    errors = standard_errors(fit, jacobian)
+    flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
+    parts = np.array_split(flat, -(-len(flat) // CHUNK))
+    errors = np.concatenate([errors_of(fit, part)[0] for part in parts]).reshape(value.shape)
     half = float(special.ndtri(0.5 + 0.5 * level)) * errors
     low, high = value - half, value + half
     for k in logits:

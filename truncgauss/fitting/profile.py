@@ -259,7 +259,34 @@ class Profile:
             return None
         normal = slope / np.linalg.norm(slope)
         tangents = np.linalg.svd(normal[None])[2][1:].T
-        evaluate = functools.partial(self.on_surface, start, value, normal, tangents)
+
+        def evaluate(z: np.ndarray) -> ConstrainedPoint:
+            """The point of the surface along the normal above start + tangents @ z; NaN if there
+            is none."""
+            y, nothing = start + tangents @ z, np.full(len(z), np.nan)
+            matrix = np.outer(nothing, nothing)
+            nowhere = ConstrainedPoint(z, np.nan, nothing, matrix, y, value, np.nan)
+            for _ in range(MOST_STEPS):
+                estimate, slope, bend = self.target(y)
+                along = float(slope @ normal)
+                if not np.isfinite(estimate) or not np.isfinite(along) or along == 0.0:
+                    return nowhere
+                if abs(value - estimate) <= ON_SURFACE * max(1.0, abs(value)):
+                    break
+                y = y + (value - estimate) / along * normal
+            else:
+                return nowhere
+            current = self.evaluate(self.x(y))
+            if not current.finite:
+                return nowhere
+            gradient = self.size * (self.root.T @ current.gradient)
+            hessian = self.size * (self.root.T @ current.hessian @ self.root)
+            rate = float(gradient @ normal) / along
+            moves = tangents - np.outer(normal, slope @ tangents) / along
+            curvature = moves.T @ (hessian - rate * bend) @ moves
+            fall = self.size * (current.loss - self.best.loss)
+            return ConstrainedPoint(z, fall, moves.T @ gradient, curvature, y, value, rate)
+
         with jax.debug_nans(False):  # by which a step out of the domain is known
             current = evaluate(np.zeros(len(start) - 1))
             if not current.finite:
@@ -267,36 +294,3 @@ class Profile:
             stop = lambda current: current.decrement < SETTLED
             *_, current = current, *newton_steps(evaluate, current, MOST_STEPS, stop=stop)
         return None if current.decrement > ROUGH else current
-
-    def on_surface(
-        self,
-        start: np.ndarray,
-        value: float,
-        normal: np.ndarray,
-        tangents: np.ndarray,
-        z: np.ndarray,
-    ) -> ConstrainedPoint:
-        """The point of the surface along the normal above start + tangents @ z; NaN if there is
-        none."""
-        y, nothing = start + tangents @ z, np.full(len(z), np.nan)
-        nowhere = ConstrainedPoint(z, np.nan, nothing, np.outer(nothing, nothing), y, value, np.nan)
-        for _ in range(MOST_STEPS):
-            estimate, slope, bend = self.target(y)
-            along = float(slope @ normal)
-            if not np.isfinite(estimate) or not np.isfinite(along) or along == 0.0:
-                return nowhere
-            if abs(value - estimate) <= ON_SURFACE * max(1.0, abs(value)):
-                break
-            y = y + (value - estimate) / along * normal
-        else:
-            return nowhere
-        current = self.evaluate(self.x(y))
-        if not current.finite:
-            return nowhere
-        gradient = self.size * (self.root.T @ current.gradient)
-        hessian = self.size * (self.root.T @ current.hessian @ self.root)
-        rate = float(gradient @ normal) / along
-        moves = tangents - np.outer(normal, slope @ tangents) / along
-        curvature = moves.T @ (hessian - rate * bend) @ moves
-        fall = self.size * (current.loss - self.best.loss)
-        return ConstrainedPoint(z, fall, moves.T @ gradient, curvature, y, value, rate)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,38 +68,29 @@ def quantile_residuals(
             (1952).
     """
     with jax.enable_x64(True):
-        model = as_model(fit, method)
-        n, d = model.rows.lower.shape
+        rows, log_likelihoods = as_model(fit, method)
+        n, d = rows.lower.shape
         # Those of a row by the key that its number makes; compiled for few lengths.
         numbers = jax.device_put(np.arange(filled_length(n)))
         drawn = uniforms_of(as_key(key), numbers, (d, 1 if num_draws is None else num_draws))
         uniforms = np.asarray(drawn)[:n].transpose(1, 2, 0)
-        possible = np.isfinite(model.log_likelihood(model.rows))
-        columns = [residuals_of_entry(model, j, uniform) for j, uniform in enumerate(uniforms)]
+        possible = np.isfinite(log_likelihoods(rows))
+        columns = [
+            residuals_of_entry(rows, log_likelihoods, j, uniform)
+            for j, uniform in enumerate(uniforms)
+        ]
     residuals = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
     return residuals[0] if num_draws is None else residuals
 
 
-class ResidualModel(NamedTuple):
-    """Rows and the model whose residuals are asked for.
-
-    Attributes:
-        rows: n rows without weights.
-        log_likelihood: n such rows with the same regions and noise -> their log-likelihoods, (n,).
-    """
-
-    rows: Observations
-    log_likelihood: Callable[[Observations], np.ndarray]
-
-
-def as_model(fit: Any, method: Method) -> ResidualModel:
-    """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
+def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observations], np.ndarray]]:
+    """The n rows without weights that a fit, or a tuple of rows, mean and covariance, stands for;
+    and n such rows with the same regions and noise -> their log-likelihoods, (n,)."""
     if hasattr(fit, "rows_and_gaussian"):  # whose limits are estimates
         fit = fit.rows_and_gaussian()
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = floats_as_float64(dataclasses.replace(fit.loss.observations, weights=None))
-        of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
-        return ResidualModel(rows, of)
+        return rows, lambda other: np.asarray(fit.row_log_likelihood(other, method))
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
         parallel.refuse_spread("quantile_residuals", (rows, loc))
@@ -119,10 +110,8 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
             "fit.loc, fit.covariance_matrix)."
         )
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
-    return ResidualModel(
-        floats_as_float64(dataclasses.replace(rows, weights=None)),
-        lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
-    )
+    rows = floats_as_float64(dataclasses.replace(rows, weights=None))
+    return rows, lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -131,12 +120,33 @@ def uniforms_of(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> j
     return jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float64))(keys)
 
 
-def residuals_of_entry(model: ResidualModel, j: int, uniform: Any) -> np.ndarray:
+def residuals_of_entry(
+    rows: Observations,
+    log_likelihoods: Callable[[Observations], np.ndarray],
+    j: int,
+    uniform: Any,
+) -> np.ndarray:
     """Residuals (k, n) of entry j with uniforms (k, n)."""
-    lower, upper = (np.asarray(end) for end in (model.rows.lower, model.rows.upper))
-    low, high = lower[:, j], upper[:, j]
+    low, high = (np.asarray(end)[:, j] for end in (rows.lower, rows.upper))
     parts = [(np.full_like(low, -np.inf), low), (low, high), (high, np.full_like(high, np.inf))]
-    below, between, above = (log_mass(model, j, *part) for part in parts)
+
+    def log_mass(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """log P(what is known of entries before j, low < Y_j < high, Y in its region), (n,), but
+        for a constant that all intervals of a row share; -inf of empty intervals."""
+        empty = ~(low < high)
+        lower, upper = (np.array(end) for end in (rows.lower, rows.upper))
+        lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
+        lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
+        other = Observations(
+            as_float_array(lower),
+            as_float_array(upper),
+            region=rows.region,
+            noise=rows.noise,
+            limits_on=rows.limits_on,
+        )
+        return np.where(empty, -np.inf, log_likelihoods(other))
+
+    below, between, above = (log_mass(*part) for part in parts)
     with np.errstate(divide="ignore"):
         from_below = np.logaddexp(below, between + np.log(uniform))
         from_above = np.logaddexp(above, between + np.log1p(-uniform))
@@ -147,22 +157,3 @@ def residuals_of_entry(model: ResidualModel, j: int, uniform: Any) -> np.ndarray
     left = ndtri_exp(from_below - total + nothing)
     right = -ndtri_exp(from_above - total + nothing)
     return np.where(from_below < from_above, left, right)
-
-
-def log_mass(model: ResidualModel, j: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """log P(what is known of entries before j, low < Y_j < high, Y in its region), (n,).
-
-    A constant that all intervals of a row share is left out. Empty intervals have -inf.
-    """
-    empty = ~(low < high)
-    lower, upper = (np.array(end) for end in (model.rows.lower, model.rows.upper))
-    lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
-    lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
-    rows = Observations(
-        as_float_array(lower),
-        as_float_array(upper),
-        region=model.rows.region,
-        noise=model.rows.noise,
-        limits_on=model.rows.limits_on,
-    )
-    return np.where(empty, -np.inf, model.log_likelihood(rows))

@@ -614,7 +614,7 @@ class SelectionModel(GaussianRows):
 
     def result(self, fields: dict[str, Any], path: Path) -> SelectionFit:
         count, d = sum(self.inner.sizes), len(self.inner.sizes)
-        ends, matrix = np.cumsum(self.inner.sizes), self.covariance_at(path.end.x)
+        ends, matrix = np.cumsum(self.inner.sizes), self.inner.values(path.end.x)[1]
         errors = np.full((d, d), np.inf)  # the covariance of two regimes is in no row
         rows = fields["errors"][count:].reshape(d - 1, -1)
         widths = 2.0 * np.diagonal(matrix)[1:] ** 0.5 * rows[:, 1] if self.inner.scales else 0.0

@@ -60,16 +60,11 @@ def joined(parts: list[Integrals]) -> Integrals:
     """Integrals of one kind in one batch."""
     if len(parts) == 1:
         return parts[0]
-    covariances = [_rows(part.covariance, len(part.loc), parts) for part in parts]
-    rest = [part._replace(covariance=covariance) for part, covariance in zip(parts, covariances)]
+    rest, forms = [], {type(part.covariance) for part in parts}
+    for part in parts:  # a covariance for each row, in a form that those of all parts have
+        covariance = ScaleTril(part.covariance.scale_tril) if len(forms) > 1 else part.covariance
+        rest.append(part._replace(covariance=covariance.broadcast_to((len(part.loc),))))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rest)
-
-
-def _rows(covariance: Covariance, num_rows: int, parts: list[Integrals]) -> Covariance:
-    """A covariance for each row, in a form that the covariances of all parts have."""
-    if len({type(part.covariance) for part in parts}) > 1:
-        covariance = ScaleTril(covariance.scale_tril)
-    return covariance.broadcast_to((num_rows,))
 
 
 def settled(method: Method, integrals: Integrals) -> Method:

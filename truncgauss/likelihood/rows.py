@@ -325,6 +325,7 @@ def variance_of_sum(
     return total
 
 
+@Compiled
 def _evaluated(
     observations: Observations,
     loc: jax.Array,
@@ -346,9 +347,6 @@ def _evaluated(
     return Estimate(value, weights * spread), error, terms.region
 
 
-_compiled = Compiled(_evaluated)
-
-
 def _log_likelihood(
     observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
 ) -> tuple[Estimate, jax.Array, jax.Array]:
@@ -356,7 +354,7 @@ def _log_likelihood(
     problem = observations, loc, covariance
     if is_concrete(others):
         problem = filled_problem(*problem)
-    results = _compiled(*problem, *others)
+    results = _evaluated(*problem, *others)
     result: tuple[Estimate, jax.Array, jax.Array] = first_rows(results, observations.num_rows)
     return result
 

@@ -52,7 +52,16 @@ def terms_of(
             "outside of jit and derivatives; otherwise give tg.distributed.gathered(rows)."
         )
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-    rows = data_rows(observations, loc, covariance)
+    # The observed y with its limits and region, or (y, x) if the region limits x.
+    total, lower, upper, among = noisy(covariance, observations.noise), *observations.data_limits()
+    rows = ConditionedRows(loc, total, lower, upper, among)
+    if observations.latent:
+        matrix, of_y = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
+        joint = jnp.block([[of_y, matrix], [matrix, matrix]])
+        if isinstance(among, Polyhedron):
+            both = jnp.concatenate([jnp.zeros_like(among.matrix), among.matrix], axis=-1)
+            among = Polyhedron(both, among.low, among.high)
+        rows = ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, among)
     parts = [(observations.patterns or (), rows, data, 1.0)]
     terms, joined = [], None
     if observations.orders is not None:
@@ -61,8 +70,8 @@ def terms_of(
         terms.append(PatternTerm(whole, 1.0, joined.density, None))
     if observations.region is not None:
         # With every entry missing, limited by the region alone.
-        total = covariance if observations.latent else noisy(covariance, observations.noise)
-        rows = ConditionedRows(loc, total, *observations.region_limits())
+        limited = covariance if observations.latent else total
+        rows = ConditionedRows(loc, limited, *observations.region_limits())
         parts.append((observations.region_patterns or (), rows, region, -1.0))
     for patterns, rows, part_key, sign in parts:
         for pattern in patterns:
@@ -74,24 +83,6 @@ def terms_of(
                 integrals = of_conditioned(joined, pattern, part_key)
                 terms.append(PatternTerm(pattern, sign, jnp.zeros((), loc.dtype), integrals))
     return terms
-
-
-def data_rows(
-    observations: Observations, loc: jax.Array, covariance: Covariance
-) -> ConditionedRows:
-    """The observed y with its limits and region, or (y, x) if the region limits x."""
-    total, (lower, upper, region) = (
-        noisy(covariance, observations.noise),
-        observations.data_limits(),
-    )
-    if not observations.latent:
-        return ConditionedRows(loc, total, lower, upper, region)
-    matrix, whole = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
-    joint = jnp.block([[whole, matrix], [matrix, matrix]])
-    if isinstance(region, Polyhedron):
-        both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
-        region = Polyhedron(both, region.low, region.high)
-    return ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

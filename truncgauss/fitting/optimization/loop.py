@@ -36,7 +36,6 @@ from truncgauss.fitting.optimization.steps import (
     advance,
     gained,
     loss_function,
-    plateau,
     searches_lines,
     settled,
     verdict,
@@ -225,7 +224,12 @@ class Minimization:
             relative = float(state.relative_gradient)
             converged, reason = verdict(int(state.status), int(state.step), relative, tolerance)
             if converged and (far := self.still_falling(state)):
-                converged, reason = False, plateau(int(state.step), relative, far)
+                converged = False
+                reason = (
+                    f"Not converged after {int(state.step)} steps: the relative gradient is "
+                    f"{relative:.1e}, but the loss still falls at a distance of {far:.2g} along "
+                    "it. This is a plateau, or the way to a minimum at infinity: start elsewhere."
+                )
         return FitResult(
             params=self.coordinates.params(state.good),
             loss=float(state.loss if int(state.step) else losses[-1]),

@@ -195,15 +195,6 @@ def verdict(status: int, step: int, relative: float, tolerance: float) -> tuple[
     )
 
 
-def plateau(step: int, relative: float, far: float) -> str:
-    """The sentence for an end where the gradient is small, but no minimum is near."""
-    return (
-        f"Not converged after {step} steps: the relative gradient is {relative:.1e}, but the loss "
-        f"still falls at a distance of {far:.2g} along it. This is a plateau, or the way to a "
-        "minimum at infinity: start elsewhere."
-    )
-
-
 def difference(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     """Fall of the mean of losses, and its standard error."""
     noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / len(after))
