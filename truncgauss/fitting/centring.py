@@ -11,7 +11,6 @@ References:
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -206,55 +205,6 @@ class UserUnits:
         return np.linalg.solve(np.asarray(self.transform), coefficients - np.asarray(self.shift))
 
 
-class Summary(NamedTuple):
-    """Facts of the rows of a fit.
-
-    Attributes:
-        num_rows: the number of rows.
-        size: their total weight.
-        counted: the total weight of those that say something.
-        num_exact: how many rows of positive weight know each outcome exactly, (d,).
-        limited: how many entries of a row are limited, neither exact nor missing, at most.
-        num_triple: how many rows have three limited entries.
-        exact: whether every entry is known exactly.
-        noise_definite: whether there is noise, in every direction of every row.
-        equal_designs: which outcomes have the same covariates, (d, d); all if there are none.
-    """
-
-    num_rows: int
-    size: float
-    counted: float
-    num_exact: np.ndarray
-    limited: int
-    num_triple: int
-    exact: bool
-    noise_definite: bool
-    equal_designs: np.ndarray
-
-
-def summary_of(rows: Observations, designs: tuple[np.ndarray, ...] | None = None) -> Summary:
-    """The summary of rows, with covariates of each outcome, (n, p_j), or None."""
-    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
-    n, d = lower.shape
-    exact = lower == upper
-    limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
-    weights = rows.row_weights
-    faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
-    pairs = itertools.product(designs or (None,) * d, repeat=2)
-    equal = [one is other or np.array_equal(one, other) for one, other in pairs]
-    return Summary(
-        num_rows=n,
-        size=float(np.sum(weights)),
-        counted=float(rows.weight),
-        num_exact=np.sum(exact & (weights > 0)[:, None], axis=0),
-        limited=int(limited.max(initial=0)),
-        num_triple=int(np.sum(limited == 3)),
-        exact=bool(exact.all()),
-        noise_definite=not faint,
-        equal_designs=np.reshape(equal, (d, d)),
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Centred:
     """Rows as they are fitted.
@@ -263,19 +213,21 @@ class Centred:
         rows: with a middle subtracted from outcomes, limits and regions.
         designs: covariates of each outcome, whitened; None for a constant mean.
         shifts: of each outcome, the user's coefficients of what was subtracted.
-        summary: facts of the rows.
+        exact: whether every entry is known exactly.
+        limited: how many entries of each row are limited, neither exact nor missing, (n,).
         piled_up: a sentence for each outcome whose values repeat an extreme one.
     """
 
     rows: Observations
     designs: tuple[Whitened, ...] | None
     shifts: tuple[np.ndarray, ...]
-    summary: Summary
+    exact: bool
+    limited: np.ndarray
     piled_up: tuple[str, ...]
 
     @property
     def size(self) -> jax.Array:
-        return jax.device_put(np.asarray(self.summary.size))
+        return jax.device_put(np.asarray(float(np.sum(self.rows.row_weights))))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -368,9 +320,10 @@ def centred(
         shifts.append(shift)
         moves.append(move)
     rows = moved(rows.unnamed(), moves)
-    covariates = None if designs is None else tuple(part.design for part in designs)
-    summary = summary_of(rows, covariates)
-    return Centred(rows, designs, tuple(shifts), summary, repeated)
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    limited = np.sum((lower < upper) & (np.isfinite(lower) | np.isfinite(upper)), axis=1)
+    exact = bool(np.all(lower == upper))
+    return Centred(rows, designs, tuple(shifts), exact, limited, repeated)
 
 
 def piled_up(values: np.ndarray, bounds: Sequence[Any], of: str) -> tuple[str, ...]:

@@ -329,13 +329,14 @@ class GaussianRows(Model):
         rows = moved.rows
         # Natural parameters, the inverse covariance and its product with the coefficients, are free
         # where outcomes that depend on each other have the same covariates.
-        blocks, equal = inner.independent_blocks(), moved.summary.equal_designs
-        free = blocks is not None and all(equal[block[0], block].all() for block in blocks)
-        natural = moved.summary.exact and rows.noise is None and free
+        blocks, columns = inner.independent_blocks(), [part.design for part in designs or ()]
+        pairs = [(columns[j], columns[k]) for j, *block in blocks or () for k in block if columns]
+        equal = all(one is other or np.array_equal(one, other) for one, other in pairs)
+        natural = moved.exact and rows.noise is None and blocks is not None and equal
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
-        alike = inner.single and moved.summary.exact and getattr(rows.noise, "ndim", 0) == 2
+        alike = inner.single and moved.exact and getattr(rows.noise, "ndim", 0) == 2
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner)
             inner, first = (inner, first) if whitened is None else whitened
@@ -347,7 +348,7 @@ class GaussianRows(Model):
             first=first,
             names=names_of(observations, moved, inner),
             weights=rows.row_weights,
-            num_rows=moved.summary.counted,
+            num_rows=rows.weight,
             unique=unique and (rows.noise is None or alike),
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
             each=each,
@@ -359,7 +360,7 @@ class GaussianRows(Model):
     def check(self) -> None:
         """Raise ValueError if there are too few rows, one cannot be, or nothing is known of the
         start."""
-        rows, count = self.centred.rows, self.centred.summary.num_rows
+        rows, count = self.centred.rows, self.centred.rows.num_rows
         if len(self.first) >= count:
             fewer = count < rows.dimension
             raise ValueError(
@@ -394,15 +395,15 @@ class GaussianRows(Model):
     @property
     def expensive(self) -> bool:
         """Whether many rows are integrals in three dimensions."""
-        return not self.simple and self.centred.summary.num_triple > MANY_INTEGRALS
+        return not self.simple and bool(np.sum(self.centred.limited == 3) > MANY_INTEGRALS)
 
     @property
     def complete(self) -> bool:
-        return bool(self.centred.summary.exact) and self.centred.rows.region is None
+        return self.centred.exact and self.centred.rows.region is None
 
     @property
     def num_entries(self) -> int:
-        return self.centred.summary.num_rows * self.centred.rows.dimension
+        return self.centred.rows.num_rows * self.centred.rows.dimension
 
     @property
     def quick(self) -> bool:
@@ -431,9 +432,9 @@ class GaussianRows(Model):
         return self.coordinates.free(coefficients, matrix)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        cheap, rows = self.centred.summary.num_rows <= MOST_ROWS, self.centred.rows
+        cheap, rows = self.centred.rows.num_rows <= MOST_ROWS, self.centred.rows
         if not self.simple:
-            most = rows.dimension if rows.region is not None else self.centred.summary.limited
+            most = self.centred.limited.max() if rows.region is None else rows.dimension
             cheap = self.num_entries <= FEW_ENTRIES and most <= 3  # dimensions of an integral
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
         starts = [self.first, *self.scattered(count - 1)]
@@ -532,7 +533,7 @@ class GaussianRows(Model):
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
-        if self.centred.summary.noise_definite:
+        if noise is not None and np.linalg.eigvalsh(np.asarray(noise)).min() > 0:
             return AT_SINGULAR.format(self.towards(path.end.x, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "

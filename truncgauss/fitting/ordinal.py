@@ -609,8 +609,8 @@ class OrdinalModel(Model):
             covariates=tuple(map(np.asarray, moved.covariates or ())),
             designs=() if design is None else tuple(designs), inner=inner,
             first=start_of(rows, moved, pairs, inner, what), names=every,
-            weights=known.row_weights, num_rows=moved.summary.counted,
-            limited=moved.summary.limited, method=method,
+            weights=known.row_weights, num_rows=moved.rows.weight,
+            limited=int(moved.limited.max()), method=method,
             rising=separation(rows, designs, inner, every), remarks=moved.notes, **more,
         )  # fmt: skip
         model.check(what)

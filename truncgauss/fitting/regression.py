@@ -230,12 +230,12 @@ class Regression(GaussianRows):
     wide_start = False
 
     def check(self) -> None:
-        if len(self.first) >= self.centred.summary.num_rows:
+        rows = self.observations
+        if len(self.first) >= rows.num_rows:
             raise ValueError(
-                f"fit_regression: {self.centred.summary.num_rows} observation(s) cannot determine "
+                f"fit_regression: {rows.num_rows} observation(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or fewer covariates."
             )
-        rows = self.observations
         wrong = impossible(rows)
         if len(wrong):
             first, shape = wrong[0], rows.lower.shape

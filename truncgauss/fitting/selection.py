@@ -388,9 +388,9 @@ def model_of(
     template = np.diag([1.0, *[1.0 if binary else np.nan] * len(sides)])
     template[0, 1:] = template[1:, 0] = np.nan
     model = SelectionModel.of(rows, designs, template, what=what, each=each)
-    if len(model.first) >= model.centred.summary.num_rows:
+    if len(model.first) >= rows.num_rows:
         raise ValueError(
-            f"fit_selection: {model.centred.summary.num_rows} observation(s) cannot determine "
+            f"fit_selection: {rows.num_rows} observation(s) cannot determine "
             f"{len(model.first)} parameters; more are needed, or fewer covariates."
         )
     old = model.inner
