@@ -1,5 +1,8 @@
 """The likelihood of rows against closed forms, quadrature, simulation and published fits."""
 
+import re
+
+import jax
 import mpmath
 import numpy as np
 import pytest
@@ -148,3 +151,12 @@ def test_published_log_likelihoods():
     np.testing.assert_allclose(found, -472.2084126, atol=2e-4)  # its entries have six decimals
     found = total(published_rows.stars(), published_rows.STARS_LOC, published_rows.STARS_COVARIANCE)
     np.testing.assert_allclose(found, -118.162893, rtol=1e-8)
+
+
+def test_lapack_solves_for_no_rows_that_share_a_factor():
+    """It does so on all processors, which wait for each other longer than they work."""
+    rows = tg.Observations.exact(np.random.default_rng(0).normal(size=(100, 2)))
+    total = lambda loc: tg.log_likelihood(rows, loc, COVARIANCE[:2, :2]).log_prob.sum()
+    program = str(jax.make_jaxpr(jax.value_and_grad(total))(LOC[:2]))
+    solved = re.findall(r"\[([\d,]+)\] = triangular_solve", program)
+    assert solved and set(solved) == {"2,2"}

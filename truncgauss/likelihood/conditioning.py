@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.batches import mapped
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.linalg import product
 from truncgauss.gaussian.regions import Box, Polyhedron, Region, Section
 from truncgauss.likelihood.patterns import Pattern, RowOrders
 
@@ -131,7 +133,7 @@ def conditioned_each(rows: ConditionedRows, orders: RowOrders) -> EachConditione
         matrix = turn @ matrix @ turn.T
         matrix = jnp.where(free[:, None] | free, jnp.eye(d, dtype=dtype), matrix)
         factor = jnp.linalg.cholesky(matrix)
-        white = jax.scipy.linalg.solve_triangular(factor, rest, lower=True)
+        white = solve_triangular(factor, rest, lower=True)
         white = jnp.where(exact, white, 0.0)
         logs = jnp.log(jnp.diagonal(factor)) + 0.5 * math.log(2.0 * math.pi)
         density = -jnp.sum(jnp.where(exact, 0.5 * white**2 + logs, 0.0))
@@ -176,16 +178,21 @@ def _conditional(
     e = values.shape[1]
     batched = matrix.ndim == 3
     factor = matrix if batched else jnp.linalg.cholesky(matrix)
+    # LAPACK solves for many rows on all processors, which wait for each other longer than they
+    # work: of a factor that rows share the inverse is applied to them.
+    unit = jnp.eye(e, dtype=factor.dtype)
+    inverse = None if batched else solve_triangular(factor[:e, :e], unit, lower=True)
 
-    def one(values: jax.Array, loc: jax.Array, factor: jax.Array) -> tuple[jax.Array, ...]:
+    def one(values: Any, loc: Any, factor: Any, inverse: Any) -> tuple[jax.Array, ...]:
         factor = jnp.linalg.cholesky(factor) if batched else factor
-        head, below = factor[:e, :e], factor[e:, :e]
-        white = jax.scipy.linalg.solve_triangular(head, values - loc[:e], lower=True)
-        density = -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diagonal(head)))
-        mean = loc[e:] + below @ white
+        head, below, rest = factor[:e, :e], factor[e:, :e], values - loc[:e]
+        solved = solve_triangular(head, rest, lower=True) if batched else product(inverse, rest)
+        density = -0.5 * jnp.sum(solved**2) - jnp.sum(jnp.log(jnp.diagonal(head)))
+        mean = loc[e:] + below @ solved
         return mean, density, *([factor[e:, e:]] if batched else [])
 
-    mean, density, *rest = mapped(one, (values, loc, factor), (0, 0, 0 if batched else None))
+    axes = 0, 0, 0 if batched else None, None
+    mean, density, *rest = mapped(one, (values, loc, factor, inverse), axes)
     density = density - 0.5 * e * math.log(2.0 * math.pi)
     return mean, ScaleTril(rest[0] if batched else factor[e:, e:]), density
 
