@@ -293,12 +293,11 @@ def _second(
             data = jnp.where(r > 0, counts * r * terms.data, 0.0)
             return jnp.sum(data - jnp.where(s > 0, counts * s * terms.region, 0.0))
 
-        def along(direction: jax.Array) -> jax.Array:
-            ahead = jax.grad(total)(component_x + STEP * direction)
-            if first_sums is not None:
-                return (ahead - first_sums) / STEP
-            return (ahead - jax.grad(total)(component_x - STEP * direction)) / (2 * STEP)
-
-        return jax.lax.map(along, jnp.eye(len(component_x), dtype=component_x.dtype))
+        steps = STEP * jnp.eye(len(component_x), dtype=component_x.dtype)
+        if first_sums is not None:
+            return (jax.lax.map(jax.grad(total), component_x + steps) - first_sums) / STEP
+        both = component_x + jnp.stack([steps, -steps])
+        ahead, behind = jax.lax.map(lambda side: jax.lax.map(jax.grad(total), side), both)
+        return (ahead - behind) / (2 * STEP)
 
     return over_components(one, (numbers, component_x, held_of(loss.method), r.T, s.T, first_sums))
