@@ -21,7 +21,6 @@ Reference:
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,8 +45,7 @@ from truncgauss.fitting.mixtures.em import ascended, expectation, has_collapsed,
 from truncgauss.fitting.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates, components_at
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps
-from truncgauss.fitting.optimization.uncertainty import certificate
+from truncgauss.fitting.optimization.newton import Point, newton_steps
 from truncgauss.fitting.optimization.widening import Precision
 
 ENOUGH = 1e-2  # nats a step, below which EM has come near
@@ -132,7 +130,11 @@ class MixtureDescent(Descent):
             planned_loss = planned(loss, loss.method, at)
         visited, hessian = self.finish(planned_loss, coordinates.free(*at))
         end, ascending = visited[-1], None
-        if not flattened(planned_loss, end) and widens(planned_loss, end):
+        # Behind a region steps may end on the way to a component that widens beyond all bounds.
+        several = 1 < coordinates.num_components and coordinates.size <= MANY
+        ended = Path(planned_loss, [end], False)
+        open_end = several and loss.observations.region is not None and end.finite
+        if open_end and not flattened(planned_loss, end) and not ended.arrived:
             x, steps, ascending = natural_end(planned_loss, self.model.table, end.x, self.num_steps)
             visited += steps[1:]
             end, hessian = point(planned_loss, x), None
@@ -143,9 +145,18 @@ class MixtureDescent(Descent):
 
     def finish(self, loss: MixtureLoss, x: np.ndarray) -> tuple[list[Point], np.ndarray | None]:
         """The points of the steps to the maximum near x, and the last Hessian."""
-        stop, visited = functools.partial(flattened, loss), []
+        stop, rough = functools.partial(flattened, loss), functools.partial(rough_point, loss)
+        visited: list[Point] = []
         if len(x) > MANY:
-            visited = rough_steps(loss, x, stop)
+            # A step by the products of scores costs about as much as one of EM, however many
+            # parameters there are. They go on as long as they keep what they promise.
+            visited, root = [rough(x)], float(loss.size) ** 0.5
+            count = ROUGH_STEPS if visited[0].finite else 0
+            for reached in newton_steps(rough, visited[0], count, stop=stop):
+                promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - reached.loss
+                visited.append(reached)
+                if gain < KEPT_PROMISE * promised or reached.decrement * root < ARRIVED:
+                    break
         evaluate = NearMinimum(loss)
         first = evaluate(visited[-1].x if visited else x)
         if not first.finite:
@@ -205,33 +216,6 @@ def flattened(loss: MixtureLoss, end: Point) -> bool:
 def traced(points: list[Point]) -> list[Any]:
     """Points without their Hessians, which of many parameters need not be kept."""
     return [SimpleNamespace(loss=each.loss, decrement=each.decrement) for each in points]
-
-
-def widens(loss: MixtureLoss, end: Point) -> bool:
-    """Whether steps may have ended on the way to a component that widens beyond all bounds: behind
-    a region, at a point that is no maximum."""
-    coordinates, size = loss.coordinates, float(loss.size)
-    several = coordinates.num_components > 1
-    if loss.observations.region is None or not several or coordinates.size > MANY or not end.finite:
-        return False
-    proof = certificate(size * end.gradient, size * end.hessian)
-    return not (proof.positive_definite and proof.distance <= CLOSE)
-
-
-def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
-    """x and the points of steps by the products of scores, as long as these keep what they promise.
-
-    Such a step costs about as much as one of EM, however many parameters there are.
-    """
-    visited, evaluate = [rough_point(loss, x)], functools.partial(rough_point, loss)
-    if not visited[0].finite:
-        return visited
-    for reached in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
-        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - reached.loss
-        visited.append(reached)
-        if gain < KEPT_PROMISE * promised or reached.decrement * float(loss.size) ** 0.5 < ARRIVED:
-            break
-    return visited
 
 
 @dataclasses.dataclass

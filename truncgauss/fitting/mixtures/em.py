@@ -111,17 +111,16 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 
 def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
     """Expectations over the rows at a mixture: one gradient of their log-likelihood."""
-    value, gradient, hidden = summed(_expected, loss, mixture)
+
+    def of_part(part: MixtureLoss, at: Components) -> tuple[Any, Any, Any]:
+        alike, numbers = padded(part)
+        filled = Components(*(np.asarray(leaf)[np.maximum(numbers, 0)] for leaf in at))
+        filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
+        value, gradient, hidden = _expectation(alike, filled, numbers)
+        return value, tuple(np.asarray(leaf)[numbers >= 0] for leaf in gradient), hidden
+
+    value, gradient, hidden = summed(of_part, loss, mixture)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
-
-
-def _expected(loss: MixtureLoss, mixture: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
-    alike, numbers = padded(loss)
-    filled = Components(*(np.asarray(part)[np.maximum(numbers, 0)] for part in mixture))
-    filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
-    value, gradient, hidden = _expectation(alike, filled, numbers)
-    every = tuple(np.asarray(part)[numbers >= 0] for part in gradient)
-    return np.asarray(value), every, np.asarray(hidden)
 
 
 def log_prior_of(loss: MixtureLoss, at: Components) -> float:
@@ -240,20 +239,13 @@ def seeded(
         ]
         mass, totals = np.array(parts)
         locs = np.where(mass > 0, totals / np.where(mass > 0, mass, 1.0), locs)
-    return grouped(np.where(known, table, locs[labels]), weights, labels, locs)
-
-
-def grouped(
-    table: np.ndarray, weights: np.ndarray, labels: np.ndarray, locs: np.ndarray
-) -> Components:
-    """The mixture of groups of rows, their covariances drawn towards that of all rows."""
-    k, d = locs.shape
-    gaps, groups = table - locs[labels], [labels == c for c in range(k)]
+    gaps = np.where(known, table - locs[labels], 0.0)
     counts = np.array([weights[group].sum() for group in groups])
-    squares = np.array([(weights[group, None] * gaps[group]).T @ gaps[group] for group in groups])
-    whole = squares.sum(axis=0) / counts.sum() + 1e-3 * np.eye(d)
-    scatter = (squares + (d + 1) * whole) / (counts + d + 1)[:, None, None]
-    share = counts + counts.sum() / (10 * k)
+    products = np.array([(weights[group, None] * gaps[group]).T @ gaps[group] for group in groups])
+    # Covariances are drawn towards that of all rows.
+    whole = products.sum(axis=0) / counts.sum() + 1e-3 * np.eye(d)
+    scatter = (products + (d + 1) * whole) / (counts + d + 1)[:, None, None]
+    share = counts + counts.sum() / (10 * num_components)
     return Components(share / share.sum(), locs, (1 - SHRUNK) * scatter + SHRUNK * whole)
 
 
