@@ -76,7 +76,7 @@ def diagonal_of(matrix: Array) -> Array:
 
 
 def power_of_two(variances: Array) -> Array:
-    """The power of two above the square root of each variance; 2 for one that is 0 or not finite."""
+    """The power of two above the square root of each variance; 2 for 0 and what is not finite."""
     sound = jnp.isfinite(variances) & (variances > 0)
     _, exponent = jnp.frexp(lax.stop_gradient(jnp.where(sound, variances, 1.0)))
     return jnp.ldexp(jnp.ones_like(variances), (exponent + 1) // 2)
