@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import truncgauss as tg
 from experiments.large_dense.dense_blocks import DenseBlocks
@@ -316,3 +316,53 @@ for name in ("safe", "edges", "special", "parallel"):
     getattr(truncgauss, name)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("region", ["box", "polyhedron"])
+def test_rows_that_are_singular_beside_rows_that_are_not(region):
+    """In three dimensions, X3 = X1 + X2: by quadrature over X1, and alone."""
+    slab = lambda x: special.ndtr(min(1.0, 1.0 - x)) - special.ndtr(max(-1.0, -1.0 - x))
+    density = lambda x: np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+    truth = np.log(sum(
+        integrate.quad(lambda x: density(x) * slab(x), *ends, epsabs=1e-13)[0]
+        for ends in ((-1.0, 0.0), (0.0, 1.0))
+    ))  # fmt: skip
+    singular, regular = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 2]]), np.eye(3) + 0.3
+    ones, zeros = np.ones((3, 3)), np.zeros((3, 3))
+    box = tg.Box(-ones, ones)
+    where = box if region == "box" else tg.Polyhedron(np.stack([np.eye(3)] * 3), -ones, ones)
+    both = np.stack([regular, singular, regular])
+    found = tg.log_probability(zeros, both, where)
+    alone = tg.log_probability(zeros[0], regular, tg.Box(-ones[0], ones[0])).log_prob
+    errors = np.asarray(found.stderr)
+    assert np.all(errors < 1e-4) and (region == "polyhedron" or errors[0] == errors[2] == 0)
+    exact = np.array([alone, truth, alone])
+    assert np.all(np.abs(found.log_prob - exact) <= 5.0 * errors + 1e-12)
+    # Taken to have full rank, as under `jit`, the third constraint still cuts off what it should.
+    if region == "polyhedron":
+        traced = jax.jit(tg.log_probability)(zeros, both, where)
+        assert abs(traced.log_prob[1] - truth) <= 5.0 * traced.stderr[1] < 5e-2
+        return
+    assert float(tg.log_probability(zeros, both, where, df=1e9).log_prob[1]) == pytest.approx(
+        truth, abs=1e-6
+    )
+    slope = lambda matrix, box: jax.grad(
+        lambda loc: jnp.sum(tg.log_probability(loc, matrix, box).log_prob)
+    )(jnp.full(matrix.shape[:-1], 0.1))
+    slopes = [slope(matrix, tg.Box(-ones[0], ones[0])) for matrix in both]
+    np.testing.assert_allclose(slope(both, box), np.stack(slopes), rtol=1e-6)
+    moments = tg.truncated_moments(zeros, both, box).covariance
+    one = tg.truncated_moments(zeros[0], singular, tg.Box(-ones[0], ones[0])).covariance
+    np.testing.assert_allclose(moments[1], one, rtol=1e-10)
+
+
+def test_outside_of_a_box_of_two_coordinates_that_determine_each_other():
+    """X1 = X2, and the box leaves them -1 to 1/2; beside a regular row too."""
+    box, zeros = tg.Box([-1.0, -2.0], [1.0, 0.5]), np.zeros((2, 2))
+    truth = np.log(1.0 - (special.ndtr(0.5) - special.ndtr(-1.0)))
+    alone = tg.log_probability(zeros[0], np.ones((2, 2)), tg.Outside(box)).log_prob
+    assert float(alone) == pytest.approx(truth, rel=1e-12)
+    both = np.stack([np.ones((2, 2)), np.eye(2)])
+    found = tg.log_probability(zeros, both, tg.Outside(box)).log_prob
+    sides = [special.ndtr(1.0) - special.ndtr(-1.0), special.ndtr(0.5) - special.ndtr(-2.0)]
+    np.testing.assert_allclose(found, [truth, np.log1p(-sides[0] * sides[1])], rtol=1e-12)

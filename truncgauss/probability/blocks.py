@@ -99,7 +99,7 @@ class Block:
 
     def _computed(self, problem: Problem, key: Array) -> Estimate:
         shape = problem.batch_shape
-        if self.rows == (None,):
+        if self.rows[0] is None:  # one method for all
             (method,) = self.methods
             if method.batch_shape in ((), shape):
                 return estimate(method, problem, key)

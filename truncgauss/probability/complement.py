@@ -1,5 +1,6 @@
 """Probabilities outside of linear limits."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -52,6 +53,13 @@ class Complement(Method):
         if applies(problem.covariance, region.region):
             return cls()
         return cls(Separation(num_points=num_points))
+
+    def serving(self, problem: Problem) -> "Complement":
+        """The method with `Exact` for pieces of a singular pair, where these are polygons."""
+        region = problem.region
+        if not isinstance(self.method, Exact) or not isinstance(region, Outside):
+            return self
+        return replace(self, method=self.method.serving(problem._replace(region=region.region)))
 
     def reason(self, problem: Problem) -> str:
         pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"

@@ -255,6 +255,17 @@ def applies(covariance: Covariance, region: Region) -> bool:
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
+def exact_of_some(problem: Problem) -> bool:
+    """Whether some of several boxes in three dimensions are of a singular covariance, for which
+    `Exact` has NaN where it has an answer for the others."""
+    if problem.covariance.dimension != 3 or not isinstance(problem.region, Box):
+        return False
+    matrices = _numbers(problem.covariance).reshape(-1, 3, 3)
+    sizes = np.prod(np.diagonal(matrices, axis1=1, axis2=2), axis=1)
+    near = matrices[np.linalg.det(matrices) <= 1e-9 * sizes]
+    return len(near) > 0 and numerical_rank(near, np.min) < 3
+
+
 def is_quadratic(region: Region) -> bool:
     inner = region.region if isinstance(region, Outside) else region
     return isinstance(inner, QuadraticRegion)

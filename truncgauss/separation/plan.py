@@ -15,7 +15,6 @@ from truncgauss.gaussian.linalg import (
     factored,
     product,
     rounding,
-    triangle,
 )
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints
@@ -92,12 +91,13 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     combinations of the rows in it. A row with a residual variance, as for a rank that is too
     small, is NaN.
     """
-    low, high, loc, covariance, root, _ = limits.reordered(order)
+    ordered = limits.reordered(order)
+    low, high, loc, covariance, root, _ = ordered
     if root is None:
         factor = factored(covariance[:rank, :rank])
         below = solve_triangular(factor, covariance[:rank, rank:], lower=True).T
     else:
-        factor, q = triangle(root[:rank])
+        factor, q = ordered.triangle(rank)
         below = product(root[rank:], q)
     # A coefficient that is only rounding would count as the last variable of the constraint.
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])

@@ -11,7 +11,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from truncgauss.execution.pytrees import AnyArray, Batched, is_concrete
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import factored, rounding, rounding_of_root, triangle
+from truncgauss.gaussian.linalg import (
+    diagonal_of,
+    factored,
+    rounding,
+    rounding_of_root,
+    triangle,
+)
 from truncgauss.special import standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
@@ -44,7 +50,15 @@ class GaussianLimits(NamedTuple):
     def scale_tril(self) -> Float[Array, "m m"]:
         if self.root is None or self.root.shape[0] > self.root.shape[1]:
             return factored(self.covariance)
-        return triangle(self.root)[0]
+        return self.triangle(len(self.root))[0]
+
+    def triangle(self, rank: int) -> tuple[Array, Array]:
+        """`linalg.triangle` of the root of the first constraints. One that the others determine
+        has a deviation by rounding: with one of 0 it would escape its limits."""
+        assert self.root is not None
+        factor, q = triangle(self.root[:rank])
+        least = lax.stop_gradient(self.residual_rounding[:rank])
+        return factor + jnp.diag(jnp.where(diagonal_of(factor) == 0, least, 0.0)), q
 
     def reordered(self, order: Int[Array, " k"]) -> "GaussianLimits":
         """The constraints with the indices `order`, in that order."""
