@@ -356,6 +356,26 @@ def test_rows_that_are_singular_beside_rows_that_are_not(region):
     np.testing.assert_allclose(moments[1], one, rtol=1e-10)
 
 
+def test_rows_that_are_singular_up_to_rounding_are_not_integrated_as_if_exact():
+    """Beside regular rows they are what they are alone, within their errors."""
+    rng = np.random.default_rng(3)
+    factors = [rng.normal(size=(3, 2 if row % 2 else 6)) for row in range(16)]
+    matrices = np.stack([factor @ factor.T for factor in factors])
+    scales = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    low, high = -rng.uniform(0.3, 2.0, (16, 3)) * scales, rng.uniform(0.3, 2.0, (16, 3)) * scales
+    whole = tg.log_probability(np.zeros((16, 3)), matrices, tg.Box(low, high))
+    rows = zip(matrices, low, high)
+    alone = [tg.log_probability(np.zeros(3), matrix, tg.Box(*ends)) for matrix, *ends in rows]
+    errors = np.hypot(whole.stderr, [float(each.stderr) for each in alone])
+    gaps = np.abs(whole.log_prob - np.array([float(each.log_prob) for each in alone]))
+    assert np.all(gaps <= 5.0 * errors + 1e-12) and np.all(errors < 1e-4)
+    near = np.eye(3) + (1.0 - 1e-7) * (1.0 - np.eye(3))  # of full rank, alone and in a batch
+    box = tg.Box(-np.ones(3), np.ones(3))
+    exact = [tg.log_probability(np.zeros(3), x, box) for x in (near, np.stack([near, np.eye(3)]))]
+    np.testing.assert_allclose(exact[1].log_prob[0], exact[0].log_prob, rtol=1e-12)
+    assert float(exact[0].stderr) == 0.0
+
+
 def test_outside_of_a_box_of_two_coordinates_that_determine_each_other():
     """X1 = X2, and the box leaves them -1 to 1/2; beside a regular row too."""
     box, zeros = tg.Box([-1.0, -2.0], [1.0, 0.5]), np.zeros((2, 2))

@@ -99,8 +99,8 @@ def rounding(covariance_matrix: jax.Array) -> jax.Array:
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
 
 
-def numerical_rank(covariance_matrix: np.ndarray, of: Callable[[Any], Any] = np.max) -> int:
-    """The rank of covariances, shape (..., d, d), up to rounding: the largest, or by `of` another.
+def numerical_rank(covariance_matrix: np.ndarray) -> int:
+    """The largest rank of covariances, shape (..., d, d), up to rounding.
 
     NaN counts as full rank, and so does a batch without rows.
     """
@@ -111,7 +111,7 @@ def numerical_rank(covariance_matrix: np.ndarray, of: Callable[[Any], Any] = np.
     least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
     if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
         return d
-    return int(of(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
+    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
 
 
 def row_norms(matrix: Array) -> Array:

@@ -31,7 +31,7 @@ from truncgauss.gaussian.regions import LinearRegion, Outside, QuadraticRegion, 
 from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, by_blocks
 from truncgauss.probability.complement import Complement, sum_of_pieces
-from truncgauss.probability.exact import Exact, exact_of_some
+from truncgauss.probability.exact import Exact, beyond_exact
 from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
@@ -245,7 +245,8 @@ class Automatic(Method):
             # An error then comes from the rounding of the inputs, which no other method mends.
             exact = isinstance(problem.region, QuadraticRegion | Outside)
             certain = problem.covariance.dimension <= 3 or exact
-            certain = certain and not exact_of_some(problem)
+            beyond = beyond_exact(problem)
+            certain = certain and not beyond.any()
             if certain and not wanted:
                 return Answer(chosen, None, recipe=((chosen, None),))
             result = in_batches(goal.evaluate, chosen, problem, key)
@@ -254,7 +255,7 @@ class Automatic(Method):
             first = jax.tree.leaves(result)[0]
             axes = tuple(range(len(problem.batch_shape), first.ndim))
             unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
-            error = np.where(unknown, math.inf, goal.error(result))
+            error = np.where(unknown | beyond, math.inf, goal.error(result))
             if np.all(error <= self.rtol):
                 return Answer(chosen, result, recipe=((chosen, None),))
             # A chain whose grid is too coarse, factors with nearly no noise, or singular rows.

@@ -255,15 +255,16 @@ def applies(covariance: Covariance, region: Region) -> bool:
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
-def exact_of_some(problem: Problem) -> bool:
-    """Whether some of several boxes in three dimensions are of a singular covariance, for which
-    `Exact` has NaN where it has an answer for the others."""
+def beyond_exact(problem: Problem) -> np.ndarray:
+    """A mask of the rows for which `Exact` has no answer, or a wrong one, where it has one for the
+    others: of boxes in three dimensions, those of a covariance that is singular up to rounding."""
     if problem.covariance.dimension != 3 or not isinstance(problem.region, Box):
-        return False
-    matrices = _numbers(problem.covariance).reshape(-1, 3, 3)
-    sizes = np.prod(np.diagonal(matrices, axis1=1, axis2=2), axis=1)
-    near = matrices[np.linalg.det(matrices) <= 1e-9 * sizes]
-    return len(near) > 0 and numerical_rank(near, np.min) < 3
+        return np.zeros(problem.batch_shape, bool)
+    matrices = _numbers(problem.covariance)
+    sizes = np.prod(np.diagonal(matrices, axis1=-2, axis2=-1), axis=-1)
+    singular = np.asarray(np.linalg.det(matrices) <= 1e-9 * sizes)
+    singular[singular] = [numerical_rank(matrix) < 3 for matrix in matrices[singular]]
+    return np.broadcast_to(singular, problem.batch_shape)
 
 
 def is_quadratic(region: Region) -> bool:
