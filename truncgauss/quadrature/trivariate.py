@@ -73,8 +73,8 @@ def plan(loc: Array, form: Conditional, low: Array, high: Array) -> bivariate.Pa
     inner = fixed_interval(low[1:], high[1:], loc[1:], scales)
     rates = form.slopes * form.scale / scales
     correlation = form.correlation
-    free = (1.0 - correlation) * (1.0 + correlation)
-    per_free = 1.0 / jnp.maximum(free, jnp.finfo(free.dtype).tiny)
+    free = free_of(correlation)
+    per_free = 1.0 / free
 
     def heights(z: Array) -> tuple[Array, Array, Array]:
         """Minus half the smallest squared distance from 0 of a point of the box with X1 at z, and
@@ -100,7 +100,7 @@ def plan(loc: Array, form: Conditional, low: Array, high: Array) -> bivariate.Pa
     left = jnp.where(at_low, low[0] - anchor, form.scale * (support.left - centre))
     right = jnp.where(at_high, high[0] - anchor, form.scale * (support.right - centre))
     # Where both others are at a limit, they act on X1 together.
-    pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
+    pull = jnp.square(rates[1] - correlation * rates[0]) / free
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
     # Each of these factors falls from 1 to 0 near an end, because the function is negligible some
     # ten such lengths further, and eight lengths inwards the factor is 1 to the last digit; the
@@ -123,6 +123,12 @@ def plan(loc: Array, form: Conditional, low: Array, high: Array) -> bivariate.Pa
     )
 
 
+def free_of(correlation: Array) -> Array:
+    """1 - correlation^2, not below its rounding: where (X2, X3) determine each other given X1, the
+    panels are laid out as if they nearly did."""
+    return jnp.maximum((1.0 - correlation) * (1.0 + correlation), jnp.finfo(correlation.dtype).eps)
+
+
 def crossings(correlation: Array, rates: Array, inner: Interval) -> tuple[Array, Array]:
     """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
@@ -134,7 +140,7 @@ def crossings(correlation: Array, rates: Array, inner: Interval) -> tuple[Array,
     limits3 = jnp.stack([inner.low[1], inner.high[1]])
     limits3 = jnp.where(falling, -limits3, limits3)
     limits2 = jnp.stack([inner.low[0], inner.high[0]])
-    free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
+    free = jnp.sqrt(free_of(correlation))
     return ((limits3[:, None] - limits2[None, :]) / rate).ravel(), free / jnp.abs(rate)
 
 
