@@ -227,19 +227,19 @@ def console() -> NoReturn:
     try:
         code = main()
     except Exception:
-        if not _joined():
+        if not (joined := _joined()):
             raise
         traceback.print_exc()
         print(f"{ERROR}: this process failed, or another one that it waited for", file=sys.stderr)
         code = FAILED
-        _leave(code)
+        joined.leave(code)
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError:  # it would fail again at exit, and change the exit code
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if code not in (FINE, FAILED) and _joined():
-        _leave(code)
+    if code not in (FINE, FAILED) and (joined := _joined()):
+        joined.leave(code)
     if code in (INTERRUPTED, TERMINATED):
         os._exit(code)
     sys.exit(code)
@@ -258,16 +258,11 @@ def _tell(*lines: object) -> None:
         raise type(error)(error.errno, error.strerror, "standard output") from error
 
 
-def _joined() -> bool:
-    """Whether this process is one of several; their module need not be imported to know it."""
+def _joined() -> Any:
+    """The module of the processes if this is one of several, which it need not be imported to know;
+    else None."""
     module = sys.modules.get("truncgauss.execution.distributed")
-    return module is not None and module.joined()
-
-
-def _leave(code: int) -> NoReturn:
-    from truncgauss.execution import distributed
-
-    distributed.leave(code)
+    return module if module is not None and module.joined() else None
 
 
 def _act(words: list[str]) -> int:
@@ -473,7 +468,14 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     if config.sweep:
         if asked.distributed:
             raise ConfigError(f"{ERROR}: --distributed shares one run: give it the config of one")
-        return _sweep(asked, config, folder or work.sweep_folder(asked.runs, config), command)
+        if asked.figures:
+            raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
+        folder = folder or work.sweep_folder(asked.runs, config)
+        failed = work.sweep(folder, config, command, asked.save_every, asked.index)
+        if asked.index is None:
+            _tell(*summary.gather(folder))
+        _tell(f"sweep folder: {folder}")
+        return FAILED if failed else FINE
     if asked.index is not None:
         raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
     address = (asked.coordinator, asked.num_processes, asked.process_index)
@@ -486,29 +488,18 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
         if not distributed.first():
             return FAILED if work.assist(config, asked.save_every) else FINE
     run = work.run(config, command, asked.save_every, asked.runs, folder)
-    failed = run.summary["reason"]
-    if asked.figures and not failed:
+    reason, lines = run.summary["reason"], run.summary["summary"]
+    if asked.figures and not reason:
         publish(asked.figures, run)
-    lines = run.summary["summary"]
-    if failed:  # where it is said among the lines, or else after them
-        said = f"failed: {failed}"
-        lines = [said if x == failed else x for x in lines] + [said] * (failed not in lines)
+    if reason:  # where it is said among the lines, or else after them
+        said = f"failed: {reason}"
+        lines = [said if x == reason else x for x in lines] + [said] * (reason not in lines)
     _tell(*lines)
     _tell(f"run folder: {run.folder}")
     picture = run.folder / f"{run.experiment}.png"
     if picture.is_file():
         _tell(f"figure: {picture}")
-    return FAILED if failed else FINE
-
-
-def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:
-    if asked.figures:
-        raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
-    work.sweep(folder, config, command, asked.save_every, asked.index)
-    if asked.index is None:
-        _tell(*summary.gather(folder))
-    _tell(f"sweep folder: {folder}")
-    return FAILED if work.sweep_failed(folder, asked.index) else FINE
+    return FAILED if reason else FINE
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ written. Whatever interrupts it, a folder without that ending is complete.
 import contextlib
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -61,24 +62,21 @@ def begin(
     Raises:
         ValueError: there is a folder of that name.
     """
-    given = name
     stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
-    number = 1
-    while True:
-        name = given or (stem if number == 1 else f"{stem}-{number}")
-        number += 1
+    later = (f"{stem}-{number}" for number in itertools.count(2))
+    for final in [name] if name else itertools.chain([stem], later):
         try:
             # Claim first and look afterwards: a run that ends meanwhile gives up its claim.
-            (folder := runs / f"{name}{PARTIAL}").mkdir(parents=True)
+            (folder := runs / f"{final}{PARTIAL}").mkdir(parents=True)
         except FileExistsError:
             if not runs.is_dir():
                 raise
-        else:
-            if not (runs / name).exists():
-                break
-            folder.rmdir()
-        if given:
-            raise ValueError(f"{runs / name} is there already")
+            continue
+        if not (runs / final).exists():
+            break
+        folder.rmdir()
+    else:
+        raise ValueError(f"{runs / final} is there already")
     try:
         if source:
             files.write(folder / source.name, source.read_bytes())
@@ -121,28 +119,21 @@ def unfinished(folder: Path) -> Path:
     return partial
 
 
-def check_source(folder: Path, source: Path) -> None:
-    """Compare the file of an experiment with the copy in the folder of its interrupted run.
-
-    Raises:
-        ValueError: it has changed since.
-    """
-    if source.read_bytes() != (folder / source.name).read_bytes():
-        raise ValueError(
-            f"{source} has changed since the run began: put back what is in {folder}, or start a "
-            "new run"
-        )
-
-
-def check_inputs(folder: Path) -> None:
-    """Compare the data files of an interrupted run with what they were when it began.
+def check_unchanged(folder: Path, source: Path | None) -> None:
+    """Compare the data files of an interrupted run, and the file of an experiment of the user's
+    own, with what they were when it began.
 
     Raises:
         ValueError: one has changed, or is gone.
     """
-    if not (folder / INPUTS).is_file():
-        return
-    for name, digest in json.loads((folder / INPUTS).read_text("utf-8")).items():
+    if source and source.read_bytes() != (folder / source.name).read_bytes():
+        raise ValueError(
+            f"{source} has changed since the run began: put back what is in {folder}, or start a "
+            "new run"
+        )
+    noted = folder / INPUTS
+    digests = json.loads(noted.read_text("utf-8")) if noted.is_file() else {}
+    for name, digest in digests.items():
         path = Path(name)
         if not path.is_file() or _digest(path) != digest:
             what = "has changed" if path.is_file() else "is gone"
@@ -195,14 +186,6 @@ def is_running(folder: Path) -> bool:
         return True
     except (ImportError, OSError):
         return False
-    return False
-
-
-def abandon(folder: Path) -> bool:
-    """Remove a run in progress unless it can be continued; whether it can."""
-    if (folder / CHECKPOINT).is_file():
-        return True
-    shutil.rmtree(folder, ignore_errors=True)
     return False
 
 
@@ -296,9 +279,12 @@ def _contents(path: Path) -> Any:
             with archive(path) as stored:
                 return {name: stored[name] for name in stored.files}
         text = path.read_text("utf-8")
-        if path.suffix == ".jsonl":
-            return [*map(_parsed, text.splitlines())]
-        content = _parsed(text)
+        try:
+            if path.suffix == ".jsonl":
+                return [json.loads(line) for line in text.splitlines()]
+            content = json.loads(text)
+        except ValueError as error:
+            raise ValueError("it is torn, or no JSON") from error
         if not isinstance(content, dict):
             raise ValueError("it should hold an object of JSON")
         missing = [key for key in SUMMARY if key not in content]
@@ -311,13 +297,6 @@ def _contents(path: Path) -> Any:
             f"the run cannot be read: {why}. Put back a copy of that file, or make the run again: "
             f"truncgauss run {path.with_name('config.yaml')}"
         ) from error
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError("it is torn, or no JSON") from error
 
 
 def publish(figures: Path, run: CompletedRun) -> None:

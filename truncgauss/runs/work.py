@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -26,10 +27,8 @@ from truncgauss.runs.folder import (
     CHECKPOINT,
     PARTIAL,
     CompletedRun,
-    abandon,
     begin,
-    check_inputs,
-    check_source,
+    check_unchanged,
     circumstances,
     claimed,
     finish,
@@ -91,48 +90,6 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     print(f"truncgauss: {what}", file=sys.stderr)
 
 
-def compute(
-    folder: Path, config: Experiment, command: list[str], save_every: float
-) -> CompletedRun:
-    """Run an experiment, draw its figure and write all files.
-
-    Args:
-        folder: of the run in progress, from `folder.begin`.
-        config: the settings; `prepare` has been called with them.
-        command: the words typed, for the provenance.
-        save_every: seconds between two checkpoints.
-    """
-    import jax
-
-    from truncgauss.execution.progress import bar
-
-    name = settings.stem(config.experiment)
-    started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
-    with _noted_warnings() as said, bar(None, "", True):
-        results = _results(config, folder / CHECKPOINT, save_every)
-    provenance = {
-        **circumstances(ROOT, command, jax.local_devices()),
-        "dtype": config.dtype,
-        "seed": config.seed,
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - clock, 3),
-        "warnings": said,
-    }
-    try:
-        if not outcome(results)["reason"]:
-            with bar(None, "drawing the figure", True):
-                _draw(config, results, folder)
-    except Exception:
-        final = finish(folder, name, results, provenance)
-        print(
-            f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
-            f"truncgauss plot {final}",
-            file=sys.stderr,
-        )
-        raise
-    return read(finish(folder, name, results, provenance))
-
-
 def assist(config: Experiment, save_every: float) -> str:
     """Do this process's part of a run of which another one writes the files; why it failed."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -148,13 +105,14 @@ def run(
     resumed: Path | None = None,
     name: str | None = None,
 ) -> CompletedRun:
-    """Begin a run, or continue one, and compute it; `prepare` has been called.
+    """Begin a run, or continue one; compute it, draw its figure and write all files. `prepare` has
+    been called with its settings.
 
     Args:
         config: the settings.
         command: the words typed, for the provenance.
         save_every: seconds between two checkpoints.
-        place: the folder of run folders.
+        parent: the folder of run folders.
         resumed: the folder of an interrupted run of these settings.
         name: of the new folder; by default the experiment and the time.
 
@@ -162,17 +120,49 @@ def run(
         ValueError: the run cannot be continued, since another process runs it, or since its data or
             code have changed.
     """
+    import jax
+
+    from truncgauss.execution.progress import bar
+
     stem = settings.stem(config.experiment)
     source = Path(config.experiment) if settings.is_file(config.experiment) else None
     if resumed:
-        if source:
-            check_source(resumed, source)
-        check_inputs(resumed)
+        check_unchanged(resumed, source)
     text = settings.with_schema(settings.dump(config), config.experiment)
     folder = resumed or begin(parent, stem, text, source, settings.files(config), name)
+    said, show = list[str](), warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        said.append(f"{category.__name__}: {message}")
+        show(message, category, *where, **more)
+
     with claimed(folder):
+        started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
         try:
-            return compute(folder, config, command, save_every)
+            with warnings.catch_warnings(), bar(None, "", True):
+                warnings.showwarning = note
+                results = _results(config, folder / CHECKPOINT, save_every)
+            provenance = {
+                **circumstances(ROOT, command, jax.local_devices()),
+                "dtype": config.dtype,
+                "seed": config.seed,
+                "started": started.isoformat(timespec="seconds"),
+                "seconds": round(time.perf_counter() - clock, 3),
+                "warnings": said,
+            }
+            try:
+                if not outcome(results)["reason"]:
+                    with bar(None, "drawing the figure", True):
+                        _draw(config, results, folder)
+            except Exception:
+                final = finish(folder, stem, results, provenance)
+                print(
+                    f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and "
+                    f"then: truncgauss plot {final}",
+                    file=sys.stderr,
+                )
+                raise
+            return read(finish(folder, stem, results, provenance))
         except BaseException as error:
             if folder.is_dir():
                 _say_how_to_go_on(folder, error, name is not None)
@@ -184,7 +174,9 @@ def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> Non
     a checkpoint is removed."""
     import jax
 
-    kept = abandon(folder)
+    kept = (folder / CHECKPOINT).is_file()
+    if not kept:
+        shutil.rmtree(folder, ignore_errors=True)
     if of_sweep and isinstance(error, KeyboardInterrupt):
         return
     if kept:
@@ -207,8 +199,9 @@ def sweep(
     command: list[str],
     save_every: float,
     index: int | None = None,
-) -> None:
-    """Make the runs of a sweep that are not complete yet, or one of them.
+) -> bool:
+    """Make the runs of a sweep that are not complete yet, or one of them; whether one has failed,
+    now or before.
 
     Args:
         folder: from `sweep_folder`, made if it is not there yet.
@@ -245,10 +238,6 @@ def sweep(
         except KeyboardInterrupt:
             print("truncgauss: the same command goes on from this run", file=sys.stderr)
             raise
-
-
-def sweep_failed(folder: Path, index: int | None) -> bool:
-    """Whether a run of a sweep, or the one with this index, has failed."""
     which = "*" if index is None else f"{index:03d}"
     ended = (json.loads(path.read_text("utf-8")) for path in folder.glob(f"{which}/summary.json"))
     return any(each["reason"] for each in ended)
@@ -277,17 +266,15 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
     stem = folder / settings.stem(config.experiment)
     with _placed(config.experiment):
         drawn = settings.function(config.experiment, "plot")(results)
-    picture = drawn[0] if isinstance(drawn, tuple) and len(drawn) == 2 else drawn
+    picture, *moving = drawn if isinstance(drawn, tuple) and len(drawn) == 2 else (drawn,)
     if not hasattr(picture, "savefig"):
         raise MistakeInCode(
             f"{config.experiment}: plot must return a matplotlib Figure, or a pair of it and the "
             f"bytes of a GIF (got {type(drawn).__name__})"
         )
-    if not isinstance(drawn, tuple):
-        return plotting.save(drawn, stem)
-    picture, moving = drawn
-    files.write(f"{stem}.gif", moving)
-    return [*plotting.save(picture, stem), f"{stem}.gif"]
+    for content in moving:
+        files.write(f"{stem}.gif", content)
+    return [*plotting.save(picture, stem), *(f"{stem}.gif" for _ in moving)]
 
 
 def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
@@ -367,18 +354,3 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     if len(first) and not distributed.first():
         checkpoint.parent.mkdir(parents=True)
         files.write(checkpoint, first.tobytes())
-
-
-@contextlib.contextmanager
-def _noted_warnings() -> Iterator[list[str]]:
-    """The texts of the warnings that are shown meanwhile."""
-    said: list[str] = []
-    show = warnings.showwarning
-
-    def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        said.append(f"{category.__name__}: {message}")
-        show(message, category, *where, **more)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = note
-        yield said
