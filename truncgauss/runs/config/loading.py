@@ -14,7 +14,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -235,9 +235,8 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         return model.model_validate(document.data, context=context)
     except ValidationError as error:
         items = error.errors()
-    found = [*filter(None, (_complaint(item, document) for item in items))]
-    of_one_key = (_complaint(item, document) for item in items if item["loc"])
-    wrong = [mistake.at for mistake in filter(None, of_one_key)]
+    told = [(item["loc"], said) for item in items if (said := _complaint(item, document))]
+    found, wrong = [said for _, said in told], [said.at for at, said in told if at]
     for item in _of_several_keys(model, document.data, wrong, context):
         if (mistake := _complaint(item, document)) and not any(
             at[: len(mistake.at)] == mistake.at[: len(at)] for at in wrong if at
@@ -336,55 +335,44 @@ def _mistakes_of_sweep(
 ) -> list[str]:
     """Lines about runs of a sweep, beside those about the values `before` it: for each key one at
     the first value with each kind of mistake."""
-    axes = {}
-    if isinstance(sweep, dict) and all(isinstance(values, tuple) for values in sweep.values()):
-        axes = sweep
-    member = functools.partial(_member, model, before, folder=folder)
-    mistakes, known = dict[Any, str](), dict[str, bool]()
+    if not isinstance(sweep, dict) or not all(isinstance(x, tuple) for x in sweep.values()):
+        return []
+    known, mistakes = dict[str, bool](), dict[Any, ConfigError]()
 
-    def said(way: Callable[[], Any]) -> dict[str, bool]:
-        """Lines about a way to take a value, without the value, and which are of no key."""
+    def said(changes: dict[str, Any]) -> dict[str, bool]:
+        """New lines about a run, without the value, and whether they are about a key."""
         try:
-            way()
+            _member(model, before, changes, folder)
         except ConfigError as error:
             lines = {line: line in error.unknown for line in str(error).splitlines()}
-            return {k.partition(" (got ")[0].removeprefix("--"): v for k, v in lines.items()}
+            new = {k.partition(" (got ")[0].removeprefix("--"): v for k, v in lines.items()}
+            return {line: of_key for line, of_key in new.items() if line not in known}
         return {}
 
-    def check(at: Place, *ways: Callable[[], Any]) -> None:
-        """Note what is wrong if none of several ways to take a value is right."""
-        new = [{k: v for k, v in said(way).items() if k not in known} for way in ways]
-        if all(new):
-            got = functools.reduce(lambda inner, step: inner[step], at, document.data)
-            name = str(at[min(1, len(at) - 1)])
-            what = [*(line for line in new[-1] if line.startswith(name)), *new[0]][0]
-            if what.startswith(f"{name}: ") and (new[-1] | new[0])[what]:
-                place, message = document.position(at[:2], of_key=True), what[len(name) + 2 :]
-                line = document.error(message, at[:2], place, name.rpartition(".")[2])
-                mistakes.setdefault(at[:2], str(line))
-            else:
-                mistakes.setdefault((at[:2], what), str(document.error(what, at, got=got)))
-
-    if axes:
-        known = said(lambda: member({}))
-    if all(axes.values()):
-        check(("sweep",), lambda: products(axes))
-    if mistakes:  # too many runs to look at
-        return [*mistakes.values()]
-    first = {name: values[0] for name, values in axes.items() if values}
-    for name, values in axes.items():
+    try:
+        runs = products(sweep)
+    except ConfigError as error:
+        return [str(document.error(str(error), ("sweep",), got=sweep))]
+    known = said({})
+    first = {name: values[0] for name, values in sweep.items() if values}
+    for name, values in sweep.items():
+        at: Place = ("sweep", name)
         if not values:
-            mistakes[name] = str(document.error("must not be empty", ("sweep", name), got=()))
+            mistakes[at] = document.error("must not be empty", at, got=())
         for i, value in enumerate(values):  # alone, else with the others', which it may have to fit
-            alone, beside = {name: value}, first | {name: value}
-            check(
-                ("sweep", name, i),
-                functools.partial(member, alone),
-                functools.partial(member, beside),
-            )
-    if axes and not mistakes and not known:
-        check(("sweep",), lambda: [member(changes) for changes in products(axes)])
-    return [*mistakes.values()]
+            if not (alone := said({name: value})) or not (beside := said(first | {name: value})):
+                continue
+            line = [*(line for line in beside if line.startswith(name)), *alone][0]
+            if line.startswith(f"{name}: ") and (beside | alone)[line]:
+                place, key = document.position(at, of_key=True), name.rpartition(".")[2]
+                mistake = document.error(line[len(name) + 2 :], at, place, key)
+                mistakes.setdefault(at, mistake)
+            else:
+                mistakes.setdefault((at, line), document.error(line, (*at, i), got=value))
+    if mistakes or known:
+        return [*map(str, mistakes.values())]
+    wrong = next(filter(None, map(said, runs)), {})
+    return [str(document.error(line, ("sweep",), got=sweep)) for line in [*wrong][:1]]
 
 
 def files(config: Experiment) -> list[Path]:

@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -46,37 +47,31 @@ class Model(BaseModel):
         strict=True, frozen=True, extra="forbid", use_attribute_docstrings=True
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _knows_every_key(cls, data: Any, info: ValidationInfo) -> Any:
-        """Report a key that there is not, with the one that may have been meant, beside whatever is
-        wrong with the others."""
-        known = list(cls.model_fields)
-        if not isinstance(data, dict) or not (unknown := [key for key in data if key not in known]):
-            return data
-        errors, meant = list[InitErrorDetails](), set[str]()
-        for key in unknown:
-            meant.add(closest(key, known))
-            message = f"unknown key; {suggestion(key, known)}"
-            error = problem(message, key, got=key, of_key=True)
-            errors.append(InitErrorDetails(type=error, input=None))
+    def _knows_every_key(cls, data: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
+        """Say of a key that there is not which one may have been meant, and not that that one is
+        missing."""
         try:
-            cls.model_validate(
-                {key: data[key] for key in known if key in data}, context=info.context
-            )
-        except ValidationError as others:
-            for item in others.errors():
-                if item["type"] != "missing" or not meant.intersection(map(str, item["loc"][:1])):
-                    errors.append(_again(item))
+            return handler(data)
+        except ValidationError as error:
+            known, unknown = list(cls.model_fields), "extra_forbidden"
+            items: list[Any] = sorted(error.errors(), key=lambda item: item["type"] != unknown)
+            meant = {closest(x["loc"][0], known) for x in items if x["type"] == unknown}
+            if not meant:
+                raise
+        errors = list[InitErrorDetails]()
+        for item in items:
+            at, kind, context = item["loc"], item["type"], item.get("ctx", {})
+            if kind == "missing" and at[0] in meant:
+                continue
+            if kind == unknown:
+                message = f"unknown key; {suggestion(at[0], known)}"
+                kind, at = problem(message, at[0], got=at[0], of_key=True), ()
+            elif kind == "problem":
+                kind = PydanticCustomError(kind, "{message}", context)
+            errors.append(InitErrorDetails(type=kind, loc=at, input=item["input"], ctx=context))
         raise ValidationError.from_exception_data("section", errors)
-
-
-def _again(item: Any) -> InitErrorDetails:
-    """An error that pydantic found, to be raised again."""
-    context, kind = item.get("ctx", {}), item["type"]
-    if kind == "problem":
-        kind = PydanticCustomError(kind, "{message}", context)
-    return InitErrorDetails(type=kind, loc=item["loc"], input=item["input"], ctx=context)
 
 
 # ---------------------------------------------------------------- numbers, vectors, files
