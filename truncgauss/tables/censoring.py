@@ -2,27 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 LIMIT = re.compile(r"(<=?|≤|>=?|≥)\s*(.+)")
 NOT_DETECTED = {"nd", "n.d.", "n.d", "not detected", "non-detect", "bdl", "<dl", "<lod", "<mdl"}
 ABSENT = {"", "nan", "NaN", "None", "<NA>", "NaT", "--"}  # how Python writes what is not there
-
-
-class Recorded(NamedTuple):
-    """Values of one column: numbers, and where a number is a limit, all (n,).
-
-    Attributes:
-        value: the number, NaN where it is missing.
-        at_most: whether the value is only known to be no greater.
-        at_least: whether it is only known to be no less.
-    """
-
-    value: np.ndarray
-    at_most: np.ndarray
-    at_least: np.ndarray
 
 
 def is_float(text: str) -> bool:
@@ -71,14 +57,8 @@ def misspelt(text: str, cell: bool = False) -> str:
         return f"Write decimals with a point, {text.replace(',', '.')}.{file if cell else ''}"
     if (limit := limit_of(text)) and limit[1] is not None:
         return f"Write the number alone, {limit[1]:g}; cells such as {text} are censoring: text."
-    number = without_unit(text)
-    return f"Write the number without its unit, {number}." if number else ""
-
-
-def without_unit(text: str) -> str:
-    """The number that stands before a unit in a text, such as 0.8 mg; empty if none does."""
-    found = re.fullmatch(r"([<>]?\s*[-+]?\d+\.?\d*)\s*[A-Za-zµμ%°].*", text)
-    return found[1] if found and not is_float(text) else ""
+    found = re.fullmatch(r"([<>]?\s*[-+]?\d+\.?\d*)\s*[A-Za-zµμ%°].*", text)  # such as 0.8 mg
+    return f"Write the number without its unit, {found[1]}." if found and not is_float(text) else ""
 
 
 def advice(text: str, missing: str = "missing=True") -> str:
@@ -104,8 +84,9 @@ def recorded(
     missing: bool,
     where: str,
     location: Callable[[int], str],
-) -> Recorded:
-    """A column of texts as numbers and limits.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers of a column of texts, NaN where one is missing, and whether each is a limit that
+    the value is known to be at most, or at least, all (n,).
 
     Args:
         column: numbers or texts such as 0.7, <0.5, >100 and nd, (n,); an empty text is missing.
@@ -120,12 +101,12 @@ def recorded(
     """
     absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
     texts = [str(cell).strip() for cell in np.asarray(column, object)]
-    found = Recorded(np.full(len(texts), np.nan), *np.zeros((2, len(texts)), bool))
+    value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
     limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
     for i, text in enumerate(texts):
         limit = limit_of(text)
         if is_number(text):
-            found.value[i] = float(text)
+            value[i] = float(text)
         elif limit is not None:
             side, number = limit
             if number is None and limits is None:
@@ -134,8 +115,8 @@ def recorded(
                     "which value: give the limit of detection as `censored_low`, a number or the "
                     "column that has it in each row."
                 )
-            found.value[i] = limits[i] if number is None and limits is not None else number
-            (found.at_most if side == "<" else found.at_least)[i] = True
+            value[i] = limits[i] if number is None and limits is not None else number
+            (at_most if side == "<" else at_least)[i] = True
         elif not (text in ABSENT or (absent is not None and absent[i])) or not missing:
             got = repr(text) if text else "an empty cell"
             is_unit = i == 0 and not any(map(str.isdigit, text))
@@ -146,4 +127,4 @@ def recorded(
                 f"{where}: {location(i)} must be a number, or censored such as <0.5 or >100, got "
                 f"{got}. {advice(text, how)}{units}"
             )
-    return found
+    return value, at_most, at_least

@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import in_order, labels_of
-from truncgauss.tables.censoring import Recorded, misspelt, recorded
+from truncgauss.tables.censoring import misspelt, recorded
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 from truncgauss.tables.names import listed
 
 CENSORING = ("columns", "text")
-
-
 KINDS = (
     "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
     "truncated_low", "truncated_high", "noise_scale",
@@ -20,29 +18,15 @@ KINDS = (
 """Kinds of knowledge of an entry; see `Observations.from_table`."""
 
 
-def by_entry(names: Sequence[Hashable], known: Mapping[str, Any]) -> dict[str, dict[Hashable, Any]]:
-    """Knowledge of the entries, by kind and name; a value that is no mapping belongs to all."""
-    entries: dict[str, dict[Hashable, Any]] = {kind: {} for kind in KINDS}
-    for kind, value in known.items():
-        if value is None:
-            continue
-        entries[kind] = dict(value if isinstance(value, Mapping) else dict.fromkeys(names, value))
-        unknown = [name for name in entries[kind] if name not in names]
-        if unknown:
-            raise ValueError(
-                f"from_table: {kind} names {unknown[0]!r}, but the entries are "
-                f"{listed(names, unknown[0], quoted=True)}"
-            )
-    return entries
-
-
 class Reader:
-    """The columns of one table, read when they are needed."""
+    """The columns of one table, read when they are needed, and what is known of its entries by kind
+    and name; a value that is no mapping belongs to all."""
 
     def __init__(
         self,
         table: Any,
-        known: Mapping[str, Mapping[Hashable, Any]],
+        names: Sequence[Hashable],
+        known: Mapping[str, Any],
         missing: bool,
         by_text: bool,
         location: Callable[[int], str],
@@ -53,26 +37,20 @@ class Reader:
                 "from_table: needs a table with column names, such as a DataFrame or a dictionary "
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
-        self.columns, self.known, self.labels = named, known, labels_of(table)
+        self.columns, self.labels = named, labels_of(table)
         self.num_rows = max((np.shape(x)[0] for x in named.values() if np.ndim(x)), default=0)
         self.missing, self.by_text, self.location = missing, by_text, location
-
-    def raw(self, name: Hashable) -> Any:
-        return chosen(self.columns, name, "from_table")
-
-    def numbers(self, name: Hashable, missing: bool) -> np.ndarray:
-        return numbers(self.raw(name), f"from_table: column {name!r}", missing)
-
-    def observed(self, name: Hashable) -> Recorded:
-        """The values of the column of an entry."""
-        if self.by_text:
-            lowest = self.known["censored_low"].get(name)
-            limits = None if lowest is None else self.column_or_number(lowest, "censored_low")
-            where = f"from_table: column {name!r}"
-            return recorded(self.raw(name), limits, self.missing, where, self.location)
-        refuse_booleans(self.raw(name), f"from_table: column {name!r}")
-        value = self.numbers(name, self.missing)
-        return Recorded(value, *np.zeros((2, len(value)), bool))
+        self.known: dict[str, dict[Hashable, Any]] = {kind: {} for kind in KINDS}
+        for kind, value in known.items():
+            if value is not None:
+                of_all = dict.fromkeys(names, value)
+                self.known[kind] = dict(value if isinstance(value, Mapping) else of_all)
+            for name in self.known[kind]:
+                if name not in names:
+                    raise ValueError(
+                        f"from_table: {kind} names {name!r}, but the entries are "
+                        f"{listed(names, name, quoted=True)}"
+                    )
 
     def column_or_number(self, column: Any, kind: str, missing: bool = False) -> np.ndarray:
         """A number as it is; anything else as `column_of` has it."""
@@ -95,7 +73,7 @@ class Reader:
                 f"{misspelt(column)}"
             )
         if np.ndim(column) == 0 or isinstance(column, tuple):
-            return self.raw(column), f"from_table: column {column!r}"
+            return chosen(self.columns, column, "from_table"), f"from_table: column {column!r}"
         what = f"from_table: {kind}"
         return in_order(column, self.labels, what, "the table"), what
 
@@ -124,28 +102,36 @@ class Reader:
         """Ends between which an entry lies in each row, (n,) each."""
         known = {kind: each[name] for kind, each in self.known.items() if name in each}
         if "lower" in known or "upper" in known:
-            limits = []
-            for kind, side in (("lower", -np.inf), ("upper", np.inf)):
-                end = self.column_or_number(known.get(kind, side), kind, self.missing)
-                limits.append(np.where(np.isnan(end), side, end))
-            low, high = np.broadcast_arrays(*limits)
-            return low, high
-        value, at_most, at_least = self.observed(name)
+            sides = {"lower": -np.inf, "upper": np.inf}
+            ends = (
+                self.column_or_number(known.get(kind, side), kind, self.missing)
+                for kind, side in sides.items()
+            )
+            low, high = np.broadcast_arrays(*ends)
+            return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+        column, what = chosen(self.columns, name, "from_table"), f"from_table: column {name!r}"
+        censored = [kind for kind in ("censored_low", "censored_high") if kind in known]
+        limits = {kind: self.column_or_number(known[kind], kind) for kind in censored}
+        if self.by_text:
+            lowest = limits.get("censored_low")
+            value, at_most, at_least = recorded(column, lowest, self.missing, what, self.location)
+        else:
+            refuse_booleans(column, what)
+            value = numbers(column, what, self.missing)
+            at_most, at_least = np.zeros((2, len(value)), bool)
         if "left_censored" in known:
             at_most = at_most | self.marked(known["left_censored"], "left_censored")
         if "right_censored" in known:
             at_least = at_least | self.marked(known["right_censored"], "right_censored")
         self.refuse(at_most & at_least, name, "is marked as left and right censored")
         low, high = np.where(at_most, -np.inf, value), np.where(at_least, np.inf, value)
-        if "censored_low" in known:
-            limit = self.column_or_number(known["censored_low"], "censored_low")
+        if (limit := limits.get("censored_low")) is not None:
             below = value <= limit
             self.refuse(
                 below & at_least, name, "is marked as right censored at or below censored_low"
             )
             low, high = np.where(below, -np.inf, low), np.where(below & ~at_most, limit, high)
-        if "censored_high" in known:
-            limit = self.column_or_number(known["censored_high"], "censored_high")
+        if (limit := limits.get("censored_high")) is not None:
             above = value >= limit
             self.refuse(
                 above & at_most, name, "is marked as left censored at or above censored_high"
@@ -202,7 +188,7 @@ def arrays_of(
             'from_table: censoring must be "columns", where arguments such as censored_low=0.5 say '
             f'it, or "text", where cells such as <0.5 do; got {censoring!r}.'
         )
-    reader = Reader(table, by_entry(names, known), missing, censoring == "text", location)
+    reader = Reader(table, names, known, missing, censoring == "text", location)
     lower, upper = zip(*map(reader.ends, names))
     arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
     if reader.known["truncated_low"] or reader.known["truncated_high"]:
@@ -210,8 +196,21 @@ def arrays_of(
         arrays["high"] = reader.stacked("truncated_high", names, np.inf)
     logged = names_of_logs(names, log)
     for j, name in enumerate(names):
-        if name in logged:
-            take_logs(arrays, j, name, location)
+        if name not in logged:
+            continue
+        least, most = arrays["lower"][:, j], arrays["upper"][:, j]
+        for i in np.flatnonzero(most <= 0):
+            raise ValueError(
+                f"outcome {name!r} is {'at most ' * bool(least[i] != most[i])}{most[i]:g} in "
+                f"{location(int(i))} and has no logarithm, as `log` asks for. A concentration "
+                "below the limit of detection is censored: write the limit, <0.5 say, not 0, and "
+                "censoring: text; or give censored_low."
+            )
+        if "high" in arrays and np.any(arrays["high"][..., j] <= 0):
+            raise ValueError(f"truncated_high of {name!r} must be positive, as `log` asks for.")
+        for array in arrays.values():  # -inf of what is 0 or less, as of an open lower end
+            own = array[..., j]
+            array[..., j] = np.where(own > 0, np.log(np.where(own > 0, own, 1.0)), -np.inf)
     if reader.known["noise_scale"]:
         if wrong := [name for name in logged if name in reader.known["noise_scale"]]:
             raise ValueError(
@@ -245,28 +244,3 @@ def names_of_logs(
             known = listed(names, name, quoted=True)
             raise ValueError(f"from_table: log names {name!r}, but the entries are {known}")
     return logged
-
-
-def take_logs(
-    arrays: Mapping[str, np.ndarray], j: int, name: Hashable, location: Callable[[int], str]
-) -> None:
-    """Put the logarithms of entry j, and of its limits, in their place.
-
-    Raises:
-        ValueError: for an entry that is 0 or less, or can be observed only there.
-    """
-    lower, upper = arrays["lower"][:, j], arrays["upper"][:, j]
-    wrong = np.flatnonzero(upper <= 0)
-    if len(wrong):
-        got = f"{'' if lower[wrong[0]] == upper[wrong[0]] else 'at most '}{upper[wrong[0]]:g}"
-        raise ValueError(
-            f"outcome {name!r} is {got} in {location(int(wrong[0]))} and has no logarithm, as "
-            "`log` asks for. A concentration below the limit of detection is censored: write the "
-            "limit, <0.5 say, not 0, and censoring: text; or give censored_low."
-        )
-    if "high" in arrays and np.any(arrays["high"][..., j] <= 0):
-        raise ValueError(f"truncated_high of {name!r} must be positive, as `log` asks for.")
-    for side in arrays:
-        own = arrays[side][..., j]
-        # -inf of what is 0 or less, as of an open lower end.
-        arrays[side][..., j] = np.where(own > 0, np.log(np.where(own > 0, own, 1.0)), -np.inf)
