@@ -318,7 +318,7 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
     """The command that was typed, and the words that change settings.
 
     Raises:
-        ConfigError: a word that means nothing.
+        ValueError: a word that means nothing.
     """
     own, changes = _divided(words)
     with terminal.paragraphs():
@@ -328,13 +328,13 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
     if stray:
         word = stray[0]
         near = f"did you mean --{word}?" if "=" in word else f"truncgauss {words[0]} --help"
-        raise ConfigError(
-            f"{ERROR}: {words[0]}: {word!r} belongs to no option (got {' '.join(words)}); {near}"
+        raise ValueError(
+            f"{words[0]}: {word!r} belongs to no option (got {' '.join(words)}); {near}"
         )
     if changes and getattr(asked, "resume", None):
-        raise ConfigError(
-            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
-            f"new one (got {changes[0]})"
+        raise ValueError(
+            "run --resume continues with the settings of that run; for others start a new one (got "
+            f"{changes[0]})"
         )
     if changes and getattr(asked, "config", None) is None:
         raise _no_option(type(asked), changes[0])
@@ -346,7 +346,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     the command does not have, each with what follows it.
 
     Raises:
-        ConfigError: there is no such command or option; it says which one may have been meant.
+        ValueError: there is no such command or option; it says which one may have been meant.
     """
     kinds = {kind.__name__.lower(): kind for kind in get_args(Command)}
     if not words or words[0].startswith("-"):
@@ -356,7 +356,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
         near = MEANT.get(command) or settings.suggestion(command, list(kinds))
         if command.endswith((".yaml", ".yml")):
             near = f"to run that file: truncgauss run {shlex.join(words)}"
-        raise ConfigError(f"{ERROR}: {command!r}: unknown command; {near}")
+        raise ValueError(f"{command!r}: unknown command; {near}")
     known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
     parts: tuple[list[str], list[str]] = ([], [])
     unknown = False
@@ -369,7 +369,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     return parts
 
 
-def _no_option(kind: type[Any], word: str) -> ConfigError:
+def _no_option(kind: type[Any], word: str) -> ValueError:
     """The error of a word that is no option of a command, with those that it has."""
     name, option = kind.__name__.lower(), word.split("=")[0]
     positional = get_args(tyro.conf.Positional[int])[1]
@@ -379,8 +379,8 @@ def _no_option(kind: type[Any], word: str) -> ConfigError:
     near = closest(option.lstrip("-"), options)
     cure = f"did you mean --{near}?" if near else f"it has {', '.join(f'--{x}' for x in options)}"
     after = "; settings come after the config" if kind is Run else ""
-    return ConfigError(
-        f"{ERROR}: {name} has no option {option}{after}: truncgauss {name} --help; "
+    return ValueError(
+        f"{name} has no option {option}{after}: truncgauss {name} --help; "
         f"{cure if options else 'it has none'}"
     )
 
@@ -405,23 +405,7 @@ def _new(asked: New) -> int:
     """Write what was asked for; what is known of a table is checked at once."""
     options = dataclasses.asdict(asked)
     name, overwrite = options.pop("name"), options.pop("overwrite")
-    if starting_point.is_table(name):
-        paths = starting_point.write_of_table(Path(name), options, overwrite)
-    elif Path(name).suffix:
-        what = "no table that is read"
-        if Path(name).suffix.startswith((".xls", ".dta", ".sav", ".sas", ".rds", ".RData")):
-            what = "a file of another program: save its table as CSV there"
-        raise ConfigError(
-            f"{ERROR}: {name} is {what}; tables are .csv, .parquet or .npz, and a new experiment "
-            "is a name without an ending"
-        )
-    else:
-        if given := [key for key, value in options.items() if value]:
-            option = given[0].replace("_", "-")
-            raise ConfigError(
-                f"{ERROR}: new: --{option} is for a table, such as data.csv (got {name})"
-            )
-        paths = starting_point.write(name, overwrite=overwrite)
+    paths = starting_point.write(name, options, overwrite)
     _tell(*paths)
     if starting_point.is_table(name) and (code := _check(paths)):
         return code
@@ -432,7 +416,7 @@ def _new(asked: New) -> int:
 def _check(paths: Sequence[Path]) -> int:
     """Say of every file whether it is fine, and go on after one that is not."""
     if not paths:
-        raise ConfigError(f"{ERROR}: check needs a file, or the name of an experiment")
+        raise ValueError("check needs a file, or the name of an experiment")
     code = FINE
     for path in paths:
         try:
@@ -461,15 +445,15 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     elif asked.config and not asked.resume:
         config = settings.override(settings.load(_file(asked.config)), changes)
     else:
-        raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
+        raise ValueError("run takes either a config or --resume FOLDER")
     if asked.figures:
         writable(asked.figures)
     command = ["truncgauss", *words]
     if config.sweep:
         if asked.distributed:
-            raise ConfigError(f"{ERROR}: --distributed shares one run: give it the config of one")
+            raise ValueError("--distributed shares one run: give it the config of one")
         if asked.figures:
-            raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
+            raise ValueError(f"a sweep has no figure for --figures (got {asked.figures})")
         folder = folder or work.sweep_folder(asked.runs, config)
         failed = work.sweep(folder, config, command, asked.save_every, asked.index)
         if asked.index is None:
@@ -477,10 +461,10 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
         _tell(f"sweep folder: {folder}")
         return FAILED if failed else FINE
     if asked.index is not None:
-        raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
+        raise ValueError(f"--index is for a config with sweep: (got {asked.index})")
     address = (asked.coordinator, asked.num_processes, asked.process_index)
     if not asked.distributed and address != (None, None, None):
-        raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
+        raise ValueError("--coordinator and its company belong to --distributed")
     work.prepare(config, address if asked.distributed else None)
     if asked.distributed:
         from truncgauss.execution import distributed

@@ -1,32 +1,14 @@
 """The files to begin with: configs of tables and of built-in experiments, or one's own code."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
 
-
-def write(name: str, folder: Path = Path(), overwrite: bool = False) -> list[Path]:
-    """Write NAME.yaml, with the data or the NAME.py that it names, and return their paths.
-
-    Raises:
-        ValueError: the name cannot be that of a Python file, or one of the files is there already
-            and not to be overwritten.
-    """
-    if not name.isidentifier():
-        raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
-    contents: dict[str, str | bytes] = {}
-    if name in settings.names():
-        contents = _built_in(name)
-    else:
-        template = settings.folder("configs") / "template"
-        for kind in ("yaml", "py"):
-            text = (template / f"experiment.{kind}").read_text("utf-8")
-            contents[f"{name}.{kind}"] = text.replace("experiment.py", f"{name}.py")
-    return _written({folder / file: content for file, content in contents.items()}, overwrite)
+ELSEWHERE = (".xls", ".dta", ".sav", ".sas", ".rds", ".RData")  # how files of other programs end
 
 
 def is_table(name: str) -> bool:
@@ -40,49 +22,56 @@ def is_table(name: str) -> bool:
     return Path(name).suffix in (".csv", ".npz", ".parquet")
 
 
-def write_of_table(table: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> list[Path]:
-    """Write the config of a fit of a table, under the table's name in the current folder.
-
-    The experiment with a module `start` fits tables; its function `config` says what may be wanted.
+def write(name: str, wanted: Mapping[str, Any], overwrite: bool = False) -> list[Path]:
+    """Write files to begin with into the current folder, and return their paths: the config of a
+    fit of a table; that of a built-in experiment, with its data; or else NAME.yaml and the NAME.py
+    that it names.
 
     Args:
-        table: the file.
-        wanted: options, by name.
-        overwrite: whether a config of that name is replaced.
+        name: of a table, of a built-in experiment, or of one to be written.
+        wanted: options of a table, for the function `config` of the experiment that fits them,
+            which has a module `start`.
+        overwrite: whether files of these names are replaced.
 
     Raises:
-        ValueError: something else is wanted than the table has, or the config is there already and
-            not to be overwritten.
+        ValueError: the name cannot be that of a Python file, something else is wanted than the
+            table has, or one of the files is there already and not to be overwritten.
         OSError: the table cannot be read.
     """
-    [module] = settings.folder("experiments").glob("*/start.py")
-    experiment, path = module.parent.name, Path(f"{table.stem}.yaml")
-    _refuse_present([path], overwrite)
-    text = settings.function(experiment, "config", "start")(table, path.name, wanted)
-    return _written({path: settings.with_schema(text, experiment)}, overwrite)
-
-
-def _written(texts: Mapping[Path, str | bytes], overwrite: bool) -> list[Path]:
-    _refuse_present(texts, overwrite)
-    for path, text in texts.items():
-        files.write(path, text)
-    return list(texts)
-
-
-def _refuse_present(paths: Iterable[Path], overwrite: bool) -> None:
+    contents, configs = dict[str, str | bytes](), settings.folder("configs")
+    if is_table(name):
+        [module] = settings.folder("experiments").glob("*/start.py")
+        experiment, config = module.parent.name, f"{Path(name).stem}.yaml"
+        text = settings.function(experiment, "config", "start")(Path(name), config, wanted)
+        contents[config] = settings.with_schema(text, experiment)
+    elif suffix := Path(name).suffix:
+        of_another = "a file of another program: save its table as CSV there"
+        what = of_another if suffix.startswith(ELSEWHERE) else "no table that is read"
+        raise ValueError(
+            f"{name} is {what}; tables are .csv, .parquet or .npz, and a new experiment is a name "
+            "without an ending"
+        )
+    elif options := [key.replace("_", "-") for key, value in wanted.items() if value]:
+        raise ValueError(f"new: --{options[0]} is for a table, such as data.csv (got {name})")
+    elif not name.isidentifier():
+        raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
+    elif name in settings.names():
+        shipped = configs / f"{name}.yaml"
+        text = settings.with_schema(shipped.read_text("utf-8"), name)
+        for path in settings.files(settings.load(shipped)):
+            text = text.replace(Path(os.path.relpath(path, configs)).as_posix(), path.name)
+            contents[path.name] = path.read_bytes()
+        contents = {shipped.name: text, **contents}
+    else:
+        for kind in ("yaml", "py"):
+            text = (configs / "template" / f"experiment.{kind}").read_text("utf-8")
+            contents[f"{name}.{kind}"] = text.replace("experiment.py", f"{name}.py")
+    paths = [Path(file) for file in contents]
     for path in paths:
         if path.exists() and not overwrite:
             raise ValueError(
                 f"{path} is there already, and nothing was written: --overwrite replaces it"
             )
-
-
-def _built_in(name: str) -> dict[str, str | bytes]:
-    """The config of a built-in experiment and its data, by the names of their files."""
-    configs = settings.folder("configs")
-    shipped = configs / f"{name}.yaml"
-    text, data = settings.with_schema(shipped.read_text("utf-8"), name), dict[str, str | bytes]()
-    for path in settings.files(settings.load(shipped)):
-        text = text.replace(Path(os.path.relpath(path, configs)).as_posix(), path.name)
-        data[path.name] = path.read_bytes()
-    return {shipped.name: text, **data}
+    for path, content in zip(paths, contents.values()):
+        files.write(path, content)
+    return paths

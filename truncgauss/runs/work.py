@@ -51,7 +51,7 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
         others: what `distributed.join` takes, to share the run with other processes.
 
     Raises:
-        ConfigError: there are fewer devices than the settings ask for, or the experiment does not
+        ValueError: there are fewer devices than the settings ask for, or the experiment does not
             spread its work, which others are to share.
     """
     os.environ.setdefault("MPLBACKEND", "Agg")
@@ -71,19 +71,18 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
             jax.config.update("jax_num_cpu_devices", config.devices)
     if others is not None:
         if not config.spreads:
-            raise ConfigError(
-                "truncgauss: error: --distributed: this experiment does not spread its work, so "
-                "that every process would do all of it"
+            raise ValueError(
+                "--distributed: this experiment does not spread its work, so that every process "
+                "would do all of it"
             )
         from truncgauss.execution import distributed
 
         print(f"truncgauss: {distributed.join(*others)}", file=sys.stderr)
     here = jax.local_devices()
     if len(here) < config.devices:
-        raise ConfigError(
-            f"truncgauss: error: devices: there are {len(here)} {here[0].platform} "
-            f"(got {config.devices}); devices of the host need JAX_PLATFORMS=cpu and a process of "
-            "their own"
+        raise ValueError(
+            f"devices: there are {len(here)} {here[0].platform} (got {config.devices}); devices of "
+            "the host need JAX_PLATFORMS=cpu and a process of their own"
         )
     name = settings.stem(config.experiment)
     what = f"{name}, {config.dtype}, {jax.device_count()} x {here[0].device_kind}"
