@@ -93,7 +93,13 @@ def read(
     if by_name is None:
         if columns is not None:
             raise ValueError(f"{what}: has no column names to choose {list(columns)} by.")
-        return Table(_array(table, missing, what), None, labels)
+        values, absent = _with_absent(table, what)
+        if absent.any() and not missing:
+            rows = np.flatnonzero(absent.reshape(len(absent), -1).any(axis=1))
+            raise ValueError(f"{what}: {len(rows)} row(s) hold masked values, first row {rows[0]}.")
+        if absent.any():  # NaN of others stays where it is
+            values = np.where(absent, np.nan, values).astype(values.dtype)
+        return Table(values, None, labels)
     names = tuple(by_name) if columns is None else tuple(columns)
     if not names:
         raise ValueError(f"{what}: has no columns.")
@@ -157,13 +163,6 @@ def is_series(values: Any) -> bool:
     return hasattr(values, "index") and hasattr(values, "name") and np.ndim(values) == 1
 
 
-def is_boolean(column: Any) -> bool:
-    """Whether values are True and False."""
-    if isinstance(column, list | tuple):
-        return len(column) > 0 and isinstance(column[0], bool | np.bool_)
-    return str(getattr(column, "dtype", "")).lower() in ("bool", "boolean")
-
-
 def refuse_booleans(values: Any, what: str, data: Any = None) -> None:
     """Raise ValueError for an outcome of True and False: values, a table with such a column, or a
     column of `data` that a formula or its name says."""
@@ -173,13 +172,16 @@ def refuse_booleans(values: Any, what: str, data: Any = None) -> None:
         columns = {outcome: (named_columns(data) or {}).get(outcome)}
     elif not hasattr(values, "dtype"):
         columns = named_columns(values) or columns
-    for name in filter(lambda name: is_boolean(columns[name]), columns):
-        where = what if name is None else f"{what}: column {name!r}"
-        raise ValueError(
-            f"{where} holds True and False, of which a Gaussian is no model. For a probit give "
-            "tg.Ordinal(values) to tg.fit_regression or tg.Observations.of, or binary=True to a "
-            "fit that takes it; for a Gaussian of 0 and 1 all the same values.astype(float)."
-        )
+    for name, column in columns.items():
+        first = column[0] if isinstance(column, list | tuple) and column else None
+        dtype = str(getattr(column, "dtype", "")).lower()
+        if isinstance(first, bool | np.bool_) or dtype in ("bool", "boolean"):
+            where = what if name is None else f"{what}: column {name!r}"
+            raise ValueError(
+                f"{where} holds True and False, of which a Gaussian is no model. For a probit give "
+                "tg.Ordinal(values) to tg.fit_regression or tg.Observations.of, or binary=True to "
+                "a fit that takes it; for a Gaussian of 0 and 1 all the same values.astype(float)."
+            )
 
 
 def check_outcome(values: Any, design: Any, what: str, data: Any = None) -> None:
@@ -262,15 +264,6 @@ def each_row(
     return np.broadcast_to(column, n)
 
 
-def _array(table: Any, missing: bool, where: str) -> np.ndarray:
-    """An array without names; NaN stays where it is."""
-    values, absent = _with_absent(table, where)
-    if absent.any() and not missing:
-        rows = np.flatnonzero(absent.reshape(len(absent), -1).any(axis=1))
-        raise ValueError(f"{where}: {len(rows)} row(s) hold masked values, first row {rows[0]}.")
-    return np.where(absent, np.nan, values).astype(values.dtype) if absent.any() else values
-
-
 def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Values as floats, and where they are said to be missing."""
     import narwhals
@@ -347,9 +340,9 @@ def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> 
         values = in_order(values, table.labels, what, "the data")
     if is_series(values):
         return numbers(values, what)[:, None]
-    if not isinstance(values, Mapping) and named_columns(values) is None:
+    columns = values if isinstance(values, Mapping) else named_columns(values)
+    if columns is None:
         return read(values, what=what).values
-    columns: Any = values if isinstance(values, Mapping) else named_columns(values)
     names = table.names
     if names is None:
         raise ValueError(

@@ -93,8 +93,7 @@ def design(
         by_name = named(table)
         columns = {str(x): numbers(chosen(by_name, x, "design"), f"{x!r}") for x in covariates}
         for name, others in levels.items():
-            cells = texts_of(table, name)
-            refuse_unknown(cells, [categories[name], *others], str(name))
+            cells = texts_of(table, name, [categories[name], *others])
             columns |= {f"{name}: {level}": (cells == level).astype(float) for level in others}
         size = len(next(iter(columns.values()))) if columns else len(next(iter(by_name.values())))
         return {"constant": np.ones(size)} | columns
@@ -139,8 +138,8 @@ def column_or(values: Any, data: Any, what: str) -> Any:
     return chosen(named(data), values, what)
 
 
-def texts_of(table: Any, name: Any) -> np.ndarray:
-    """A column of texts, none of which may be missing."""
+def texts_of(table: Any, name: Any, levels: Sequence[str] | None = None) -> np.ndarray:
+    """A column of texts, none of which may be missing, or another category than these."""
     cells = np.asarray(chosen(named(table), name, "design"), object)
     absent = np.array([cell is None or cell == "" or cell != cell for cell in cells], bool)
     if absent.any():
@@ -149,7 +148,13 @@ def texts_of(table: Any, name: Any) -> np.ndarray:
             f"design: column {name!r} lacks {absent.sum()} of {len(cells)} value(s), first in row "
             f"{first}. {DROPPED}"
         )
-    return np.array([str(cell) for cell in cells], str)
+    texts = np.array([str(cell) for cell in cells], str)
+    for i in [] if levels is None else np.flatnonzero(~np.isin(texts, levels)):
+        raise ValueError(
+            f"design: column {str(name)!r} holds {str(texts[i])!r} in row {i}, a category without "
+            f"an estimate; {suggestion(str(texts[i]), levels or ())}"
+        )
+    return texts
 
 
 def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
@@ -168,16 +173,6 @@ def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
                 f"{written[0]!r}{beside}. Convert them, table[{name!r}].astype(float); for "
                 f"categories write C({name})."
             )
-
-
-def refuse_unknown(cells: np.ndarray, levels: Sequence[str], name: str) -> None:
-    """Raise ValueError for a category that is none of these."""
-    unknown = np.flatnonzero(~np.isin(cells, levels))
-    if len(unknown):
-        raise ValueError(
-            f"design: column {name!r} holds {str(cells[unknown[0]])!r} in row {unknown[0]}, a "
-            f"category without an estimate; {suggestion(str(cells[unknown[0]]), levels)}"
-        )
 
 
 # ---------------------------------------------------------------- formulas
@@ -369,8 +364,7 @@ def frame_of(table: Any, names: list[str], levels: Mapping[str, list[str]]) -> A
     for name in names:
         column, what = chosen(by_name, name, "formula"), f"formula: column {name!r}"
         if name in levels:
-            cells = texts_of(table, name)
-            refuse_unknown(cells, levels[name], name)
+            cells = texts_of(table, name, levels[name])
             columns[name] = pandas.Categorical(cells, levels[name])
         elif np.asarray(column).dtype.kind in "iu":
             columns[name] = np.asarray(column)
