@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
 import tyro
 
@@ -372,9 +372,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
 def _no_option(kind: type[Any], word: str) -> ValueError:
     """The error of a word that is no option of a command, with those that it has."""
     name, option = kind.__name__.lower(), word.split("=")[0]
-    positional = get_args(tyro.conf.Positional[int])[1]
-    hints = get_type_hints(kind, include_extras=True)
-    named = [key for key, hint in hints.items() if positional not in get_args(hint)]
+    _, *named = (field.name for field in dataclasses.fields(kind))  # the first goes by its position
     options = [key.replace("_", "-") for key in named]
     near = closest(option.lstrip("-"), options)
     cure = f"did you mean --{near}?" if near else f"it has {', '.join(f'--{x}' for x in options)}"

@@ -37,34 +37,22 @@ Position = tuple[int, int]
 
 @dataclass
 class Document:
-    """The values of a file and the nodes they come from; without a path, of a command line."""
+    """The values of a file and where they stand; without a path, of a command line."""
 
     path: Path | None
     data: Any = None
-    root: Node | None = None
+    positions: dict[Place, tuple[Position, Position]] = field(default_factory=dict)
+    """Positions of the key and of the value; a value without any text stands where its key does."""
     repeated: list[str] = field(default_factory=list)
     """Lines about keys that are given twice; `data` has the first value of each."""
 
     def position(self, at: Place, of_key: bool = False) -> Position:
-        """Line and column of a value, or of its key; of what is not there, of its section's key.
-
-        A value without any text stands where its key does.
-        """
-        node, key, start = self.root, (1, 1), (1, 1)
-        for step in at:
-            if isinstance(node, MappingNode):
-                pairs = {k.value: (_position(k.start_mark), v) for k, v in reversed(node.value)}
-                if step not in pairs:
-                    return key
-                key, node = pairs[str(step)]
-            elif isinstance(node, SequenceNode) and step in range(len(node.value)):
-                key, node = (1, 1), node.value[int(step)]
-            else:
-                return key
-            start = (
-                key if node.start_mark.index == node.end_mark.index else _position(node.start_mark)
-            )
-        return key if of_key else start
+        """Line and column of a value, or of its key; of what is not there, of its section's key."""
+        for end in range(len(at), 0, -1):
+            if at[:end] in self.positions:
+                key, value = self.positions[at[:end]]
+                return key if of_key or end < len(at) else value
+        return 1, 1
 
     def error(
         self, message: str, at: Place = (), position: Position | None = None, got: Any = None
@@ -78,12 +66,16 @@ class Document:
         row, column = position or self.position(at)
         return ConfigError(f"{self.path}:{row}:{column}: {text}")
 
-    def build(self, node: Node, yaml: YAML, seen: set[int], at: Place = ()) -> Any:
-        """The plain value of a node: dictionaries, tuples, scalars."""
+    def build(
+        self, node: Node, yaml: YAML, seen: set[int], at: Place = (), key_at: Position = (1, 1)
+    ) -> Any:
+        """The plain value of a node: dictionaries, tuples, scalars; noting where they stand."""
         if id(node) in seen:
             message = "write the value out instead of an alias"
             raise self.error(message, at, _position(node.start_mark), "alias")
         seen.add(id(node))
+        has_text = node.start_mark.index != node.end_mark.index
+        self.positions[at] = key_at, _position(node.start_mark) if has_text else key_at
         if isinstance(node, SequenceNode):
             items = enumerate(node.value)
             return tuple(self.build(item, yaml, seen, (*at, i)) for i, item in items)
@@ -94,7 +86,6 @@ class Document:
                 message, position = f"cannot be read as {node.tag}", _position(node.start_mark)
                 raise self.error(message, at, position, node.value) from error
         built: dict[str, Any] = {}
-        lines: dict[str, int] = {}
         for key, value in node.value:
             position = _position(key.start_mark)
             if value.tag.endswith(":null") and (message := without_space(str(key.value))):
@@ -104,11 +95,10 @@ class Document:
                 raise self.error(f"a key must be a word{point}", at, position, str(key.value))
             location = (*at, key.value)
             if key.value in built:
-                message = f"duplicate key, already given in line {lines[key.value]}"
+                message = f"duplicate key, already given in line {self.positions[location][0][0]}"
                 self.repeated.append(str(self.error(message, location, position, key.value)))
                 continue
-            lines[key.value] = position[0]
-            built[key.value] = self.build(value, yaml, seen, location)
+            built[key.value] = self.build(value, yaml, seen, location, position)
         return built
 
 
@@ -203,9 +193,9 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
         with warnings.catch_warnings():
             # Harmless: aliases, which anchors are for, are refused.
             warnings.simplefilter("ignore", ReusedAnchorWarning)
-            document.root = yaml.compose(text)
-        if document.root is not None:
-            document.data = document.build(document.root, yaml, set(), at)
+            root = yaml.compose(text)
+        if root is not None:
+            document.data = document.build(root, yaml, set(), at)
         if document.repeated and path is None:
             raise ConfigError("\n".join(document.repeated))
     except MarkedYAMLError as error:
