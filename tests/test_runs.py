@@ -323,7 +323,7 @@ def test_any_name_is_stored_and_read_back_in_order(tmp_path):
     """Names of columns and categories become names of results."""
     numbers = {name: float(i) for i, name in enumerate(NAMES)}
     results = {"z": 1.0, "by_name": numbers, "x": {"x": 2.0, "x.npy": 3.0}, "summary": ["done"]}
-    begun = run_folder.begin(tmp_path / "named", "mine", "experiment: mine.py\n")
+    begun = run_folder.begin(tmp_path / "named", config.load(ROOT / "configs" / "bump_width.yaml"))
     final = run_folder.finish(begun, "mine", results_of_runs.as_stored(results), {})
     run = run_folder.read(final)
     assert run.results["by_name"] == numbers and list(run.results["by_name"]) == list(NAMES)

@@ -32,6 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.execution import files
+from truncgauss.runs import config as settings
+from truncgauss.runs.config import Experiment
 from truncgauss.runs.results import arrays, jsonable, nested, outcome
 from truncgauss.tables.files import archive
 
@@ -41,28 +43,20 @@ PARTIAL = ".partial"
 CHECKPOINT, LOCK, INPUTS = "checkpoint/work.npz", ".lock", "inputs.json"
 
 
-def begin(
-    runs: Path,
-    experiment: str,
-    config: str,
-    source: Path | None = None,
-    inputs: Sequence[Path] = (),
-    name: str | None = None,
-) -> Path:
-    """A new folder for a run in progress, its own even if two start in the same second.
+def begin(runs: Path, config: Experiment, name: str | None = None) -> Path:
+    """A new folder for a run in progress, its own even if two start in the same second: with the
+    settings, digests of the data files, and a copy of an experiment of the user's own.
 
     Args:
         runs: where run folders are.
-        experiment: the name of the experiment.
-        config: the settings as YAML text.
-        source: the file of an experiment of the user's own, which is copied.
-        inputs: data files, whose digests are noted.
+        config: the settings.
         name: of the folder; by default the experiment and the time.
 
     Raises:
         ValueError: there is a folder of that name.
     """
-    stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    experiment, inputs = config.experiment, settings.files(config)
+    stem = f"{settings.stem(experiment)}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     later = (f"{stem}-{number}" for number in itertools.count(2))
     for final in [name] if name else itertools.chain([stem], later):
         try:
@@ -78,12 +72,13 @@ def begin(
     else:
         raise ValueError(f"{runs / final} is there already")
     try:
-        if source:
-            files.write(folder / source.name, source.read_bytes())
+        if settings.is_file(experiment):
+            files.write(folder / Path(experiment).name, Path(experiment).read_bytes())
         if inputs:
             _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
         # Last and in one step: a folder with settings is a run that can be continued.
-        files.write(folder / "config.yaml", config)
+        text = settings.with_schema(settings.dump(config), experiment)
+        files.write(folder / "config.yaml", text)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -119,14 +114,17 @@ def unfinished(folder: Path) -> Path:
     return partial
 
 
-def check_unchanged(folder: Path, source: Path | None) -> None:
+def check_unchanged(folder: Path, config: Experiment) -> None:
     """Compare the data files of an interrupted run, and the file of an experiment of the user's
     own, with what they were when it began.
 
     Raises:
         ValueError: one has changed, or is gone.
     """
-    if source and source.read_bytes() != (folder / source.name).read_bytes():
+    source = Path(config.experiment)
+    if settings.is_file(config.experiment) and (
+        source.read_bytes() != (folder / source.name).read_bytes()
+    ):
         raise ValueError(
             f"{source} has changed since the run began: put back what is in {folder}, or start a "
             "new run"

@@ -124,11 +124,9 @@ def run(
     from truncgauss.execution.progress import bar
 
     stem = settings.stem(config.experiment)
-    source = Path(config.experiment) if settings.is_file(config.experiment) else None
     if resumed:
-        check_unchanged(resumed, source)
-    text = settings.with_schema(settings.dump(config), config.experiment)
-    folder = resumed or begin(parent, stem, text, source, settings.files(config), name)
+        check_unchanged(resumed, config)
+    folder = resumed or begin(parent, config, name)
     said, show = list[str](), warnings.showwarning
 
     def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
