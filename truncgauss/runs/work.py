@@ -167,14 +167,14 @@ def run(
 
 
 def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> None:
-    """Say how to continue a run that ended early, if that is not for the sweep to say; one without
-    a checkpoint is removed."""
+    """Say how to continue a run that ended early; one without a checkpoint is removed."""
     import jax
 
     kept = (folder / CHECKPOINT).is_file()
     if not kept:
         shutil.rmtree(folder, ignore_errors=True)
     if of_sweep and isinstance(error, KeyboardInterrupt):
+        print("truncgauss: the same command goes on from this run", file=sys.stderr)
         return
     if kept:
         print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
@@ -203,13 +203,11 @@ def sweep(
     Args:
         folder: from `sweep_folder`, made if it is not there yet.
         config: the settings, with `sweep`.
-        command: the words typed, for the provenance.
-        save_every: seconds between two checkpoints.
+        command, save_every: as of `run`.
         index: which run to make alone, 0 for the first.
 
     Raises:
-        ValueError: there is no such run, or one of them cannot use its data.
-        ConfigError: settings that this machine cannot satisfy.
+        ValueError: there is no such run, or settings or data of one cannot be used.
     """
     members = settings.members(config)
     if index is not None and not 0 <= index < len(members):
@@ -230,11 +228,7 @@ def sweep(
         print(f"truncgauss: run {number + 1} of {len(members)}: {shown}", file=sys.stderr)
         prepare(member)
         there = partial if (partial / "config.yaml").is_file() else None
-        try:
-            run(member, command, save_every, folder, resumed=there, name=final.name)
-        except KeyboardInterrupt:
-            print("truncgauss: the same command goes on from this run", file=sys.stderr)
-            raise
+        run(member, command, save_every, folder, resumed=there, name=final.name)
     which = "*" if index is None else f"{index:03d}"
     ended = (json.loads(path.read_text("utf-8")) for path in folder.glob(f"{which}/summary.json"))
     return any(each["reason"] for each in ended)

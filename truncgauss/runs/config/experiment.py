@@ -83,13 +83,7 @@ def folder(name: str) -> Path:
 
 
 def names() -> list[str]:
-    """The built-in experiments, in alphabetical order.
-
-    Example:
-        >>> from truncgauss.runs.config import experiment
-        >>> "shift_curve" in experiment.names()
-        True
-    """
+    """The built-in experiments, in alphabetical order."""
     return sorted(path.parent.name for path in folder("experiments").glob("*/settings.py"))
 
 

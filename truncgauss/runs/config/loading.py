@@ -190,22 +190,18 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise Document(None).error(f"{section} has no keys", key, got=texts)
-        inner[field] = _typed(texts, inner.get(field), key, _annotation(type(config), key))
+        kind: Any = type(config)  # of the setting; None inside of a union or a dictionary
+        for name in key:
+            known = getattr(kind, "model_fields", {}).get(name)
+            kind = known and known.annotation
+        inner[field] = _typed(texts, inner.get(field), key, kind)
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
         raise Document(None).error(message, ("experiment",), got=values["experiment"])
     return _validated(type(config), Document(None, values), Path.cwd())
 
 
-def _annotation(model: Any, key: Place) -> Any:
-    """The type of a setting, None for one inside of a union or a dictionary."""
-    field = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
-    if field is None or len(key) == 1:
-        return field and field.annotation
-    return _annotation(field.annotation, key[1:])
-
-
-def _typed(words: list[str], before: Any, key: Place, kind: Any = None) -> Any:
+def _typed(words: list[str], before: Any, key: Place, kind: Any) -> Any:
     """Words as the kind of value that stood there before, or of the setting's type."""
     if kind == dict[str, str]:
         if len(words) % 2:
@@ -414,7 +410,8 @@ def schema(experiment: str | None = None) -> dict[str, Any]:
             model = settings_of(os.path.abspath(experiment) if file else experiment)
         except ConfigError as error:
             raise ConfigError(f"experiment {experiment}: {error}") from error
-        return _named(model.model_json_schema(), None if file else experiment)
+        schema = model.model_json_schema()
+        return schema if file else _named(schema, experiment)
     models = {name: settings_of(name) for name in names()}
     references, all_of_them = models_json_schema(
         [(model, "validation") for model in models.values()]
@@ -425,9 +422,7 @@ def schema(experiment: str | None = None) -> dict[str, Any]:
     return all_of_them | {"oneOf": chosen}
 
 
-def _named(schema: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """A schema whose key `experiment` admits one name only, if there is one."""
-    if name:
-        schema["title"] = name
-        schema["properties"]["experiment"]["const"] = name
+def _named(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """A schema whose key `experiment` admits one name only."""
+    schema["title"] = schema["properties"]["experiment"]["const"] = name
     return schema

@@ -138,12 +138,6 @@ def read(path: str | Path) -> Document:
 
     Raises:
         ConfigError: a file that is not there, not UTF-8, not YAML, or not keys with values.
-
-    Example:
-        >>> from truncgauss.runs.config import yaml
-        >>> yaml.read("nowhere.yaml")
-        Traceback (most recent call last):
-        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml: cannot be read: No such file ...
     """
     path = Path(path)
     document = Document(path)
