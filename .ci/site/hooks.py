@@ -3,6 +3,7 @@
 Formulas become MathML, which browsers draw without a script.
 """
 
+import ast
 import html
 import importlib
 import inspect
@@ -48,6 +49,12 @@ class Docstrings(griffe.Extension):
             )
             text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
             obj.docstring.value = ROLE.sub(r"$\1$", text)
+
+    def on_module_members(self, *, node: ast.AST, mod: griffe.Module, **_: object) -> None:
+        """Names that a package imports from its modules as themselves are its own."""
+        imports = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.ImportFrom)]
+        names = [name.name for part in imports for name in part.names if name.asname == name.name]
+        mod.exports = [*(mod.exports or ()), *names] or None
 
     def on_class_members(self, *, cls: griffe.Class, **_: object) -> None:
         """The signature that a decorator makes of the fields."""
