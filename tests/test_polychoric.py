@@ -189,7 +189,7 @@ def test_the_matrix_is_that_of_single_pairs():
     full, _ = sample()
     matrix = tg.polychoric_matrix(full)
     for j, i in ((1, 0), (3, 1), (4, 2)):
-        two_step = model_of(full[:, i], full[:, j], None, 0.0).two_step()
+        two_step = model_of(full[:, i], full[:, j], None, 0.0).two_step
         np.testing.assert_allclose(matrix.correlations[i, j], two_step.rho, atol=1e-10)
         np.testing.assert_allclose(matrix.standard_errors[i, j], two_step.standard_error)
 

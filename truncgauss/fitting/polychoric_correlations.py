@@ -7,6 +7,8 @@ maximum likelihood estimates all together. Many tables are one program.
 """
 
 import dataclasses
+import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -42,12 +44,11 @@ DETERMINES = (
     "two normal variables do at rho = 1 or -1 only."
 )
 EMPTY = "{} of the {} cells are empty; {}"
-ADDED = {
-    (True, False): "nothing was added.",
-    (False, False): "nothing was added.",
-    (True, True): "correction was added to each, and the others changed so as to keep the margins.",
-    (False, True): "correction was added to each.",
-}
+NOTHING = "nothing was added."
+ADDED = (
+    "correction was added to each.",
+    "correction was added to each, and the others changed so as to keep the margins.",
+)
 INDEFINITE = (
     "The matrix is not positive definite; statsmodels has a close one that is: "
     "stats.correlation_tools.corr_nearest(matrix.correlations)."
@@ -96,11 +97,9 @@ class PolychoricFit(LikelihoodFit):
         return (max(low, -1.0), min(high, 1.0)) if name == "rho" else (low, high)
 
     def __str__(self) -> str:
-        lines, test = [super().__str__()], self.normality
-        lines.append(
-            f"two-step estimate of rho {self.two_step.rho:.6g}, standard error "
-            f"{self.two_step.standard_error:.6g}"
-        )
+        test, rho, error = self.normality, *self.two_step[:2]
+        lines = [super().__str__()]
+        lines.append(f"two-step estimate of rho {rho:.6g}, standard error {error:.6g}")
         if test.degrees:
             lines.append(
                 f"test of bivariate normality: {test.statistic:.6g}, {test.degrees} degrees of "
@@ -176,6 +175,37 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricMode
     """The model of a table, or of two columns."""
     if not correction >= 0:
         raise ValueError(f"polychoric: correction must not be negative, got {correction!r}.")
+    counts, labels, levels, notes = counts_of(x, y, weights)
+    names, occurring = ["rho"], [counts.sum(axis=axis) > 0 for axis in (1, 0)]
+    for label, level, occurs in zip(labels, levels, occurring):
+        used, unused = ([*itertools.compress(level, which)] for which in (occurs, ~occurs))
+        if len(used) < 2:
+            raise ValueError(
+                f"polychoric: {label} is constant, so that it has no correlation. Leave it out."
+            )
+        names += [f"cut[{label}][{below}]" for below in used[:-1]]
+        notes += [UNUSED.format(label, ", ".join(map(str, unused)))] * bool(unused)
+    table = counts[np.ix_(*occurring)]
+    for axis, pair in ((1, labels), (0, labels[::-1])):
+        if np.all(np.count_nonzero(table, axis=axis) == 1):
+            notes.append(DETERMINES.format(*pair))
+    empty, four = table == 0, table.shape == (2, 2)
+    if empty.any():
+        notes.append(EMPTY.format(empty.sum(), table.size, ADDED[four] if correction else NOTHING))
+        moved = empty.astype(int)
+        if four:  # one of four cells keeps its margins (Brown and Benedetti)
+            odd = np.indices((2, 2)).sum(axis=0) % 2
+            moved = np.where(odd == odd[empty][0], 1, -1)
+        table = table + correction * moved
+        if not np.all(table >= 0):
+            raise ValueError(f"polychoric: the correction {correction:g} exceeds another count.")
+    return PolychoricModel(table, tuple(notes), int(edge_of(table)), tuple(names), table.ravel())
+
+
+def counts_of(
+    x: Any, y: Any, weights: Any
+) -> tuple[np.ndarray, tuple[str, ...], list[Any], list[str]]:
+    """A table of counts, the names of both variables, their levels, and sentences on the rows."""
     if y is None:
         if weights is not None:
             raise ValueError("polychoric: weights belong to rows; a table has its counts.")
@@ -192,66 +222,50 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricMode
                 f"column for each level, at most {MOST_LEVELS}. For answers give two columns, "
                 "polychoric(x, y), or tg.polychoric_matrix(data)."
             )
-        levels = [tuple(range(1, size + 1)) for size in counts.shape]
-        return PolychoricModel.of(counts, ("x", "y"), levels, correction, ())
+        return counts, ("x", "y"), [range(1, size + 1) for size in counts.shape], []
     x, y, weights = tables.in_one_order("polychoric", x=x, y=y, weights=weights)
-    columns = [as_column(values, name) for values, name in zip((x, y), "xy")]
-    names = [getattr(v, "name", None) or name for v, name in zip((x, y), "xy")]
-    labels = tuple(map(str, names)) if names[0] != names[1] else ("x", "y")
-    first, second = (column.codes for column in columns)
-    if len(first) != len(second):
+    columns: list[Ordinal] = []
+    for values, name in ((x, "x"), (y, "y")):
+        array = values.codes if isinstance(values, Ordinal) else np.asarray(values)
+        if array.ndim != 1:
+            raise ValueError(f"polychoric: {name} must have shape (n,), got {array.shape}.")
+        if array.dtype.kind == "f" and not is_whole(
+            tables.numbers(values, f"polychoric: {name}", missing=True)
+        ):
+            raise ValueError(
+                f"polychoric: {name} is exact, not ordered. A polyserial correlation is that of "
+                'tg.fit_observations(tg.Observations.of({"x": tg.Ordinal(x), "y": y})).'
+            )
+        columns.append(values if isinstance(values, Ordinal) else Ordinal(values))
+    first, second = columns
+    labels = str(first.name or "x"), str(second.name or "y")
+    labels = labels if labels[0] != labels[1] else ("x", "y")
+    codes = first.codes, second.codes
+    if len(codes[0]) != len(codes[1]):
         raise ValueError(
-            f"polychoric: x and y have {len(first)} and {len(second)} rows; they must be the "
+            f"polychoric: x and y have {len(codes[0])} and {len(codes[1])} rows; they must be the "
             "same rows."
         )
-    count = np.ones(len(first))
-    if weights is not None:
-        count = tables.each_row(weights, len(first), "polychoric: weights")
-        if not np.all((count >= 0) & np.isfinite(count)):
-            raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
-    seen = (first >= 0) & (second >= 0)
-    notes = (LEFT_OUT.format(len(seen) - seen.sum(), len(seen)),) if not seen.all() else ()
-    table = np.zeros([len(column.levels) for column in columns])
-    np.add.at(table, tuple(column.codes[seen] for column in columns), count[seen])
-    levels = [column.levels for column in columns]
-    return PolychoricModel.of(table, labels, levels, correction, notes)
-
-
-def as_column(values: Any, name: str) -> Ordinal:
-    """Ordered categories."""
-    if isinstance(values, Ordinal):
-        return values
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"polychoric: {name} must have shape (n,), got {array.shape}.")
-    if array.dtype.kind == "f" and not is_whole(
-        tables.numbers(values, f"polychoric: {name}", missing=True)
-    ):
-        raise ValueError(
-            f"polychoric: {name} is exact, not ordered. A polyserial correlation is that of "
-            'tg.fit_observations(tg.Observations.of({"x": tg.Ordinal(x), "y": y})).'
-        )
-    return Ordinal(values)
-
-
-def increasing(x: jax.Array) -> jax.Array:
-    """Limits by their first and the logarithms of their differences."""
-    return jnp.cumsum(jnp.concatenate([x[:1], jnp.exp(x[1:])]))
+    count = tables.each_row(weights, len(codes[0]), "polychoric: weights", 1.0)
+    if not np.all((count >= 0) & np.isfinite(count)):
+        raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
+    seen = np.minimum(*codes) >= 0
+    notes = [LEFT_OUT.format(np.sum(~seen), len(seen))] * (not seen.all())
+    table = np.zeros((len(first.levels), len(second.levels)))
+    np.add.at(table, tuple(column[seen] for column in codes), count[seen])
+    return table, labels, [first.levels, second.levels], notes
 
 
 def edge_of(tables: np.ndarray) -> np.ndarray:
     """1 where the occupied cells (..., r, c) form a rising chain, -1 a falling one, 0 if neither;
     0 also of one row or column only."""
-    below = np.cumsum(np.cumsum(tables, axis=-2), axis=-1)
-    total = np.cumsum(tables, axis=-2)[..., -1:].sum(axis=-1, keepdims=True)
-    left = np.cumsum(tables.sum(axis=-2), axis=-1)[..., None, :]
-    above_left = left - below
-    concordant = tables[..., 1:, 1:] * below[..., :-1, :-1]
-    discordant = tables[..., :-1, 1:] * above_left[..., :-1, :-1]
-    tiny = 1e-12 * np.maximum(total[..., 0, 0], 1.0) ** 2
-    rises = concordant.sum(axis=(-2, -1)) > tiny
-    falls = discordant.sum(axis=(-2, -1)) > tiny
-    return np.where(rises & ~falls, 1, np.where(falls & ~rises, -1, 0))
+    tiny = 1e-12 * np.maximum(tables.sum(axis=(-2, -1)), 1.0) ** 2
+
+    def rises(tables: np.ndarray) -> np.ndarray:
+        before = np.cumsum(np.cumsum(tables, axis=-2), axis=-1)[..., :-1, :-1]
+        return np.asarray(np.sum(tables[..., 1:, 1:] * before, axis=(-2, -1)) > tiny, int)
+
+    return rises(tables) - rises(tables[..., ::-1])
 
 
 # ---------------------------------------------------------------- one table
@@ -264,75 +278,33 @@ class PolychoricModel(Model):
 
     Attributes, besides those of `Model`:
         table: the counts, (r, c), without empty rows and columns.
-        weights: the counts of the cells, (r c,).
         sentences: on the table (static).
         edge: 1 or -1 if the likelihood is highest there, else 0 (static).
+        weights: the counts of the cells, (r c,).
     """
 
     table: np.ndarray
     sentences: tuple[str, ...] = static_field()
     edge: int = static_field()
-    names: tuple[str, ...] = static_field(default=())
-    weights: np.ndarray | None = None
-
-    @classmethod
-    def of(
-        cls,
-        counts: np.ndarray,
-        labels: tuple[str, ...],
-        levels: list[tuple[Any, ...]],
-        correction: float,
-        notes: tuple[str, ...],
-    ) -> "PolychoricModel":
-        sums = [counts.sum(axis=1), counts.sum(axis=0)]
-        names, notes = ["rho"], tuple(notes)
-        for label, level, occurring in zip(labels, levels, sums):
-            if np.count_nonzero(occurring) < 2:
-                raise ValueError(
-                    f"polychoric: {label} is constant, so that it has no correlation. Leave it out."
-                )
-            used = [v for v, n in zip(level, occurring) if n > 0]
-            names += [f"cut[{label}][{below}]" for below in used[:-1]]
-            unused = ", ".join(str(v) for v, n in zip(level, occurring) if n == 0)
-            notes += (UNUSED.format(label, unused),) if unused else ()
-        table = counts[sums[0] > 0][:, sums[1] > 0]
-        for axis, (one, other) in ((1, labels), (0, labels[::-1])):
-            if np.all(np.count_nonzero(table, axis=axis) == 1):
-                notes += (DETERMINES.format(one, other),)
-        empty = int(np.count_nonzero(table == 0))
-        if empty:
-            notes += (
-                EMPTY.format(empty, table.size, ADDED[table.shape == (2, 2), correction > 0]),
-            )
-            moved = (table == 0).astype(int)
-            if table.shape == (2, 2):  # one of four cells keeps its margins (Brown and Benedetti)
-                odd = np.indices((2, 2)).sum(axis=0) % 2
-                moved = np.where(odd == np.argwhere(table == 0)[0].sum() % 2, 1, -1)
-            table = table + correction * moved
-            if not np.all(table >= 0):
-                raise ValueError(
-                    f"polychoric: the correction {correction:g} exceeds another count."
-                )
-        return cls(table, notes, int(edge_of(table)), tuple(names), table.ravel())
+    names: tuple[str, ...] = static_field()
+    weights: np.ndarray
 
     def parts(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """rho, and the limits of both variables."""
-        first = len(self.table)
-        return jnp.tanh(x[0]), increasing(x[1:first]), increasing(x[first:])
+        z, *ends = jnp.split(x, [1, len(self.table)])
+        first, second = (jnp.cumsum(jnp.append(end[:1], jnp.exp(end[1:]))) for end in ends)
+        return jnp.tanh(z[0]), first, second
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        rho, first, second = self.parts(x)
-        return jnp.concatenate([rho[None], first, second])
+        return jnp.hstack(self.parts(x))
 
     def masses(self, x: jax.Array) -> jax.Array:
         """The probabilities of the cells, (r, c)."""
-        rho, first, second = self.parts(x)
-        return cells(orthant(*jnp.broadcast_arrays(first[:, None], second, rho)), first, second)
+        return cells(*self.parts(x))[0]
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         seen = jnp.where(jnp.asarray(self.table) > 0, self.masses(x), 1.0)
-        usable = jnp.where(seen > LEAST_MASS, seen, jnp.nan)
-        return jnp.log(usable).ravel()
+        return jnp.log(jnp.where(seen > LEAST_MASS, seen, jnp.nan)).ravel()
 
     def obstacle(self, path: Path) -> str | None:
         if self.edge == 0:
@@ -357,25 +329,21 @@ class PolychoricModel(Model):
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         return (*common, *self.sentences)
 
-    @property
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Limits of the margins."""
-        return limits_of(self.table.sum(axis=1)), limits_of(self.table.sum(axis=0))
-
+    @functools.cached_property
     def two_step(self) -> MarginalTwoStep:
         """The two-step estimate."""
+        margins = self.table.sum(axis=1), self.table.sum(axis=0)
+        limits = limits_of(margins[0]), limits_of(margins[1])
         if self.edge:
-            return MarginalTwoStep(float(self.edge), np.nan, self.limits)
-        size = max(self.table.shape)
-        table = np.pad(self.table, [(0, size - length) for length in self.table.shape])[None]
-        rho, errors, _ = two_steps(table, table.sum(axis=2), table.sum(axis=1), np.zeros(1))
-        return MarginalTwoStep(float(rho[0]), float(errors[0]), self.limits)
+            return MarginalTwoStep(float(self.edge), np.nan, limits)
+        rho, errors, _ = two_steps(*(x[None] for x in (self.table, *margins, np.zeros(()))))
+        return MarginalTwoStep(float(rho[0]), float(errors[0]), limits)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        rho = np.clip(self.two_step().rho, -STRONGEST, STRONGEST)
-        logs = ([ends[:1], np.log(np.diff(ends))] for ends in self.limits)
-        first = np.concatenate([[np.arctanh(rho)], *(part for both in logs for part in both)])
-        return [first, *(np.append(z, first[1:]) for z in (1.0, -1.0))][:count]
+        rho = np.clip(self.two_step.rho, -STRONGEST, STRONGEST)
+        limits = (np.append(x[0], np.log(np.diff(x))) for x in self.two_step.thresholds)
+        rest = np.concatenate([*limits])
+        return [np.append(z, rest) for z in (np.arctanh(rho), 1.0, -1.0)][:count]
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
         counts, size = self.table, float(self.table.sum())
@@ -383,7 +351,7 @@ class PolychoricModel(Model):
         saturated = float(np.sum(counts * logs))
         expected = counts.copy()
         if self.edge:
-            fields["estimates"] = np.concatenate([[self.edge], *self.limits])
+            fields["estimates"] = np.hstack([self.edge, *self.two_step.thresholds])
             fields["log_likelihood"] = saturated
         else:
             expected = size * np.asarray(masses_of(self, path.end.x))
@@ -397,33 +365,24 @@ class PolychoricModel(Model):
             rho=float(fields["estimates"][0]),
             standard_error=float(fields["errors"][0]),
             thresholds=tuple(split),
-            two_step=self.two_step(),
+            two_step=self.two_step,
             normality=LikelihoodRatio(statistic, degrees, p_value),
             table=counts,
             expected=expected,
         )
 
 
-@Compiled
-def masses_of(model: PolychoricModel, x: jax.Array) -> jax.Array:
-    return model.masses(x)
+masses_of = Compiled(PolychoricModel.masses)
 
 
-def cells(corners: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-    """Masses of cells (..., r, c) by the distribution function at their corners (..., r - 1, c -
-    1), the limits being (..., r - 1) and (..., c - 1)."""
-    ndtr = jax.scipy.special.ndtr
-    ones = jnp.ones_like(corners[..., :1, :1])
-    last = jnp.concatenate([ndtr(second)[..., None, :], ones], axis=-1)
-    full = jnp.concatenate([corners, ndtr(first)[..., None]], axis=-1)
-    return differences(jnp.concatenate([full, last], axis=-2))
-
-
-def differences(corners: jax.Array) -> jax.Array:
-    """Differences of a function that is 0 at the lower ends, along the last two axes."""
-    edges = [(0, 0)] * (corners.ndim - 2)
-    padded = jnp.pad(corners, [*edges, (1, 0), (1, 0)])
-    return jnp.diff(jnp.diff(padded, axis=-1), axis=-2)
+def cells(rho: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Masses of the cells (r, c) between limits (r - 1,) and (c - 1,), and their slopes by rho."""
+    at, ndtr = jnp.broadcast_arrays(first[:, None], second, rho), jax.scipy.special.ndtr
+    full = jnp.concatenate([orthant(*at), ndtr(first)[:, None]], axis=1)
+    corners = jnp.concatenate([full, jnp.append(ndtr(second), 1.0)[None]])
+    both = corners, jnp.pad(density(*at), (0, 1))  # the density is 0 at the upper ends
+    mass, slope = (jnp.diff(jnp.diff(jnp.pad(x, [(1, 0), (1, 0)]), axis=0), axis=1) for x in both)
+    return mass, slope
 
 
 # ---------------------------------------------------------------- many tables
@@ -433,95 +392,70 @@ def two_steps(
     counts: np.ndarray, first: np.ndarray, second: np.ndarray, edges: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Two-step estimates of rho of many tables, their standard errors, and the influence on them of
-    one more row: in a cell, by its score of rho, (m, K, K), and by the limits of both variables, in
-    a category, (m, K). An error is the root of the sum over all rows, those in one of the variables
-    too, of their influence squared; nan without a rho inside.
+    one more row: in a cell, by its score of rho, (m, r, c), and by the limits of both variables, in
+    a category, (m, r) and (m, c). An error is the root of the sum over all rows, those in one of
+    the variables too, of their influence squared; nan without a rho inside.
 
     Args:
-        counts: (m, K, K), with rows and columns of 0 where a variable has fewer categories.
-        first, second: counts of all rows that have the category of a variable, (m, K).
+        counts: (m, r, c), with rows and columns of 0 where a variable has fewer categories.
+        first, second: counts of all rows that have the category of a variable, (m, r), (m, c).
         edges: rho where that is known to be 1 or -1, else 0; NaN where there is none, (m,).
     """
     number, size = len(counts), max(counts.shape[-1] - 1, 1)
     length = min(max(CORNERS // size**2, 1), 2 ** int(np.ceil(np.log2(number))))
-    parts = []
-    for start in range(0, number, length):
-        rows = [x[start : start + length] for x in (counts, first, second, edges)]
-        missing = length - len(rows[0])
-        rows = [np.concatenate([x, np.repeat(x[:1], missing, axis=0)]) for x in rows]
-        parts.append([np.asarray(part)[: length - missing] for part in correlated(*rows)])
-    rho, joint, by_first, by_second = (np.concatenate(x) for x in zip(*parts))
+    filled = np.arange(number + -number % length) % number  # blocks of one length, and program
+    columns = (x[filled].reshape(-1, length, *x.shape[1:]) for x in (counts, first, second, edges))
+    blocks = [correlated(*block) for block in zip(*columns)]
+    rho, joint, by_first, by_second = (np.concatenate(x)[:number] for x in zip(*blocks))
     both = joint + by_first[:, :, None] + by_second[:, None, :]
     rest = (first - counts.sum(axis=2), by_first), (second - counts.sum(axis=1), by_second)
-    alone = sum(np.sum(number * part**2, axis=-1) for number, part in rest)
+    alone = sum(np.sum(count * part**2, axis=-1) for count, part in rest)
     errors = np.sqrt(np.sum(counts * both**2, axis=(-2, -1)) + alone)
     return rho, errors, (joint, by_first, by_second)
 
 
 @Compiled
+@jax.vmap
 def correlated(
-    counts: jax.Array, first: jax.Array, second: jax.Array, edges: jax.Array
+    counts: jax.Array, first: jax.Array, second: jax.Array, edge: jax.Array
 ) -> tuple[jax.Array, ...]:
     """rho by scoring steps within a bracket, and the three parts of its influence, from the score's
     derivatives by the counts and by rho."""
-    total, active = counts.sum(axis=(-2, -1)), edges == 0
-    cuts = limits_by_counts(first), limits_by_counts(second)
-    limits = jnp.broadcast_arrays(cuts[0][:, :, None], cuts[1][:, None, :])
+
+    def score(rho: jax.Array, counts: jax.Array, *limits: jax.Array) -> tuple[jax.Array, Any]:
+        """Also the information of a row, and whether a cell that is seen has lost its mass."""
+        mass, slope = cells(rho, *limits)
+        share = slope / jnp.maximum(mass, LEAST_MASS)
+        lost = jnp.any((counts > 0) & (mass <= LEAST_MASS)) & (jnp.abs(rho) > 0.5)
+        return jnp.sum(counts * share), (jnp.sum(slope * share), lost)
 
     def step(state: Any) -> Any:
-        to, low, high, unfinished, number = state
-        rho, at = to, (*limits, jnp.broadcast_to(to[:, None, None], limits[0].shape))
-        # The density is 0 at the upper ends.
-        mass = cells(orthant(*at), *cuts)
-        slope = differences(jnp.pad(density(*at), [(0, 0), (0, 1), (0, 1)]))
-        share = jnp.where(mass > LEAST_MASS, slope / jnp.maximum(mass, LEAST_MASS), 0.0)
-        score, information = ((x * share).sum(axis=(-2, -1)) for x in (counts, slope))
-        tiny = jnp.any((counts > 0) & (mass <= LEAST_MASS), axis=(-2, -1)) & (jnp.abs(rho) > 0.5)
-        score = jnp.where(tiny, -jnp.sign(rho), score)
-        low, high = jnp.where(score > 0, rho, low), jnp.where(score < 0, rho, high)
-        newton = rho + score / (total * information)
-        inside = (newton > low) & (newton < high) & ~tiny
+        rho, low, high, _, number = state
+        slope, (information, lost) = score(rho, counts, *cuts)
+        slope = jnp.where(lost, -jnp.sign(rho), slope)
+        low, high = jnp.where(slope > 0, rho, low), jnp.where(slope < 0, rho, high)
+        newton = rho + slope / (jnp.sum(counts) * information)
+        inside = (newton > low) & (newton < high) & ~lost
         to = jnp.where(inside, newton, 0.5 * (low + high))
-        to = jnp.where(unfinished & (score != 0), to, rho)
-        unfinished = unfinished & (jnp.abs(to - rho) > ARRIVED)
-        return to, low, high, unfinished, number + 1
+        to = jnp.where(slope == 0, rho, to)
+        return to, low, high, jnp.abs(to - rho) > ARRIVED, number + 1
 
-    start = jnp.where(active, jnp.clip(of_numbers(counts, total), -STRONGEST, STRONGEST), 0.0)
-    ones = jnp.ones_like(total)
-    unfinished = lambda state: jnp.any(state[3]) & (state[4] < MOST_STEPS)
-    rho = jax.lax.while_loop(unfinished, step, (start, -ones, ones, active, 0))[0]
-
-    def score(rho: jax.Array, *counts: jax.Array) -> jax.Array:
-        cuts = limits_by_counts(counts[1]), limits_by_counts(counts[2])
-        at = jnp.broadcast_arrays(cuts[0][:, None], cuts[1], rho)
-        mass, slope = cells(orthant(*at), *cuts), differences(jnp.pad(density(*at), (0, 1)))
-        share = slope / jnp.where(counts[0] > 0, jnp.maximum(mass, LEAST_MASS), 1.0)
-        return jnp.sum(counts[0] * share)
-
-    slopes = jax.vmap(jax.grad(score, argnums=(0, 1, 2, 3)))
-    bend, *parts = slopes(rho, counts, first, second)
+    active, one, cuts = edge == 0, jnp.ones_like(edge), [*map(limits_by_counts, (first, second))]
+    unfinished = lambda state: state[3] & (state[4] < MOST_STEPS)
+    rho = jax.lax.while_loop(unfinished, step, (0.0 * one, -one, one, active, 0))[0]
+    by_margins = lambda rho, counts, *margins: score(rho, counts, *map(limits_by_counts, margins))
+    slopes = jax.grad(by_margins, argnums=(0, 1, 2, 3), has_aux=True)
+    bend, *parts = slopes(rho, counts, first, second)[0]
     by_row = jnp.where(active, -1.0 / bend, jnp.nan)
-    parts = [jax.vmap(jnp.multiply)(by_row, part) for part in parts]
-    return jnp.where(active, rho, edges), *parts
+    return jnp.where(active, rho, edge), *(by_row * part for part in parts)
 
 
 def limits_by_counts(counts: jax.Array) -> jax.Array:
-    """Limits (..., K - 1) of categories by counts (..., K), infinite beyond the last that is."""
-    below = jnp.cumsum(counts, axis=-1)
-    share = below[..., :-1] / below[..., -1:]
+    """Limits (K - 1,) of categories by counts (K,), infinite beyond the last that is."""
+    below = jnp.cumsum(counts)
+    share = below[:-1] / below[-1]
     inside = share < 1
     return jnp.where(inside, ndtri(jnp.where(inside, share, 0.5)), jnp.inf)
-
-
-def of_numbers(counts: jax.Array, total: jax.Array) -> jax.Array:
-    """Pearson's correlation of the numbers of the categories, by tables (m, K, K)."""
-    numbers = jnp.arange(counts.shape[-1], dtype=counts.dtype)
-    shares = counts / total[:, None, None]
-    rows, columns = shares.sum(axis=2), shares.sum(axis=1)
-    means = rows @ numbers, columns @ numbers
-    variances = rows @ numbers**2 - means[0] ** 2, columns @ numbers**2 - means[1] ** 2
-    product = jnp.einsum("mab,a,b->m", shares, numbers, numbers) - means[0] * means[1]
-    return product / jnp.sqrt(jnp.maximum(variances[0] * variances[1], 1e-30))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -566,15 +500,12 @@ class PolychoricMatrix:
         Args:
             some: numbers of pairs, or a slice.
         """
-        pairs, seen = self.pairs[some], self.codes >= 0
-        scores = np.zeros((len(self.codes), len(pairs)))
-        parts = zip(*(part[some] for part in self.influence))
-        for k, ((j, i), (joint, *single)) in enumerate(zip(pairs, parts)):
-            both = seen[:, i] & seen[:, j]
-            scores[both, k] = joint[self.codes[both, i], self.codes[both, j]]
-            for item, change in zip((i, j), single):
-                rows = seen[:, item]
-                scores[rows, k] += change[self.codes[rows, item]]
+        j, i = self.pairs[some].T
+        a, b, at = self.codes[:, i], self.codes[:, j], np.arange(len(i))
+        # At the end, which is number -1, a 0 for those whose category is missing.
+        edges = [[(0, 0), *[(0, 1)] * (part.ndim - 1)] for part in self.influence]
+        joint, first, second = (np.pad(part[some], e) for part, e in zip(self.influence, edges))
+        scores = joint[at, a, b] + first[at, a] + second[at, b]
         return scores.T @ scores
 
     def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
@@ -582,10 +513,9 @@ class PolychoricMatrix:
         `LikelihoodFit.to_frame`; the ends are those of `intervals`."""
         names = [f"correlation[{self.names[i]}, {self.names[j]}]" for i, j in self.pairs]
         at = tuple(self.pairs.T)
-        values, errors = self.correlations[at], self.standard_errors[at]
-
         intervals = lambda level: self.intervals(level)[at]
-        return tables.estimates_frame(names, values, errors, intervals, level, backend)
+        parts = names, self.correlations[at], self.standard_errors[at], intervals
+        return tables.estimates_frame(*parts, level, backend)
 
     def __str__(self) -> str:
         p, lower = len(self.names), self.correlations[tuple(self.pairs.T)]
