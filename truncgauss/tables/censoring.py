@@ -1,8 +1,6 @@
 """Numbers and limits as laboratories write them: 0.7, <0.5, >100, nd."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -76,55 +74,3 @@ def advice(text: str, missing: str = "missing=True") -> str:
         f"`tg.Observations.from_table(..., censoring='text')`){more}. "
         "To leave such observations out, or to put a number in their place, biases the estimates."
     )
-
-
-def recorded(
-    column: Any,
-    lowest: np.ndarray | None,
-    missing: bool,
-    where: str,
-    location: Callable[[int], str],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers of a column of texts, NaN where one is missing, and whether each is a limit that
-    the value is known to be at most, or at least, all (n,).
-
-    Args:
-        column: numbers or texts such as 0.7, <0.5, >100 and nd, (n,); an empty text is missing.
-        lowest: the limits of detection, a number or (n,), which stand for nd; None if there are
-            none.
-        missing: whether values may be missing.
-        where: what the column is called in messages.
-        location: of the i-th row in messages.
-
-    Raises:
-        ValueError: for any other text, nd without a limit, or a missing value that may not be.
-    """
-    absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
-    texts = [str(cell).strip() for cell in np.asarray(column, object)]
-    value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
-    limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
-    for i, text in enumerate(texts):
-        limit = limit_of(text)
-        if is_number(text):
-            value[i] = float(text)
-        elif limit is not None:
-            side, number = limit
-            if number is None and limits is None:
-                raise ValueError(
-                    f"{where}: {location(i)} is {text!r}, not detected, but nothing says below "
-                    "which value: give the limit of detection as `censored_low`, a number or the "
-                    "column that has it in each row."
-                )
-            value[i] = limits[i] if number is None and limits is not None else number
-            (at_most if side == "<" else at_least)[i] = True
-        elif not (text in ABSENT or (absent is not None and absent[i])) or not missing:
-            got = repr(text) if text else "an empty cell"
-            is_unit = i == 0 and not any(map(str.isdigit, text))
-            units = " A row of units is left out by `units_row: true`." if is_unit else ""
-            empty = "" if text in ABSENT else "an empty cell and "
-            how = f"{empty}missing=True, or `missing: [{text!r}]` in a config"
-            raise ValueError(
-                f"{where}: {location(i)} must be a number, or censored such as <0.5 or >100, got "
-                f"{got}. {advice(text, how)}{units}"
-            )
-    return value, at_most, at_least

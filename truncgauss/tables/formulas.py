@@ -238,22 +238,18 @@ def formula(
         return None, made_columns
     name = text.partition("~")[0].strip().strip("`")
     if name in by_name and is_text(by_name[name]):
-        limit = next(filter(limit_of, (str(cell) for cell in np.asarray(by_name[name]))), None)
-        if limit is not None:
+        cells = [str(cell) for cell in np.asarray(by_name[name])]
+        if limit := next(filter(limit_of, cells), None):
             raise ValueError(
                 f"formula {text!r}: the outcome {name!r} holds censored values, such as {limit!r}. "
                 f"Read them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'); "
                 "the outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
                 f"'~{text.partition('~')[2]}'."
             )
-        try:
-            np.asarray(by_name[name]).astype(float)
-        except (TypeError, ValueError):
-            numbers = ""
-        else:
-            numbers = f"If they are numbers, convert them: table[{name!r}].astype(float). Else say"
+        say = f"If they are numbers, convert them: table[{name!r}].astype(float). Else say"
         raise ValueError(
-            f"formula {text!r}: the outcome {name!r} holds texts. {numbers or 'Say'} their order: "
+            f"formula {text!r}: the outcome {name!r} holds texts. "
+            f"{say if all(map(is_float, cells)) else 'Say'} their order: "
             f"tg.Ordinal(table[{name!r}], levels=[...]) is the outcome then, and the design "
             f"'~{text.partition('~')[2]}'."
         )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import in_order, labels_of
-from truncgauss.tables.censoring import misspelt, recorded
+from truncgauss.tables.censoring import ABSENT, advice, is_number, limit_of, misspelt
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 from truncgauss.tables.names import listed
 
@@ -98,6 +98,42 @@ class Reader:
             raise ValueError(f"from_table: {kind}: no cell of {of} is {mark!r}; it holds: {held}.")
         return np.asarray(rows)
 
+    def recorded(
+        self, column: Any, lowest: np.ndarray | None, where: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The numbers of a column of texts such as 0.7, <0.5, >100 and nd, for which the lowest one
+        that can be detected stands, NaN where it is empty; and whether each is a limit that the
+        value is known to be at most, or at least, all (n,)."""
+        absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+        texts = [str(cell).strip() for cell in np.asarray(column, object)]
+        value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
+        limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
+        for i, text in enumerate(texts):
+            limit = limit_of(text)
+            if is_number(text):
+                value[i] = float(text)
+            elif limit is not None:
+                side, number = limit
+                if number is None and limits is None:
+                    raise ValueError(
+                        f"{where}: {self.location(i)} is {text!r}, not detected, but nothing says "
+                        "below which value: give the limit of detection as `censored_low`, a "
+                        "number or the column that has it in each row."
+                    )
+                value[i] = limits[i] if number is None and limits is not None else number
+                (at_most if side == "<" else at_least)[i] = True
+            elif not (text in ABSENT or (absent is not None and absent[i])) or not self.missing:
+                got = repr(text) if text else "an empty cell"
+                is_unit = i == 0 and not any(map(str.isdigit, text))
+                units = " A row of units is left out by `units_row: true`." if is_unit else ""
+                empty = "" if text in ABSENT else "an empty cell and "
+                how = f"{empty}missing=True, or `missing: [{text!r}]` in a config"
+                raise ValueError(
+                    f"{where}: {self.location(i)} must be a number, or censored such as <0.5 or "
+                    f">100, got {got}. {advice(text, how)}{units}"
+                )
+        return value, at_most, at_least
+
     def ends(self, name: Hashable) -> tuple[np.ndarray, np.ndarray]:
         """Ends between which an entry lies in each row, (n,) each."""
         known = {kind: each[name] for kind, each in self.known.items() if name in each}
@@ -114,7 +150,7 @@ class Reader:
         limits = {kind: self.column_or_number(known[kind], kind) for kind in censored}
         if self.by_text:
             lowest = limits.get("censored_low")
-            value, at_most, at_least = recorded(column, lowest, self.missing, what, self.location)
+            value, at_most, at_least = self.recorded(column, lowest, what)
         else:
             refuse_booleans(column, what)
             value = numbers(column, what, self.missing)
