@@ -190,14 +190,11 @@ def is_running(folder: Path) -> bool:
 def finish(
     folder: Path, experiment: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> Path:
-    """Write what came out and give the folder its final name, which is returned.
+    """Write what came out into a folder from `begin`, which may have the figure already, and give
+    it its final name, which is returned.
 
-    Args:
-        folder: from `begin`, with the figure already in it.
-        experiment: the name of the experiment.
-        results: arrays, numbers and texts by name; dictionaries may nest. `summary` (lines),
-            `metrics` (dictionaries) and `failed` (a reason) are kept apart from the numbers.
-        provenance: see `circumstances`.
+    Results are arrays, numbers and texts by name, and dictionaries of them. `summary` (lines),
+    `metrics` (dictionaries) and `failed` (a reason) are kept apart from the numbers.
 
     Raises:
         TypeError: a result that is none of these.
@@ -314,13 +311,8 @@ def publish(figures: Path, run: CompletedRun) -> None:
 
 
 def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
-    """Provenance: versions, machine, devices, and the commit of a checkout.
-
-    Args:
-        root: the folder that holds the package.
-        command: the words typed.
-        devices: the devices of the run, as JAX lists them.
-    """
+    """Provenance: the words typed, versions, machine, devices as JAX lists them, and the commit of
+    a checkout at `root`, the folder that holds the package."""
     commit, dirty = _commit(root)
     versions = {"python": platform.python_version()}
     for package in PACKAGES:

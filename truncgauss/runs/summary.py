@@ -66,12 +66,8 @@ def is_sweep(folder: Path) -> bool:
 
 
 def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
-    """Write the table of a sweep's runs, and return lines of it.
-
-    Args:
-        folder: of the sweep.
-        columns: patterns of the results in these lines, as for `chosen`; by default
-            the first few: those that differ.
+    """Write the table of the runs in the folder of a sweep, and return lines of it: with the
+    results that patterns describe, as for `chosen`, or else the first few, which differ.
 
     Raises:
         ValueError: there is no sweep in the folder, or no such result.

@@ -44,11 +44,8 @@ class MistakeInCode(Exception):
 
 
 def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
-    """Set precision, devices and cache, which JAX takes before its first computation only.
-
-    Args:
-        config: the settings; their devices are those of each process.
-        others: what `distributed.join` takes, to share the run with other processes.
+    """Set precision, devices and cache, which JAX takes before its first computation only; and
+    share the run with other processes, by what `distributed.join` takes.
 
     Raises:
         ValueError: there are fewer devices than the settings ask for, or the experiment does not
@@ -108,7 +105,6 @@ def run(
     been called with its settings.
 
     Args:
-        config: the settings.
         command: the words typed, for the provenance.
         save_every: seconds between two checkpoints.
         parent: the folder of run folders.
@@ -202,7 +198,6 @@ def sweep(
 
     Args:
         folder: from `sweep_folder`, made if it is not there yet.
-        config: the settings, with `sweep`.
         command, save_every: as of `run`.
         index: which run to make alone, 0 for the first.
 

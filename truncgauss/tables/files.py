@@ -280,13 +280,9 @@ def blocks(
     end: int = sys.maxsize,
     size: int = sys.maxsize,
 ) -> Iterator[FileBlock]:
-    """The rows begin, ..., end - 1 of a file, at most `size` at a time.
-
-    Args:
-        path: a file whose ending says what it is: .npy, .npz or .parquet; any other is CSV.
-        names: of the columns to read; None for all.
-        begin, end: as of a slice of the rows, without negative numbers.
-        size: the most rows in a block.
+    """The rows begin, ..., end - 1 of a file, at most `size` at a time, and of them the columns of
+    these names, by default all. Its ending says what the file is: .npy, .npz or .parquet; any other
+    is CSV.
 
     Raises:
         ValueError: for a column that is not there, or a file that is not what its ending says.

@@ -53,15 +53,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 def check_choice(
     value: object, known: Iterable[str], what: str, advice: str = "", others: str = ""
 ) -> None:
-    """Raise ValueError for a word that is none of these, with the one that may have been meant.
-
-    Args:
-        value: the word.
-        known: those that there are.
-        what: the argument, at the beginning of the message.
-        advice: the end of the message.
-        others: what may be given instead of a word, with a comma or "or" before it.
-    """
+    """Raise ValueError for a word that is none of these, with the one that may have been meant. The
+    argument begins the message, and advice ends it; others are what may be given instead of a word,
+    with a comma or "or" before it."""
     words = tuple(known)
     if not (isinstance(value, str) and value in words):
         there = ", ".join(f'"{word}"' for word in words)

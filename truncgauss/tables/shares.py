@@ -18,16 +18,8 @@ def of_percent(value: Any) -> str:
 
 
 def check_share(value: Any, what: str, advice: str = "") -> None:
-    """Refuse what is no single number between 0 and 1.
-
-    Args:
-        value: a number of Python, NumPy or JAX.
-        what: its name, at the beginning of the message.
-        advice: the end of the message, where the number is no percentage.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Raise ValueError for what is no single number between 0 and 1, as of Python, NumPy or JAX.
+    Its name begins the message; advice ends it, where the number is no percentage."""
     if not 0.0 < single(value) < 1.0:
         shown = repr(value) if isinstance(value, str) else value
         raise ValueError(

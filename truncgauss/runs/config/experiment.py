@@ -93,21 +93,13 @@ def is_file(experiment: str) -> bool:
 
 
 def stem(experiment: str) -> str:
-    """The name under which an experiment's runs and figures are stored.
-
-    Example:
-        >>> from truncgauss.runs.config import experiment
-        >>> experiment.stem("folder/mine.py")
-        'mine'
-    """
+    """The name under which an experiment's runs and figures are stored: of folder/mine.py mine."""
     return Path(experiment).stem if is_file(experiment) else experiment
 
 
 def settings_of(experiment: str) -> type[Experiment]:
-    """The settings model of an experiment. Your own file is executed, a built-in `run` is not.
-
-    Args:
-        experiment: the name of a built-in experiment or the path of a file.
+    """The settings model of an experiment, by its name, or the path of your own file, which is
+    executed; a built-in `run` is not.
 
     Raises:
         ConfigError: no such experiment, or one that breaks the contract, in a sentence.

@@ -166,12 +166,8 @@ def read(path: str | Path) -> Document:
 
 
 def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
-    """YAML text as plain values with their places.
-
-    Args:
-        text: a single YAML document.
-        path: the file that errors name; without one they name a `--key`.
-        at: the key that the text belongs to.
+    """A single YAML document as plain values with their places. Errors name the file; without one,
+    the `--key` that the text belongs to.
 
     Raises:
         ConfigError: the text is not YAML, or uses what is refused here.
