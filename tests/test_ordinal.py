@@ -213,6 +213,14 @@ def test_residuals_lie_between_the_probabilities_of_the_ends(probit):
     assert abs(residuals.mean()) < 0.1 and abs(residuals.std() - 1.0) < 0.1
 
 
+def test_entries_of_which_none_is_ordered_are_observations():
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    for columns in (values.T[:1], values.T):
+        mixed = tg.fit_observations(tg.Observations.of(list(columns)), num_profiles=0)
+        exact = tg.fit_observations(tg.Observations.exact(columns.T), num_profiles=0)
+        np.testing.assert_allclose(mixed.estimates, exact.estimates, rtol=1e-12)
+
+
 def density_of(codes, values, noise, low, cut, estimates):
     """The log-likelihood of pairs of a binary and an exact entry that is seen above a limit."""
     loc, tau, sigma, rho = estimates

@@ -1205,10 +1205,11 @@ def mean_of_ordered(inputs: ClusterInputs) -> MeanModel:
     """The mean of ordered categories, from their model as rows by themselves."""
     single = inputs.single
     assert single is not None
-    inner, columns = single.inner, inputs.design.values
-    white = Whitened(single.covariates[0], np.asarray(inner.transform), None, columns)
-    notes = (FIRST_CUT,) * (inner.constants[0] < 0)
-    return MeanModel(white, 0.0, 1.0, np.asarray(inner.shift), single.first, single.names, notes)
+    design, columns = single.covariates[0], inputs.design.values
+    white = Whitened(design, np.eye(design.shape[1]), None, columns)
+    notes = (FIRST_CUT,) * (-1 in single.inner.cuts[0])
+    shift = np.zeros(design.shape[1])
+    return MeanModel(white, 0.0, 1.0, shift, single.first, single.names, notes)
 
 
 def separated(inputs: ClusterInputs, mean: MeanModel) -> str | None:

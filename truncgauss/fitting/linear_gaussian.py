@@ -129,27 +129,33 @@ class GaussianCoordinates:
             scale = xp.where(rest > 0, 1.0 / xp.where(rest > 0, rest, 1.0), xp.nan)
             coefficients, matrix = coefficients * scale, scale[:, None] ** (2 // self.power)
         else:
-            matrix = self._matrix(rest)
+            matrix = self.covariance(rest)
         ends = np.cumsum([0, *self.sizes])
         return tuple(coefficients[i:j] for i, j in zip(ends, ends[1:])), matrix
 
     @np.errstate(over="ignore", invalid="ignore")  # where a likelihood has no maximum
-    def _matrix(self, rest: Any) -> Any:
-        """The covariance matrix, from log standard deviations and Fisher's z."""
-        xp, d, k = namespace(rest), len(self.sizes), len(self.scales)
+    def covariance(self, rest: Any) -> Any:
+        """The covariance matrix, from log standard deviations and Fisher's z; NaN if it is not
+        positive definite."""
+        xp, k = namespace(rest), len(self.scales)
+        matrix = self.covariance_of(xp.exp(rest[:k]), xp.tanh(rest[k:]))
+        factor = cholesky(matrix if xp is np else jax.lax.stop_gradient(matrix))
+        return matrix + 0.0 * xp.sum(factor)
+
+    def covariance_of(self, scales: Any, correlations: Any) -> Any:
+        """The matrix of the standard deviations and the correlations that are free."""
+        xp, d = namespace(scales), len(self.sizes)
         fixed = self.fixed if xp is jnp else np.asarray(self.fixed)
         free, diagonal = np.eye(d)[list(self.scales)], np.eye(d, dtype=bool)
         scale = xp.sqrt(xp.diagonal(fixed))
-        if k:
-            scale = xp.where(free.any(axis=0), xp.exp(rest[:k]) @ free, scale)
+        if self.scales:
+            scale = xp.where(free.any(axis=0), scales @ free, scale)
         products = scale[:, None] * scale
         matrix = xp.where(diagonal, products, fixed)
         if self.pairs:
             linked = self._symmetric(np.ones(len(self.pairs)), self.pairs) > 0
-            correlations = self._symmetric(xp.tanh(rest[k:]), self.pairs)
-            matrix = xp.where(linked, correlations * products, matrix)
-        factor = cholesky(matrix if xp is np else jax.lax.stop_gradient(matrix))
-        return matrix + 0.0 * xp.sum(factor)  # NaN if it is not positive definite
+            matrix = xp.where(linked, self._symmetric(correlations, self.pairs) * products, matrix)
+        return matrix
 
     def _symmetric(self, entries: Any, pairs: Any) -> Any:
         """A symmetric matrix (d, d) of entries at such pairs, 0 elsewhere."""

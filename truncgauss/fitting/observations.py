@@ -245,6 +245,8 @@ def fit_observations(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
+    if isinstance(observations, LatentRows) and not any(observations.levels):
+        observations = observations.observations
     if isinstance(observations, LatentRows):
         if settings.pop("start") is not None:
             raise ValueError("fit_observations: ordered entries take no start.")

@@ -28,7 +28,7 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     static_field,
 )
-from truncgauss.fitting.centring import centred, constant_of, whitened
+from truncgauss.fitting.centring import Centred, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
@@ -302,111 +302,57 @@ class LatentCoordinates:
 
     Attributes:
         inner: of whitened coefficients and the covariance.
-        transform: coefficients of whitened covariates to those of the user, (w, w).
-        shift: what is added to these, (w,).
-        numbers: of each outcome's covariates among these (static).
-        constants: likewise of the constant that is subtracted from its limits, or -1 (static).
-        kinds: number of levels of each outcome, 0 where it is not ordered (static).
+        transform: coefficients of whitened covariates, and all limits but those that are 0, to the
+            estimates of both, (p, p).
+        shift: what is added to these, (p,).
+        numbers: of each outcome's coefficients among the estimates (static).
+        cuts: likewise of its limits, -1 of one that is 0; none where it is not ordered (static).
     """
 
     inner: GaussianCoordinates
     transform: jax.Array
     shift: jax.Array
     numbers: tuple[tuple[int, ...], ...] = static_field()
-    constants: tuple[int, ...] = static_field()
-    kinds: tuple[int, ...] = static_field()
+    cuts: tuple[tuple[int, ...], ...] = static_field()
 
-    @property
-    def ordered(self) -> list[int]:
-        """Outcomes whose limits are estimated."""
-        return [j for j, kind in enumerate(self.kinds) if kind]
-
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """Pairs (i, j), i > j, of free correlation, by rows."""
-        return sorted((j, i) for i, j in self.inner.pairs)
-
-    def split(self, x: jax.Array, coefficients: int, limits: list[int]) -> list[jax.Array]:
-        """Coefficients, limits of each of `ordered`, scales and correlations of a vector."""
-        sizes = [coefficients, *limits, len(self.inner.scales), len(self.pairs)]
-        return jnp.split(x, np.cumsum(sizes)[:-1])
-
-    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array, jax.Array]:
-        """Free coefficients, limits of each of `ordered`, the first 0, standard deviations and
-        correlations."""
-        theta, *logs, scales, z = self.split(
-            x, len(self.shift), [self.kinds[j] - 2 for j in self.ordered]
-        )
-        cuts = [jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)])) for part in logs]
-        return theta, cuts, jnp.exp(scales), jnp.tanh(z)
-
-    def covariance(self, scales: jax.Array, correlations: jax.Array) -> jax.Array:
-        """The covariance matrix of standard deviations that are free, and correlations."""
-        fixed = jnp.asarray(self.inner.fixed)
-        root = jnp.sqrt(jnp.diagonal(fixed)).at[np.array(self.inner.scales, int)].set(scales)
-        i, j = np.array(self.pairs, int).reshape(-1, 2).T
-        entries = correlations * root[i] * root[j]
-        matrix = fixed.at[i, j].set(entries).at[j, i].set(entries)
-        return jnp.where(np.eye(len(root), dtype=bool), root**2, matrix)
+    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array]:
+        """Coefficients of whitened covariates, limits of each outcome, the first 0, and coordinates
+        of the covariance."""
+        sizes = [sum(self.inner.sizes), *(max(len(part) - 1, 0) for part in self.cuts)]
+        theta, *logs, rest = jnp.split(x, np.cumsum(sizes))
+        firsts = (jnp.zeros(int(part != ())) for part in self.cuts)
+        cuts = [jnp.cumsum(jnp.append(*both)) for both in zip(firsts, map(jnp.exp, logs))]
+        return theta, cuts, rest
 
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """Coefficients of whitened covariates of each outcome, and the covariance matrix, NaN
         where it is none."""
-        theta, _, *rest = self.parts(x)
-        matrix = self.covariance(*rest)
-        matrix += 0.0 * jnp.sum(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix)))
-        return tuple(jnp.split(theta, np.cumsum(self.inner.sizes)[:-1])), matrix
-
-    def of_each(self, limits: list[Any]) -> list[Any]:
-        """Limits of `ordered` as those of each outcome; none where it is not ordered."""
-        each = iter(limits)
-        return [next(each) if kind else jnp.zeros(0) for kind in self.kinds]
-
-    @property
-    def kept(self) -> list[int]:
-        """Numbers of the user's coefficients that are estimates."""
-        return [k for k in range(len(self.shift)) if k not in self.constants]
+        theta, _, rest = self.parts(x)
+        ends = np.cumsum(self.inner.sizes)[:-1]
+        return tuple(jnp.split(theta, ends)), self.inner.covariance(rest)
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        theta, cuts, *rest = self.parts(x)
-        user, constants = (
-            self.transform @ theta + self.shift,
-            [self.constants[j] for j in self.ordered],
-        )
-        moved = [cut[1:] if k < 0 else cut - user[k] for cut, k in zip(cuts, constants)]
-        return jnp.concatenate([user[np.array(self.kept, int)], *moved, *rest])
+        theta, cuts, rest = self.parts(x)
+        moved = jnp.concatenate([theta, *(part[1:] for part in cuts)])
+        logs, z = jnp.split(rest, [len(self.inner.scales)])
+        return jnp.concatenate([self.transform @ moved + self.shift, jnp.exp(logs), jnp.tanh(z)])
 
     def free(self, estimates: jax.Array) -> jax.Array:
         """Free coordinates of coefficients and limits, of outcomes that are all ordered."""
-        first = [int(self.constants[j] < 0) for j in self.ordered]
-        sizes = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
-        user, *limits, _, _ = self.split(estimates, len(self.kept), sizes)
-        every, logs = jnp.zeros(len(self.shift)).at[np.array(self.kept, int)].set(user), []
-        for j, zero, cuts in zip(self.ordered, first, limits):
-            if not zero:
-                every = every.at[self.constants[j]].set(-cuts[0])
-            logs.append(jnp.log(jnp.diff(jnp.append(jnp.zeros(zero), cuts))))
-        return jnp.concatenate([jnp.linalg.solve(self.transform, every - self.shift), *logs])
+        moved = jnp.linalg.solve(self.transform, estimates - self.shift)
+        sizes = [sum(self.inner.sizes), *(len(part) - 1 for part in self.cuts)]
+        theta, *cuts = jnp.split(moved, np.cumsum(sizes)[:-1])
+        return jnp.concatenate([theta, *(jnp.log(jnp.diff(part, prepend=0.0)) for part in cuts)])
 
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[Any, ...], list[Any], jax.Array]:
         """Coefficients, limits and the covariance matrix of the vector of estimates."""
-        first = [int(self.constants[j] < 0) for j in self.ordered]
-        free = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
-        user, *limits, scales, correlations = self.split(estimates, len(self.kept), free)
-        position = {k: at for at, k in enumerate(self.kept)}
-        columns = [np.array([position[k] for k in part], int) for part in self.numbers]
-        cuts = [jnp.append(jnp.zeros(zero), part) for zero, part in zip(first, limits)]
-        covariance = self.covariance(scales, correlations)
-        return tuple(user[k] for k in columns), self.of_each(cuts), covariance
-
-    def names(self, labels: tuple[str, ...], levels: Any, coefficients: list[str]) -> list[str]:
-        """Names of the estimates."""
-        names = [coefficients[k] for k in self.kept]
-        for j in self.ordered:
-            free = levels[j][:-1][int(self.constants[j] < 0) :]
-            names += [f"cut[{labels[j]}][{level}]" for level in free]
-        names += [f"sigma[{labels[j]}]" for j in self.inner.scales]
-        return [*names, *(f"correlation[{labels[i]}, {labels[j]}]" for i, j in self.pairs)]
+        padded = jnp.append(estimates, 0.0)
+        coefficients, cuts = (
+            [padded[np.array(part, int)] for part in parts] for parts in (self.numbers, self.cuts)
+        )
+        ends = len(self.shift), len(self.shift) + len(self.inner.scales)
+        _, scales, correlations = jnp.split(estimates, ends)
+        return tuple(coefficients), cuts, self.inner.covariance_of(scales, correlations)
 
 
 # ---------------------------------------------------------------- the likelihood
@@ -430,9 +376,9 @@ class LatentLoss(ObservationsLoss):
     independent: bool = static_field(default=False)
 
     def rows_at(self, x: jax.Array) -> Observations:
-        kinds: Any = self.coordinates.kinds
-        rows = LatentRows(self.codes, kinds, (), self.observations)  # type: ignore[arg-type]
-        lower, upper = rows.between(self.coordinates.of_each(self.coordinates.parts(x)[1]), jnp)
+        codes: Any = self.codes
+        rows = LatentRows(codes, (), (), self.observations)
+        lower, upper = rows.between(self.coordinates.parts(x)[1], jnp)
         return self.observations.with_known(lower=lower, upper=upper)
 
     def gaussian(self, x: Any) -> tuple[Any, Any]:
@@ -511,7 +457,7 @@ class OneOrderedLoss(LatentLoss):
         by_t, by_st, by_tt = weights * of.at_high * jnp.stack(
             [jnp.ones_like(high), of.mean - high, -(high + of.at_high)]
         )  # fmt: skip
-        kinds = np.arange(self.coordinates.kinds[0] - 1)
+        kinds = np.arange(len(self.coordinates.cuts[0]))
         below, above = (jnp.asarray(codes - one == kinds, x.dtype) for one in (1, 0))
         shift, wide = jnp.hstack([-design, below]), jnp.hstack([0.0 * design, above - below])
         cross = shift.T @ (by_st[:, None] * wide)
@@ -578,40 +524,32 @@ class OrdinalModel(Model):
         Raises:
             ValueError: see `fit_observations`.
         """
-        known, kinds = floats_as_float64(rows.observations), tuple(map(len, rows.levels))
+        known, sizes = floats_as_float64(rows.observations), []
         designs, implicit = covariates_of(rows, design, what)
-        names, numbers, constants = coefficients_of(rows.labels, designs, implicit)
         white = []
-        for j, (part, k) in enumerate(zip(designs, constants)):  # the constant that is added first
-            columns = np.hstack([np.ones((known.num_rows, int(k >= 0))), part.values])
-            table = Table(columns, ("constant",) * (k >= 0) + part.names)
+        for j, (part, added) in enumerate(zip(designs, implicit)):  # the constant is the first
+            columns = np.hstack([np.ones((known.num_rows, int(added))), part.values])
+            table = Table(columns, ("constant",) * added + part.names)
             words = f"{what}: the columns of the design of outcome {j}"
             white.append(whitened(table, known.row_weights, words))
-        sizes = tuple(len(part.transform) for part in white)
-        pairs = as_coordinates(template_of(covariance, kinds, what), sizes, known)
+            sizes.append(columns.shape[1])
+        pairs = as_coordinates(template_of(covariance, rows.levels, what), tuple(sizes), known)
+        pairs = dataclasses.replace(pairs, pairs=tuple(sorted((j, i) for i, j in pairs.pairs)))
         moved = centred(known, tuple(white), pairs.known_scale, False)
-        ends = np.cumsum([0, *sizes])
-        transform, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
-        for j, k in enumerate(constants):
-            chosen = [k] * (k >= 0) + list(numbers[j])
-            transform[chosen, ends[j] : ends[j + 1]] = white[j].transform
-            shift[chosen] = moved.shifts[j]
-        maps = as_float_array(transform), as_float_array(shift)
-        inner = LatentCoordinates(pairs, *maps, numbers, constants, kinds)
-        free, region = [j for j, constant in enumerate(constants) if constant >= 0], known.region
-        if region is not None and free:
+        inner, names = coordinates_of(rows, designs, implicit, moved, pairs)
+        if known.region is not None and any(implicit):
+            region, free = known.region, np.flatnonzero(implicit)
             box = isinstance(region, Box)
             if not box or np.isfinite([region.low[..., free], region.high[..., free]]).any():
                 raise ValueError(OF_A_BOX.format(what))  # in unknown units
-        every = tuple(inner.names(rows.labels, rows.levels, names))
         model = cls(
             rows=rows, observations=moved.rows,
             covariates=tuple(map(np.asarray, moved.covariates or ())),
             designs=() if design is None else tuple(designs), inner=inner,
-            first=start_of(rows, moved, pairs, inner, what), names=every,
+            first=start_of(rows, moved, pairs, what), names=names,
             weights=known.row_weights, num_rows=moved.rows.weight,
             limited=int(moved.limited.max()), method=method,
-            rising=separation(rows, designs, inner, every), remarks=moved.notes, **more,
+            rising=separation(rows, designs, inner, names), remarks=moved.notes, **more,
         )  # fmt: skip
         model.check(what)
         return model
@@ -639,7 +577,7 @@ class OrdinalModel(Model):
     def unique(self) -> bool:
         """Whether there is one outcome, whose likelihood is concave in coefficients and limits."""
         rows = self.observations
-        return len(self.inner.kinds) == 1 and rows.region is None and rows.noise is None
+        return len(self.inner.cuts) == 1 and rows.region is None and rows.noise is None
 
     @property
     def independent(self) -> bool:
@@ -650,7 +588,7 @@ class OrdinalModel(Model):
             noise = np.asarray(rows.noise)
             plain &= not np.any(noise * (1.0 - np.eye(noise.shape[-1])))
         fixed = inner.inner.fixed - np.diag(np.diagonal(inner.inner.fixed))
-        return bool(plain and not inner.pairs and not np.any(fixed))
+        return bool(plain and not inner.inner.pairs and not np.any(fixed))
 
     @property
     def expensive(self) -> bool:
@@ -691,12 +629,12 @@ class OrdinalModel(Model):
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         """A mask of correlations whose likelihood is flat up to 1 or -1, as of tables with empty
         cells."""
-        correlations = np.arange(len(errors)) >= len(errors) - len(self.inner.pairs)
+        correlations = np.arange(len(errors)) >= len(errors) - len(self.inner.inner.pairs)
         return correlations & ~(errors < LARGEST)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         turned = [self.first.copy() for _ in range(1, count or 1)]
-        random, number = np.random.default_rng(0), len(self.inner.pairs)
+        random, number = np.random.default_rng(0), len(self.inner.inner.pairs)
         for x in turned:
             x[len(x) - number :] = random.normal(size=number)
         return [self.first, *turned]
@@ -733,8 +671,7 @@ class OrdinalModel(Model):
         return None
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        pairs = zip(self.inner.kinds, self.inner.constants)
-        first = (FIRST_CUT,) * any(kind and k < 0 for kind, k in pairs)
+        first = (FIRST_CUT,) * any(-1 in part for part in self.inner.cuts)
         unused = zip(self.rows.labels, self.rows.unused)
         words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
         rows = self.rows.observations
@@ -761,13 +698,12 @@ class OrdinalModel(Model):
 # ---------------------------------------------------------------- inputs
 
 
-def template_of(covariance: Any, kinds: tuple[int, ...], what: str) -> Any:
+def template_of(covariance: Any, levels: tuple[Any, ...], what: str) -> Any:
     """The covariance matrix with NaN where it is free, and 1 for the ordered outcomes."""
-    d, ordered = len(kinds), np.array(kinds) > 0
+    d, ordered = len(levels), np.array([bool(level) for level in levels])
     if isinstance(covariance, str):
-        matrix = np.full((d, d), np.nan)
-        if covariance == "diagonal":
-            matrix[~np.eye(d, dtype=bool)] = 0.0
+        matrix = np.full((d, d), np.nan if covariance == "full" else 0.0)
+        np.fill_diagonal(matrix, np.nan)
     else:
         matrix = np.array(covariance, float)
         if matrix.shape != (d, d):
@@ -778,7 +714,7 @@ def template_of(covariance: Any, kinds: tuple[int, ...], what: str) -> Any:
             f"{what}: the variances of ordered outcomes are 1, as categories do not tell them; the "
             f"covariance must have 1 or NaN there, got {scales}."
         )
-    matrix[np.diag_indices(d)] = np.where(ordered, 1.0, np.diagonal(matrix))
+    np.fill_diagonal(matrix, np.where(ordered, 1.0, np.diagonal(matrix)))
     return matrix
 
 
@@ -786,52 +722,67 @@ def covariates_of(rows: LatentRows, design: Any, what: str) -> tuple[list[Covari
     """The user's covariates of each outcome, and whether a constant is added to them, as the
     outcome is ordered and they have none."""
     n, d = rows.codes.shape
-    ordered = [bool(level) for level in rows.levels]
-    if design is None:
-        parts = [
-            Covariates(np.ones((n, int(not of))), ("constant",) * (not of), True) for of in ordered
-        ]
-        return parts, ordered
-    read = each_design(design, what)[0]
+    if design is None:  # a constant mean of outcomes that are not ordered
+        words = [("constant",) * (not level) for level in rows.levels]
+        read = [Table(np.ones((n, len(names))), names) for names in words]
+    else:
+        read = each_design(design, what)[0]
     read = read * d if len(read) == 1 else read
     values = [np.asarray(table.values, float) for table in read]
     check_designs(values, n, d, what, "design")
-    lacking = [not x.shape[1] or constant_of(x) is None for x in values]
-    parts = []
-    for table, part in zip(read, values):
+    parts, implicit = [], []
+    for table, part, level in zip(read, values, rows.levels):
         labels = map(str, range(part.shape[1]) if table.names is None else table.names)
         parts.append(Covariates(part, tuple(labels), table.names is not None, table.encoder))
-    return parts, [of and lack for of, lack in zip(ordered, lacking)]
+        implicit.append(bool(level) and (not part.shape[1] or constant_of(part) is None))
+    return parts, implicit
 
 
-def coefficients_of(
-    labels: tuple[str, ...], designs: list[Covariates], implicit: list[bool]
-) -> tuple[list[str], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Names of the coefficients, the numbers of those of each outcome among them, and of its
-    constant that is subtracted from the limits, or -1."""
-    names: list[str] = []
-    numbers: list[tuple[int, ...]] = []
+def coordinates_of(
+    rows: LatentRows,
+    designs: list[Covariates],
+    implicit: list[bool],
+    moved: Centred,
+    pairs: GaussianCoordinates,
+) -> tuple[LatentCoordinates, tuple[str, ...]]:
+    """The free coordinates, and the names of the estimates. A constant that was added is no
+    estimate: it is subtracted from the limits."""
+    names, numbers, cuts, labels = list[str](), [], [], rows.labels
     for label, part in zip(labels, designs):
         outcome = "" if len(labels) == 1 else f"[{label}]"
         known = not outcome and part.named
+        numbers.append(tuple(range(len(names), len(names) + len(part.names))))
         names += [x if known else f"coefficients{outcome}[{x}]" for x in part.names]
-        numbers.append(tuple(range(len(names) - len(part.names), len(names))))
-    constants: list[int] = []
-    for added in implicit:
+    for label, level, added in zip(labels, rows.levels, implicit):
+        zero = bool(level) and not added
+        free = level[int(zero) : -1]
+        cuts.append((-1,) * zero + tuple(range(len(names), len(names) + len(free))))
+        names += [f"cut[{label}][{x}]" for x in free]
+    transform, shift, begin = np.zeros((len(names), len(names))), np.zeros(len(names)), 0
+    end = sum(pairs.sizes)
+    for j, added in enumerate(implicit):
+        whole, middle = moved.transform_of(j), moved.shifts[j]
+        chosen, columns = np.array(numbers[j], int), slice(begin, begin + len(whole))
+        transform[chosen, columns], shift[chosen] = whole[int(added) :], middle[int(added) :]
         if added:
-            names.append("")
-        constants.append(len(names) - 1 if added else -1)
-    return names, tuple(numbers), tuple(constants)
+            transform[cuts[j], columns], shift[list(cuts[j])] = -whole[0], -middle[0]
+        later = list(cuts[j][1:])
+        transform[later, range(end, end + len(later))] = 1.0
+        begin, end = begin + len(whole), end + len(later)
+    inner = LatentCoordinates(
+        pairs, as_float_array(transform), as_float_array(shift), tuple(numbers), tuple(cuts)
+    )
+    names += [f"sigma[{labels[j]}]" for j in pairs.scales]
+    names += [f"correlation[{labels[i]}, {labels[j]}]" for i, j in pairs.pairs]
+    return inner, tuple(names)
 
 
-def start_of(
-    rows: LatentRows, moved: Any, pairs: GaussianCoordinates, inner: LatentCoordinates, what: str
-) -> np.ndarray:
+def start_of(rows: LatentRows, moved: Centred, pairs: GaussianCoordinates, what: str) -> np.ndarray:
     """Least squares of what is known, of ordered entries by the mean of a standard normal variable
     within their limits, which come from the shares of the categories."""
     lower, upper = (np.array(side) for side in (moved.rows.lower, moved.rows.upper))
     limits: list[np.ndarray] = []
-    for j in (j for j, kind in enumerate(inner.kinds) if kind):
+    for j in (j for j, level in enumerate(rows.levels) if level):
         seen = rows.codes[:, j] >= 0
         ends = lower[seen, j], upper[seen, j]
         cuts = np.unique(ends[1][np.isfinite(ends[1])])
@@ -841,12 +792,8 @@ def start_of(
         lower[seen, j] = upper[seen, j] = -densities / shares - cuts[0]
     scored = moved.rows.with_known(lower=lower, upper=upper)
     guess, _ = first_guess(scored, moved.covariates, pairs, what)
-    coefficients, covariance = pairs.values(guess)
-    scales = np.sqrt(np.diagonal(covariance))
-    correlation = covariance / np.outer(scales, scales)
-    z = [np.arctanh(correlation[i, j]) for i, j in inner.pairs]
-    logs = np.log(scales[list(inner.inner.scales)])
-    return np.concatenate([*coefficients, *limits, logs, z])
+    end = sum(pairs.sizes)
+    return np.concatenate([guess[:end], *limits, guess[end:]])
 
 
 def separation(
@@ -857,23 +804,16 @@ def separation(
     Row i with level k has tau_(k-1) < x_i b + e < tau_k: each limit is half a line for a linear
     function of b and tau.
     """
-    position = {k: at for at, k in enumerate(inner.kept)}
-    ends, start = {}, len(position)
-    for j in inner.ordered:
-        ends[j] = start - (inner.constants[j] < 0)
-        start += inner.kinds[j] - 1 - (inner.constants[j] < 0)
-    tables = []
-    for j, kind in enumerate(inner.kinds):
-        codes, begin = rows.codes[:, j], ends.get(j, 0)
-        for side in (0, 1) if kind else ():  # the lower limit of a level, and the upper
-            limited = (codes >= 1 - side) & (codes < kind - side)
-            some = np.flatnonzero(limited & (rows.observations.row_weights > 0))
-            table = np.zeros((len(some), start))
-            table[:, [position[k] for k in inner.numbers[j]]] = designs[j].values[some]
-            cut = codes[some] - 1 + side
-            free = cut >= (inner.constants[j] < 0)
-            table[np.flatnonzero(free), begin + cut[free]] -= 1.0
-            table = table * (1 - 2 * side)
+    tables, weights = [], rows.observations.row_weights
+    for j, numbers in enumerate(inner.cuts):
+        codes = rows.codes[:, j]
+        for side in (0, 1):  # the lower limit of a level, and the upper
+            limited = (codes >= 1 - side) & (codes < len(numbers) + 1 - side)
+            some = np.flatnonzero(limited & (weights > 0))
+            table = np.zeros((len(some), len(inner.shift) + 1))  # the last of limits that are 0
+            table[:, list(inner.numbers[j])] = designs[j].values[some]
+            table[np.arange(len(some)), np.array(numbers, int)[codes[some] - 1 + side]] -= 1.0
+            table = table[:, :-1] * (1 - 2 * side)
             tables.append(table[unique_rows(table)[0]])
     table = np.concatenate(tables)
     used = np.flatnonzero(np.any(table != 0, axis=0))

@@ -138,10 +138,8 @@ class LatentRows:
         """Lower and upper limits (n, d), those of ordered entries by their cuts, d arrays."""
         known = xp.asarray(self.observations.lower), xp.asarray(self.observations.upper)
         columns = [
-            between_cuts(self.codes[:, j], cuts[j], known[0][:, j], known[1][:, j], xp)
-            if level
-            else tuple(end[:, j] for end in known)
-            for j, level in enumerate(self.levels)
+            between_cuts(self.codes[:, j], cut, known[0][:, j], known[1][:, j], xp)
+            for j, cut in enumerate(cuts)
         ]
         lower, upper = (xp.stack(side, axis=1) for side in zip(*columns))
         return lower, upper
