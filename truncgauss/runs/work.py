@@ -22,18 +22,8 @@ import numpy as np
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
+from truncgauss.runs import folder as run_folder
 from truncgauss.runs.config import ConfigError, Experiment
-from truncgauss.runs.folder import (
-    CHECKPOINT,
-    PARTIAL,
-    CompletedRun,
-    begin,
-    check_unchanged,
-    circumstances,
-    claimed,
-    finish,
-    read,
-)
 from truncgauss.runs.results import as_stored, outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +79,7 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
 def assist(config: Experiment, save_every: float) -> str:
     """Do this process's part of a run of which another one writes the files; why it failed."""
     with tempfile.TemporaryDirectory() as scratch:
-        results = _results(config, Path(scratch) / CHECKPOINT, save_every)
+        results = _results(config, Path(scratch) / run_folder.CHECKPOINT, save_every)
         return str(outcome(results)["reason"])
 
 
@@ -100,7 +90,7 @@ def run(
     parent: Path,
     resumed: Path | None = None,
     name: str | None = None,
-) -> CompletedRun:
+) -> run_folder.CompletedRun:
     """Begin a run, or continue one; compute it, draw its figure and write all files. `prepare` has
     been called with its settings.
 
@@ -121,22 +111,22 @@ def run(
 
     stem = settings.stem(config.experiment)
     if resumed:
-        check_unchanged(resumed, config)
-    folder = resumed or begin(parent, config, name)
+        run_folder.check_unchanged(resumed, config)
+    folder = resumed or run_folder.begin(parent, config, name)
     said, show = list[str](), warnings.showwarning
 
     def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         said.append(f"{category.__name__}: {message}")
         show(message, category, *where, **more)
 
-    with claimed(folder):
+    with run_folder.claimed(folder):
         started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
         try:
             with warnings.catch_warnings(), bar(None, "", True):
                 warnings.showwarning = note
-                results = _results(config, folder / CHECKPOINT, save_every)
+                results = _results(config, folder / run_folder.CHECKPOINT, save_every)
             provenance = {
-                **circumstances(ROOT, command, jax.local_devices()),
+                **run_folder.circumstances(ROOT, command, jax.local_devices()),
                 "dtype": config.dtype,
                 "seed": config.seed,
                 "started": started.isoformat(timespec="seconds"),
@@ -148,14 +138,14 @@ def run(
                     with bar(None, "drawing the figure", True):
                         _draw(config, results, folder)
             except Exception:
-                final = finish(folder, stem, results, provenance)
+                final = run_folder.finish(folder, stem, results, provenance)
                 print(
                     f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and "
                     f"then: truncgauss plot {final}",
                     file=sys.stderr,
                 )
                 raise
-            return read(finish(folder, stem, results, provenance))
+            return run_folder.read(run_folder.finish(folder, stem, results, provenance))
         except BaseException as error:
             if folder.is_dir():
                 _say_how_to_go_on(folder, error, name is not None)
@@ -166,7 +156,7 @@ def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> Non
     """Say how to continue a run that ended early; one without a checkpoint is removed."""
     import jax
 
-    kept = (folder / CHECKPOINT).is_file()
+    kept = (folder / run_folder.CHECKPOINT).is_file()
     if not kept:
         shutil.rmtree(folder, ignore_errors=True)
     if of_sweep and isinstance(error, KeyboardInterrupt):
@@ -218,7 +208,7 @@ def sweep(
         final = folder / f"{number:03d}"
         if (final / "summary.json").is_file():
             continue
-        partial = final.with_name(f"{final.name}{PARTIAL}")
+        partial = final.with_name(f"{final.name}{run_folder.PARTIAL}")
         shown = ", ".join(f"{name} = {value}" for name, value in changes.items())
         print(f"truncgauss: run {number + 1} of {len(members)}: {shown}", file=sys.stderr)
         prepare(member)
@@ -229,7 +219,7 @@ def sweep(
     return any(each["reason"] for each in ended)
 
 
-def redraw(run: CompletedRun) -> list[str]:
+def redraw(run: run_folder.CompletedRun) -> list[str]:
     """Draw the figure of a complete run again; the paths of its files.
 
     Raises:

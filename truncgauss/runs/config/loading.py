@@ -22,18 +22,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
 from pydantic_core import PydanticCustomError
 
+from truncgauss.runs.config import yaml
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.runs.config.sections import problem, problems
-from truncgauss.runs.config.yaml import (
-    ConfigError,
-    Document,
-    Place,
-    Position,
-    parse,
-    read,
-    without_space,
-    write,
-)
+from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position
 from truncgauss.tables.names import closest, meant, suggestion
 from truncgauss.tables.shares import of_percent
 
@@ -90,7 +82,7 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
             if kind == "dict_type":
                 form = f"{got}: {{}}" if re.fullmatch(r"[\w-]+", got) else "name: value"
                 message = f"must have keys with a value each, such as `{at[-1]}: {{{form}}}`"
-            message = without_space(got) or message
+            message = yaml.without_space(got) or message
         if isinstance(got, list | tuple) and got and isinstance(got[0], str):
             message = (
                 f"must have keys with a value each: `{at[-1]}: {{{got[0]}: ...}}`, and {{}} for a "
@@ -123,7 +115,7 @@ def load(path: str | Path) -> Experiment:
         Traceback (most recent call last):
         truncgauss.runs.config.yaml.ConfigError: nowhere.yaml: cannot be read: No such file ...
     """
-    document, folder = read(path), Path(os.path.abspath(path)).parent
+    document, folder = yaml.read(path), Path(os.path.abspath(path)).parent
     if "experiment" not in document.data:
         message = f"is required; known: {', '.join(names())}, or the path of a Python file"
         close = closest("experiment", document.data)
@@ -214,7 +206,7 @@ def _typed(words: list[str], before: Any, key: Place, kind: Any) -> Any:
     if isinstance(before[0] if many and before else before, str | Path):
         return tuple(words) if many else " ".join(words)
     infinities = {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
-    typed = tuple(parse(infinities.get(word, word), at=key).data for word in words)
+    typed = tuple(yaml.parse(infinities.get(word, word), at=key).data for word in words)
     if len(typed) > 1 or (many and not isinstance(typed[0], tuple)):
         return typed
     return typed[0]
@@ -387,7 +379,9 @@ def files(config: Experiment) -> list[Path]:
 def dump(config: Experiment) -> str:
     """The YAML text of settings; `load` reads it back to an equal value."""
     values = config.model_dump()
-    return write(values if values["sweep"] else {k: v for k, v in values.items() if k != "sweep"})
+    return yaml.write(
+        values if values["sweep"] else {k: v for k, v in values.items() if k != "sweep"}
+    )
 
 
 def schema(experiment: str | None = None) -> dict[str, Any]:
