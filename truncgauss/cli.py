@@ -315,12 +315,27 @@ def described(section: settings.Model) -> tuple[type[Any], Any]:
 
 
 def _asked(words: list[str]) -> tuple[Command, list[str]]:
-    """The command that was typed, and the words that change settings.
+    """The command that was typed, and the words that are settings of the config of `run`: the
+    options that the command does not have, each with what follows it.
 
     Raises:
-        ValueError: a word that means nothing.
+        ValueError: a word that means nothing; it says which one may have been meant.
     """
-    own, changes = _divided(words)
+    kinds = {kind.__name__.lower(): kind for kind in get_args(Command)}
+    own, changes, unknown = list[str](), list[str](), False
+    command = None if not words or words[0].startswith("-") else words[0]
+    if command is not None and command not in kinds:
+        near = MEANT.get(command) or settings.suggestion(command, list(kinds))
+        if command.endswith((".yaml", ".yml")):
+            near = f"to run that file: truncgauss run {shlex.join(words)}"
+        raise ValueError(f"{command!r}: unknown command; {near}")
+    for word in words:
+        if command and re.match(r"-[^\d.]", word):
+            known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
+            unknown = word.split("=")[0].lstrip("-").replace("-", "_") not in known
+        (changes if unknown else own).append(word)
+    if changes and command != "run":
+        raise _no_option(kinds[command], changes[0])
     with terminal.paragraphs():
         asked, stray = tyro.cli(
             Command, args=own, prog="truncgauss", return_unknown_args=True, config=QUIET
@@ -339,34 +354,6 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
     if changes and getattr(asked, "config", None) is None:
         raise _no_option(type(asked), changes[0])
     return asked, changes
-
-
-def _divided(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of a command, and those that are settings of the config of `run`: the options that
-    the command does not have, each with what follows it.
-
-    Raises:
-        ValueError: there is no such command or option; it says which one may have been meant.
-    """
-    kinds = {kind.__name__.lower(): kind for kind in get_args(Command)}
-    if not words or words[0].startswith("-"):
-        return words, []
-    command = words[0]
-    if command not in kinds:
-        near = MEANT.get(command) or settings.suggestion(command, list(kinds))
-        if command.endswith((".yaml", ".yml")):
-            near = f"to run that file: truncgauss run {shlex.join(words)}"
-        raise ValueError(f"{command!r}: unknown command; {near}")
-    known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
-    parts: tuple[list[str], list[str]] = ([], [])
-    unknown = False
-    for word in words:
-        if re.match(r"-[^\d.]", word):
-            unknown = word.split("=")[0].lstrip("-").replace("-", "_") not in known
-        parts[unknown].append(word)
-    if parts[1] and command != "run":
-        raise _no_option(kinds[command], parts[1][0])
-    return parts
 
 
 def _no_option(kind: type[Any], word: str) -> ValueError:

@@ -147,27 +147,19 @@ def run(
                 raise
             return run_folder.read(run_folder.finish(folder, stem, results, provenance))
         except BaseException as error:
-            if folder.is_dir():
-                _say_how_to_go_on(folder, error, name is not None)
+            stopped, advice = isinstance(error, KeyboardInterrupt), ""
+            refused = isinstance(error, ValueError | OSError)  # in words of its own
+            if (folder / run_folder.CHECKPOINT).is_file():
+                advice = f"to continue: truncgauss run --resume {folder}"
+            elif folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
+                if stopped or (jax.process_count() > 1 and not refused):
+                    advice = "nothing was saved yet; start the run again"
+            if name and stopped:
+                advice = "the same command goes on from this run"
+            if advice:
+                print(f"truncgauss: {advice}", file=sys.stderr)
             raise
-
-
-def _say_how_to_go_on(folder: Path, error: BaseException, of_sweep: bool) -> None:
-    """Say how to continue a run that ended early; one without a checkpoint is removed."""
-    import jax
-
-    kept = (folder / run_folder.CHECKPOINT).is_file()
-    if not kept:
-        shutil.rmtree(folder, ignore_errors=True)
-    if of_sweep and isinstance(error, KeyboardInterrupt):
-        print("truncgauss: the same command goes on from this run", file=sys.stderr)
-        return
-    if kept:
-        print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
-        return
-    refused = isinstance(error, ValueError | OSError)  # in words of its own
-    if isinstance(error, KeyboardInterrupt) or (jax.process_count() > 1 and not refused):
-        print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
 
 
 def sweep_folder(parent: Path, config: Experiment) -> Path:
