@@ -282,7 +282,13 @@ def _act(words: list[str]) -> int:
         case Schema():
             _tell(json.dumps(settings.schema(asked.experiment), indent=2))
         case New():
-            return _new(asked)
+            options = dataclasses.asdict(asked)
+            name, overwrite = options.pop("name"), options.pop("overwrite")
+            paths = starting_point.write(name, options, overwrite)
+            _tell(*paths)
+            if starting_point.is_table(name) and (code := _check(paths)):
+                return code  # something that is known of the table is wrong
+            _tell(f"To run it: truncgauss run {shlex.quote(str(paths[0]))}")
         case List():
             _tell(*summary.listed(asked.runs))
         case Plot():
@@ -384,18 +390,6 @@ def _file(path: Path) -> Path:
         near = settings.suggestion(path, settings.names())
         raise ConfigError(f"{ERROR}: {path} is neither a file nor an experiment; {near}")
     return shipped
-
-
-def _new(asked: New) -> int:
-    """Write what was asked for; what is known of a table is checked at once."""
-    options = dataclasses.asdict(asked)
-    name, overwrite = options.pop("name"), options.pop("overwrite")
-    paths = starting_point.write(name, options, overwrite)
-    _tell(*paths)
-    if starting_point.is_table(name) and (code := _check(paths)):
-        return code
-    _tell(f"To run it: truncgauss run {shlex.quote(str(paths[0]))}")
-    return FINE
 
 
 def _check(paths: Sequence[Path]) -> int:

@@ -312,8 +312,18 @@ def publish(figures: Path, run: CompletedRun) -> None:
 
 def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
     """Provenance: the words typed, versions, machine, devices as JAX lists them, and the commit of
-    a checkout at `root`, the folder that holds the package."""
-    commit, dirty = _commit(root)
+    a checkout at `root`, the folder that holds the package, and whether files differ from it."""
+
+    def git(*words: str) -> str:
+        command = ("git", "-C", str(root), *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return done.stdout.strip()
+
+    commit, dirty = None, None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        # An environment inside somebody's repository is not a checkout of this project.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == root.resolve():
+            commit, dirty = git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -328,23 +338,6 @@ def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) ->
         "commit": commit,
         "dirty": dirty,
     }
-
-
-def _commit(root: Path) -> tuple[str | None, bool | None]:
-    """The commit of the checkout at `root` and whether files differ from it; None elsewhere."""
-
-    def git(*words: str) -> str:
-        command = ("git", "-C", str(root), *words)
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
-        return done.stdout.strip()
-
-    try:
-        # An environment inside somebody's repository is not a checkout of this project.
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != root.resolve():
-            return None, None
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
-    except (OSError, subprocess.SubprocessError):
-        return None, None
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

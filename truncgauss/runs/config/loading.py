@@ -163,7 +163,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
     """
     if not words:
         return config
-    values = config.model_dump()
+    values, infinities = config.model_dump(), {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
     groups: list[list[str]] = []  # keys, and the words that follow each
     for word in words:
         if word.startswith("--") and len(word) > 2:
@@ -186,30 +186,25 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
         for name in key:
             known = getattr(kind, "model_fields", {}).get(name)
             kind = known and known.annotation
-        inner[field] = _typed(texts, inner.get(field), key, kind)
+        before = inner.get(field)  # whose kind counts where there is no type
+        many = isinstance(before, tuple)
+        if kind == dict[str, str]:
+            if len(texts) % 2:
+                got = " ".join(texts)
+                raise Document(None).error("needs pairs of a key and a text", key, got=got)
+            inner[field] = dict(zip(texts[::2], texts[1::2]))
+        elif kind == tuple[str, ...]:
+            inner[field] = tuple(texts)
+        elif isinstance(before[0] if many and before else before, str | Path):
+            inner[field] = tuple(texts) if many else " ".join(texts)
+        else:
+            typed = tuple(yaml.parse(infinities.get(x, x), at=key).data for x in texts)
+            single = len(typed) == 1 and not (many and not isinstance(typed[0], tuple))
+            inner[field] = typed[0] if single else typed
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
         raise Document(None).error(message, ("experiment",), got=values["experiment"])
     return _validated(type(config), Document(None, values), Path.cwd())
-
-
-def _typed(words: list[str], before: Any, key: Place, kind: Any) -> Any:
-    """Words as the kind of value that stood there before, or of the setting's type."""
-    if kind == dict[str, str]:
-        if len(words) % 2:
-            got = " ".join(words)
-            raise Document(None).error("needs pairs of a key and a text", key, got=got)
-        return dict(zip(words[::2], words[1::2]))
-    if kind == tuple[str, ...]:
-        return tuple(words)
-    many = isinstance(before, tuple)
-    if isinstance(before[0] if many and before else before, str | Path):
-        return tuple(words) if many else " ".join(words)
-    infinities = {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
-    typed = tuple(yaml.parse(infinities.get(word, word), at=key).data for word in words)
-    if len(typed) > 1 or (many and not isinstance(typed[0], tuple)):
-        return typed
-    return typed[0]
 
 
 def _validated(model: type[Experiment], document: Document, folder: Path) -> Experiment:
@@ -253,10 +248,8 @@ def _of_several_keys(
             with contextlib.suppress(ValidationError):  # without its wrong key it is no section
                 kind: Any = TypeAdapter(cast(Any, Annotated[field.annotation, field]))
                 values[name] = kind.validate_python(right[name], strict=True, context=context)
-        elif name not in bad and not field.is_required():
-            values[name] = field.get_default(call_default_factory=True)
     partial = model.model_construct(**values)
-    for name in model.model_fields.keys() - values:
+    for name in {*right, *bad} - {*values}:  # which has its default there, if it has one
         vars(partial).pop(name, None)
     for name, decorator in model.__pydantic_decorators__.model_validators.items():
         try:
