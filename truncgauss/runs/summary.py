@@ -67,7 +67,8 @@ def is_sweep(folder: Path) -> bool:
 
 def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     """Write the table of the runs in the folder of a sweep, and return lines of it: with the
-    results that patterns describe, as for `chosen`, or else the first few, which differ.
+    results that patterns such as `fit/*` describe, or else the first few. Those that differ come
+    first, and times, which always do, last.
 
     Raises:
         ValueError: there is no sweep in the folder, or no such result.
@@ -80,7 +81,15 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     members = enumerate(settings.members(config))
     parts = [row(folder / f"{i:03d}", changes) for i, (changes, _) in members]
     rows = [about | values for about, values in parts]
-    about, values = list(parts[0][0]), ordered([values for _, values in parts])
+    complete = [values for _, values in parts if values]
+
+    def is_late(name: str) -> tuple[bool, bool]:
+        missing = any(name not in run for run in complete)
+        differs = missing or len({str(run[name]) for run in complete}) > 1
+        return "seconds" in name, not differs
+
+    values = sorted(dict.fromkeys(name for run in complete for name in run), key=is_late)
+    about = list(parts[0][0])
     names = [*about, *values]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
@@ -88,10 +97,21 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     writer.writerows(rows)
     files.write(folder / "summary.csv", text.getvalue())
     files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
+    if columns and not values:
+        raise ValueError(
+            "no run is complete yet, so that there are no results to choose; without --columns the "
+            "table shows the status of each run"
+        )
+    printed = [] if columns else values[:FEW]
+    for pattern in columns:  # loc[0] is one too, and first of all a name
+        several = [pattern] if pattern in values else fnmatch.filter(values, pattern)
+        if not several:
+            known = ", ".join(map(repr, values))  # which may have commas
+            raise ValueError(f"no result is called {pattern!r}; there are: {known}")
+        printed += several
     values_of = ((each.get(name, "") for name in names) for each in rows)
     cells = [[f"{x:.6g}" if isinstance(x, float) else str(x) for x in line] for line in values_of]
-    printed = chosen(values, columns) if columns else values[:FEW]
-    kept = [names.index(name) for name in (*about, *printed)]
+    kept = [names.index(name) for name in (*about, *dict.fromkeys(printed))]
     lines = table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
     return [*lines, f"table: {folder / 'summary.csv'}"]
 
@@ -108,45 +128,6 @@ def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
     done = read(folder)
     seconds = {"seconds": done.provenance.get("seconds", "")}
     return about | {"status": done.summary["status"]}, done.summary["values"] | seconds
-
-
-def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the results of runs: those that differ, those that do not, and then times, which
-    always do.
-
-    Example:
-        >>> from truncgauss.runs import summary
-        >>> summary.ordered([{"seconds": 1.5, "n": 3, "loss": 0.5}, {"n": 3, "loss": 0.25}])
-        ['loss', 'n', 'seconds']
-    """
-    complete = [run for run in runs if run]
-
-    def is_late(name: str) -> tuple[bool, bool]:
-        missing = any(name not in run for run in complete)
-        differs = missing or len({str(run[name]) for run in complete}) > 1
-        return "seconds" in name, not differs
-
-    return sorted(dict.fromkeys(name for run in runs for name in run), key=is_late)
-
-
-def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """The names that patterns such as `fit/*` describe, in the order of the patterns.
-
-    Raises:
-        ValueError: a pattern that describes none, or no names.
-    """
-    if not names:
-        raise ValueError(
-            "no run is complete yet, so that there are no results to choose; without --columns the "
-            "table shows the status of each run"
-        )
-    exact = {name: [name] for name in names}  # such as loc[0], which is a pattern too
-    found = {pattern: exact.get(pattern) or fnmatch.filter(names, pattern) for pattern in patterns}
-    for pattern, several in found.items():
-        if not several:
-            known = ", ".join(map(repr, names))  # which may have commas
-            raise ValueError(f"no result is called {pattern!r}; there are: {known}")
-    return list(dict.fromkeys(name for several in found.values() for name in several))
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
