@@ -289,7 +289,26 @@ def blocks(
         OSError: it cannot be read.
     """
     if path.suffix == ".parquet":
-        yield from _parquet_blocks(path, names, begin, end, size)
+        with _parquet_file(path) as file:
+            wanted, stop = checked(path, names, file.schema_arrow.names), 0
+            for group in range(file.num_row_groups):
+                start, stop = stop, stop + file.metadata.row_group(group).num_rows
+                if stop <= begin or start >= end:
+                    continue
+                count = min(size, max(stop - start, 1))
+                for batch in file.iter_batches(count, row_groups=[group], columns=wanted):
+                    first, start = start, start + batch.num_rows
+                    inside = slice(max(begin - first, 0), max(min(end, start) - first, 0))
+                    if not len(lines := np.arange(first, start)[inside]):
+                        continue
+                    parts = {}
+                    for name in wanted:
+                        cells = batch.column(name)
+                        values = cells.to_numpy(zero_copy_only=False)
+                        absent = cells.is_null().to_numpy(zero_copy_only=False)
+                        masked = np.ma.masked_array(values, absent) if absent.any() else values
+                        parts[name] = masked[inside]
+                    yield FileBlock(lines, parts)
     elif path.suffix == ".npz":
         columns = _npz_columns(path, names)
         lines = np.arange(len(next(iter(columns.values()))))[begin:end]
@@ -311,7 +330,7 @@ def blocks(
     else:
         texts = lines_of(path)
         known = next(texts)[1]
-        wanted = {name: known.index(name) for name in checked(path, names, known)}
+        places = {name: known.index(name) for name in checked(path, names, known)}
         texts = itertools.islice(texts, begin, end)
         while some := list(itertools.islice(texts, size)):
             for line, cells in some:
@@ -321,7 +340,7 @@ def blocks(
                     )
             yield FileBlock(
                 np.array([line for line, _ in some]),
-                {x: np.array([cells[k] for _, cells in some], object) for x, k in wanted.items()},
+                {x: np.array([cells[k] for _, cells in some], object) for x, k in places.items()},
             )
 
 
@@ -496,28 +515,3 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path} is not a Parquet file: {error}.") from error
     with file:
         yield file
-
-
-def _parquet_blocks(
-    path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
-) -> Iterator[FileBlock]:
-    with _parquet_file(path) as file:
-        wanted = checked(path, names, file.schema_arrow.names)
-        stop = 0
-        for group in range(file.num_row_groups):
-            start, stop = stop, stop + file.metadata.row_group(group).num_rows
-            if stop <= begin or start >= end:
-                continue
-            count = min(size, max(stop - start, 1))
-            for batch in file.iter_batches(count, row_groups=[group], columns=wanted):
-                first, start = start, start + batch.num_rows
-                inside = slice(max(begin - first, 0), max(min(end, start) - first, 0))
-                columns = {}
-                for name in wanted:
-                    values = batch.column(name).to_numpy(zero_copy_only=False)
-                    absent = batch.column(name).is_null().to_numpy(zero_copy_only=False)
-                    masked = np.ma.masked_array(values, absent) if absent.any() else values
-                    columns[name] = masked[inside]
-                lines = np.arange(first, start)[inside]
-                if len(lines):
-                    yield FileBlock(lines, columns)
