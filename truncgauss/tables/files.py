@@ -402,12 +402,9 @@ def mismatch(name: str, names: Sequence[str]) -> str:
         cure = f"several columns are written apart, {' '.join(parts)}"
     inner = re.fullmatch(r"(\w+)\((.+)\)|([ic])\.(.+)", name)
     if inner and (column := inner[2] or inner[4]) in names:
-        log = (inner[1] or "").startswith("log")
-        more = (
-            "for its logarithm add --log, or `log: true` in a config"
-            if log
-            else ("texts become categories by themselves")
-        )
+        more = "texts become categories by themselves"
+        if (inner[1] or "").startswith("log"):
+            more = "for its logarithm add --log, or `log: true` in a config"
         cure = f"name the column itself, {column}; {more}"
     return f"column {name!r} is not in the header; {cure}"
 

@@ -213,31 +213,17 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
     Raises:
         ConfigError: every mistake in it, in the order of the file.
     """
-    context = {"folder": folder}
+    data, context = document.data, {"folder": folder}
     try:
-        return model.model_validate(document.data, context=context)
+        return model.model_validate(data, context=context)
     except ValidationError as error:
         items = error.errors()
     told = [(item["loc"], said) for item in items if (said := _complaint(item, document))]
-    found, wrong = [said for _, said in told], [said.at for at, said in told if at]
-    for item in _of_several_keys(model, document.data, wrong, context):
-        if (mistake := _complaint(item, document)) and not any(
-            at[: len(mistake.at)] == mistake.at[: len(at)] for at in wrong if at
-        ):
-            found.append(mistake)
-    found.sort(key=lambda mistake: mistake.position)
-    mistakes = ConfigError("\n".join(dict.fromkeys(mistake.line for mistake in found)))
-    mistakes.unknown = frozenset(mistake.line for mistake in found if mistake.of_key)
-    raise mistakes
-
-
-def _of_several_keys(
-    model: type[Experiment], data: Any, wrong: Sequence[Place], context: Any
-) -> Iterator[Any]:
-    """Errors of validators of several keys, which pydantic asks only where each key is right: one
-    that meets a key that is `wrong` has an AttributeError, and no say."""
+    found, wrong = [said for _, said in told], [said.at for at, said in told if at and said.at]
+    # Pydantic asks validators of several keys only where each key is right. Here one that meets a
+    # key that is wrong has an AttributeError, and no say.
     right, values, bad = copy.deepcopy(data), dict[str, Any](), set[Any]()
-    for at in filter(None, wrong):
+    for at in wrong:
         section = functools.reduce(lambda inner, step: inner[step], at[:-1], right)
         if len(at) > 1 and isinstance(section, dict):
             section.pop(at[-1], None)
@@ -248,7 +234,7 @@ def _of_several_keys(
             with contextlib.suppress(ValidationError):  # without its wrong key it is no section
                 kind: Any = TypeAdapter(cast(Any, Annotated[field.annotation, field]))
                 values[name] = kind.validate_python(right[name], strict=True, context=context)
-    partial = model.model_construct(**values)
+    partial, items = model.model_construct(**values), []
     for name in {*right, *bad} - {*values}:  # which has its default there, if it has one
         vars(partial).pop(name, None)
     for name, decorator in model.__pydantic_decorators__.model_validators.items():
@@ -257,10 +243,17 @@ def _of_several_keys(
                 if decorator.info.mode == "after":
                     getattr(partial, name)()
         except ValidationError as error:
-            yield from error.errors()
+            items += error.errors()
         except (ValueError, AssertionError) as error:
             own = error if isinstance(error, PydanticCustomError) else None
-            yield from problems([own or problem(str(error), got=data)]).errors()
+            items += problems([own or problem(str(error), got=data)]).errors()
+    for said in filter(None, (_complaint(item, document) for item in items)):
+        if not any(at[: len(said.at)] == said.at[: len(at)] for at in wrong):
+            found.append(said)
+    found.sort(key=lambda mistake: mistake.position)
+    mistakes = ConfigError("\n".join(dict.fromkeys(mistake.line for mistake in found)))
+    mistakes.unknown = frozenset(mistake.line for mistake in found if mistake.of_key)
+    raise mistakes
 
 
 def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
