@@ -220,7 +220,7 @@ class ClusterCoordinates:
         mean, rest = self.halves(x)
         if self.latent is None:
             return MeanParameters(mean), rest
-        coefficients, cuts, *_ = self.latent.parts(mean)
+        coefficients, cuts = self.latent.parts(mean)
         return MeanParameters(coefficients, cuts[0]), rest
 
     def estimates(self, x: jax.Array) -> jax.Array:
@@ -973,8 +973,7 @@ class ClusterModel(Model):
             fields["errors"] = np.where(known, fields["errors"], np.nan)
         mean, cuts = self.inner.halves(fields["estimates"])[0], None
         if self.inner.latent is not None:
-            parts = self.inner.latent.of_estimates(jnp.asarray(mean))
-            mean, cuts = np.asarray(parts[0][0]), np.asarray(parts[1][0])
+            (mean,), (cuts,), _ = self.inner.latent.of_estimates(mean)
         return ClusterFit(
             **fields,
             standard_errors=fields["errors"],
@@ -1205,7 +1204,7 @@ def mean_of_ordered(inputs: ClusterInputs) -> MeanModel:
     """The mean of ordered categories, from their model as rows by themselves."""
     single = inputs.single
     assert single is not None
-    design, columns = single.covariates[0], inputs.design.values
+    design, columns = single.centred.design_of(0), inputs.design.values
     white = Whitened(design, np.eye(design.shape[1]), None, columns)
     notes = (FIRST_CUT,) * (-1 in single.inner.cuts[0])
     shift = np.zeros(design.shape[1])

@@ -346,19 +346,17 @@ class ObservationsLoss:
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
 
+    def log_likelihoods(self, x: jax.Array) -> jax.Array:
+        """The log-likelihood of each row times its weight, (n,)."""
+        at = self.rows_at(x), *self.gaussian(x), self.method, self.key
+        return log_likelihood(*at).log_prob
+
     def total(self, x: jax.Array) -> Estimate:
-        loc, covariance = self.gaussian(x)
-        return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
+        at = self.rows_at(x), *self.gaussian(x), self.method, self.key
+        return total_log_likelihood(*at)
 
     def scores(self, x: jax.Array) -> jax.Array:
-
-        def rows(x: jax.Array) -> jax.Array:
-            loc, covariance = self.gaussian(x)
-            return log_likelihood(
-                self.observations, loc, covariance, self.method, self.key
-            ).log_prob
-
-        return jax.jacfwd(rows)(x)
+        return jax.jacfwd(self.log_likelihoods)(x)
 
     def gaussian(self, x: Any) -> tuple[Any, Any]:
         """The mean, (d,) or (n, d), and the covariance matrix; of numbers in NumPy."""

@@ -19,8 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from truncgauss import likelihood
-from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import (
     as_float_array,
@@ -28,9 +26,9 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     static_field,
 )
-from truncgauss.fitting.centring import Centred, centred, constant_of, whitened
+from truncgauss.fitting.centring import Centred, Whitened, centred, constant_of, whitened
 from truncgauss.fitting.derived import gaussian_arrays
-from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.gaussian_starts import (
     OR_MATRIX,
     STRUCTURES,
@@ -43,7 +41,6 @@ from truncgauss.fitting.linear_gaussian import (
     STEP,
     GaussianCoordinates,
     ObservationsLoss,
-    mean_of,
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
@@ -62,6 +59,7 @@ from truncgauss.fitting.predictions import (
 )
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, impossible
+from truncgauss.gaussian.linalg import namespace
 from truncgauss.gaussian.problem import Estimate, as_key
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
@@ -69,7 +67,6 @@ from truncgauss.likelihood import (
     Observations,
     filled_up,
     fraction_not_truncated,
-    total_log_likelihood,
 )
 from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.probability.automatic import Automatic
@@ -139,7 +136,7 @@ class OrdinalFit(LikelihoodFit):
         if not self.designs:
             loc = jnp.stack([b[0] if len(b) else jnp.zeros(()) for b in coefficients])
         gaussian = gaussian_arrays(loc, covariance)
-        return {"coefficients": coefficients, "thresholds": cuts, **gaussian}
+        return {"coefficients": tuple(coefficients), "thresholds": cuts, **gaussian}
 
     def rows_and_gaussian(self) -> tuple[Observations, np.ndarray, np.ndarray]:
         """The rows with their fitted limits, and the mean and covariance of their Gaussian."""
@@ -264,24 +261,13 @@ def fit_ordinal(
     key: Any = None,
     **settings: Any,
 ) -> OrdinalFit:
-    """The fit of rows with ordered entries: what `fit_regression` and `fit_observations` call.
-
-    Args:
-        rows: with d entries.
-        design: covariates (n, p) of every outcome, or a tuple of d such; None for none.
-        covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated.
-        what: the function that was called.
-        method: how probabilities are computed.
-        key: its random key.
-        settings: of `maximum_likelihood`.
-    """
+    """The fit of rows with ordered entries, for `fit_regression` and `fit_observations`."""
     if isinstance(covariance, str):
         check_choice(
             covariance, STRUCTURES, f"{what}: with ordered outcomes covariance",
             " One correlation or one factor of repeated outcomes is a term of tg.fit_clusters.",
             OR_MATRIX,
         )  # fmt: skip
-    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"
         model = OrdinalModel.of(rows, design, covariance, what, method=method, key=key, each=each)
@@ -315,51 +301,53 @@ class LatentCoordinates:
     numbers: tuple[tuple[int, ...], ...] = static_field()
     cuts: tuple[tuple[int, ...], ...] = static_field()
 
-    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array]:
-        """Coefficients of whitened covariates, limits of each outcome, the first 0, and coordinates
-        of the covariance."""
-        sizes = [sum(self.inner.sizes), *(max(len(part) - 1, 0) for part in self.cuts)]
-        theta, *logs, rest = jnp.split(x, np.cumsum(sizes))
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of coefficients, and of the free limits of each outcome."""
+        return [sum(self.inner.sizes), *(max(len(part) - 1, 0) for part in self.cuts)]
+
+    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        """Coefficients of whitened covariates, and the limits of each outcome, the first 0."""
+        theta, *logs, _ = jnp.split(x, np.cumsum(self.sizes))
         firsts = (jnp.zeros(int(part != ())) for part in self.cuts)
         cuts = [jnp.cumsum(jnp.append(*both)) for both in zip(firsts, map(jnp.exp, logs))]
-        return theta, cuts, rest
+        return theta, cuts
 
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """Coefficients of whitened covariates of each outcome, and the covariance matrix, NaN
         where it is none."""
-        theta, _, rest = self.parts(x)
-        ends = np.cumsum(self.inner.sizes)[:-1]
-        return tuple(jnp.split(theta, ends)), self.inner.covariance(rest)
+        coefficients = jnp.split(x, np.cumsum(self.inner.sizes))[:-1]
+        return tuple(coefficients), self.covariance(x)
+
+    def covariance(self, x: Any) -> Any:
+        """The covariance matrix; of numbers in NumPy."""
+        return self.inner.covariance(x[len(self.shift) :])
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        theta, cuts, rest = self.parts(x)
+        theta, cuts = self.parts(x)
         moved = jnp.concatenate([theta, *(part[1:] for part in cuts)])
-        logs, z = jnp.split(rest, [len(self.inner.scales)])
+        logs, z = jnp.split(x[len(self.shift) :], [len(self.inner.scales)])
         return jnp.concatenate([self.transform @ moved + self.shift, jnp.exp(logs), jnp.tanh(z)])
 
     def free(self, estimates: jax.Array) -> jax.Array:
         """Free coordinates of coefficients and limits, of outcomes that are all ordered."""
         moved = jnp.linalg.solve(self.transform, estimates - self.shift)
-        sizes = [sum(self.inner.sizes), *(len(part) - 1 for part in self.cuts)]
-        theta, *cuts = jnp.split(moved, np.cumsum(sizes)[:-1])
+        theta, *cuts = jnp.split(moved, np.cumsum(self.sizes)[:-1])
         return jnp.concatenate([theta, *(jnp.log(jnp.diff(part, prepend=0.0)) for part in cuts)])
 
-    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[Any, ...], list[Any], jax.Array]:
-        """Coefficients, limits and the covariance matrix of the vector of estimates."""
-        padded = jnp.append(estimates, 0.0)
+    def of_estimates(self, estimates: Any) -> tuple[list[Any], list[Any], Any]:
+        """Coefficients, limits and the covariance matrix of the vector of estimates; of numbers in
+        NumPy."""
+        xp, end = namespace(estimates), len(self.shift)
+        padded = xp.append(estimates, 0.0)
         coefficients, cuts = (
             [padded[np.array(part, int)] for part in parts] for parts in (self.numbers, self.cuts)
         )
-        ends = len(self.shift), len(self.shift) + len(self.inner.scales)
-        _, scales, correlations = jnp.split(estimates, ends)
-        return tuple(coefficients), cuts, self.inner.covariance_of(scales, correlations)
+        scales, correlations = xp.split(estimates[end:], [len(self.inner.scales)])
+        return coefficients, cuts, self.inner.covariance_of(scales, correlations)
 
 
 # ---------------------------------------------------------------- the likelihood
-
-
-values_at = Compiled(LatentCoordinates.values, closed_form)
-parts_at = Compiled(LatentCoordinates.of_estimates, closed_form)
 
 
 @frozen_pytree
@@ -381,18 +369,7 @@ class LatentLoss(ObservationsLoss):
         lower, upper = rows.between(self.coordinates.parts(x)[1], jnp)
         return self.observations.with_known(lower=lower, upper=upper)
 
-    def gaussian(self, x: Any) -> tuple[Any, Any]:
-        coefficients, covariance = self.coordinates.values(jnp.asarray(x))
-        return mean_of(self.designs, coefficients), covariance
-
-    def seen(self, x: jax.Array) -> jax.Array:
-        """The log probability that each row could be seen, (n,), of independent entries."""
-        if self.observations.region is None:
-            return jnp.zeros(self.observations.num_rows)
-        none = jnp.zeros(self.observations.lower.shape, bool)
-        return self.by_entries(x, self.observations.region_limits(), none)
-
-    def by_entries(self, x: jax.Array, limits: Any, exact: jax.Array) -> jax.Array:
+    def by_entries(self, x: jax.Array, limits: Any, exact: Any) -> jax.Array:
         """The log probability (density) of limits on independent entries, (n,)."""
         loc, covariance = self.gaussian(x)
         variance = jnp.diagonal(covariance)
@@ -406,23 +383,19 @@ class LatentLoss(ObservationsLoss):
         return jnp.sum(jnp.where(exact, density, masses), axis=1)
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
-        """The log-likelihood of each row times its weight, (n,)."""
-        rows = self.rows_at(x)
-        if self.independent:
-            exact = self.observations.lower == self.observations.upper
-            each = self.by_entries(x, rows.data_limits(), exact) - self.seen(x)
-            return each if rows.weights is None else rows.weights * each
-        at = rows, *self.gaussian(x), self.method, self.key
-        return likelihood.log_likelihood(*at).log_prob
+        if not self.independent:
+            return super().log_likelihoods(x)
+        rows, exact = self.rows_at(x), self.observations.lower == self.observations.upper
+        each = self.by_entries(x, rows.data_limits(), exact)
+        if rows.region is not None:
+            each -= self.by_entries(x, rows.region_limits(), False)
+        return each if rows.weights is None else rows.weights * each
 
     def total(self, x: jax.Array) -> Estimate:
-        if self.independent:
-            total = jnp.sum(self.log_likelihoods(x))
-            return Estimate(total, jnp.zeros_like(total))
-        return total_log_likelihood(self.rows_at(x), *self.gaussian(x), self.method, self.key)
-
-    def scores(self, x: jax.Array) -> jax.Array:
-        return jax.jacfwd(self.log_likelihoods)(x)
+        if not self.independent:
+            return super().total(x)
+        total = jnp.sum(self.log_likelihoods(x))
+        return Estimate(total, jnp.zeros_like(total))
 
     @property
     def iterated(self) -> bool:
@@ -439,7 +412,7 @@ class OneOrderedLoss(LatentLoss):
 
     def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         def linear(x: jax.Array) -> jax.Array:
-            theta, cuts, *_ = self.coordinates.parts(x)
+            theta, cuts = self.coordinates.parts(x)
             return jnp.concatenate([theta, cuts[0]])
 
         covariates: Any = self.designs
@@ -479,60 +452,36 @@ class OrdinalModel(Model):
 
     Attributes, besides those of `Model`:
         rows: as the user has them.
-        observations: with a middle subtracted from exact entries that lie far from 0.
-        covariates: whitened, of each outcome, (n, p).
+        centred: as they are fitted, with whitened covariates of each outcome.
         designs: covariates of the user; empty without any.
         inner: the coordinates.
         first: free coordinates to begin with.
-        limited: how many entries of a row are limited at most.
         method, key: see `fit_observations`.
         each: whether the scores of single rows are asked for.
         rising: why there is no maximum, if the observations are separated.
-        remarks: on the covariates.
     """
 
     rows: LatentRows
-    observations: Observations
-    covariates: tuple[np.ndarray, ...]
+    centred: Centred
     designs: tuple[Covariates, ...]
     inner: LatentCoordinates
     first: np.ndarray
     names: tuple[str, ...]
     weights: np.ndarray
     num_rows: float
-    limited: int
     method: Method
     key: Any
     each: bool
     rising: str | None
-    remarks: tuple[str, ...]
     undetermined_reason = FLAT
 
     @classmethod
-    def of(
-        cls,
-        rows: LatentRows,
-        design: Any,
-        covariance: Any,
-        what: str,
-        *,
-        method: Method,
-        **more: Any,
-    ) -> Self:
-        """The model, checked.
-
-        Raises:
-            ValueError: see `fit_observations`.
-        """
-        known, sizes = floats_as_float64(rows.observations), []
-        designs, implicit = covariates_of(rows, design, what)
-        white = []
-        for j, (part, added) in enumerate(zip(designs, implicit)):  # the constant is the first
-            columns = np.hstack([np.ones((known.num_rows, int(added))), part.values])
-            table = Table(columns, ("constant",) * added + part.names)
-            words = f"{what}: the columns of the design of outcome {j}"
-            white.append(whitened(table, known.row_weights, words))
-            sizes.append(columns.shape[1])
+    def of(cls, rows: LatentRows, design: Any, covariance: Any, what: str, **more: Any) -> Self:
+        """The model, checked."""
+        known = floats_as_float64(rows.observations)
+        designs, white = covariates_of(rows, design, what)
+        sizes = [part.columns.shape[1] for part in white]
+        implicit = [size > len(part.names) for size, part in zip(sizes, designs)]
         pairs = as_coordinates(template_of(covariance, rows.levels, what), tuple(sizes), known)
         pairs = dataclasses.replace(pairs, pairs=tuple(sorted((j, i) for i, j in pairs.pairs)))
         moved = centred(known, tuple(white), pairs.known_scale, False)
@@ -543,31 +492,23 @@ class OrdinalModel(Model):
             if not box or np.isfinite([region.low[..., free], region.high[..., free]]).any():
                 raise ValueError(OF_A_BOX.format(what))  # in unknown units
         model = cls(
-            rows=rows, observations=moved.rows,
-            covariates=tuple(map(np.asarray, moved.covariates or ())),
-            designs=() if design is None else tuple(designs), inner=inner,
-            first=start_of(rows, moved, pairs, what), names=names,
+            rows=rows, centred=moved, designs=() if design is None else tuple(designs),
+            inner=inner, first=start_of(rows, moved, pairs, what), names=names,
             weights=known.row_weights, num_rows=moved.rows.weight,
-            limited=int(moved.limited.max()), method=method,
-            rising=separation(rows, designs, inner, names), remarks=moved.notes, **more,
+            rising=separation(rows, designs, inner, names), **more,
         )  # fmt: skip
-        model.check(what)
-        return model
-
-    def check(self, what: str) -> None:
-        """Raise ValueError if there are too few rows, or some cannot be."""
-        if self.num_rows <= len(self.first):
+        if model.num_rows <= len(model.first):
             raise ValueError(
-                f"{what}: {self.num_rows:g} observation(s) cannot determine {len(self.first)} "
+                f"{what}: {model.num_rows:g} observation(s) cannot determine {len(model.first)} "
                 "parameters; more are needed, or fewer covariates."
             )
-        rows = self.rows.observations
-        wrong = impossible(rows) if isinstance(rows.region, Box) else np.zeros(0, int)
+        wrong = impossible(known) if isinstance(known.region, Box) else np.zeros(0, int)
         if len(wrong):
             raise ValueError(
                 f"{what}: {len(wrong)} observation(s) are impossible, first row {wrong[0]}: they "
                 "do not meet their region. Correct the region, or remove those observations."
             )
+        return model
 
     @property
     def coordinates(self) -> LatentCoordinates:
@@ -576,30 +517,29 @@ class OrdinalModel(Model):
     @property
     def unique(self) -> bool:
         """Whether there is one outcome, whose likelihood is concave in coefficients and limits."""
-        rows = self.observations
+        rows = self.centred.rows
         return len(self.inner.cuts) == 1 and rows.region is None and rows.noise is None
 
     @property
     def independent(self) -> bool:
         """Whether the entries of each row are independent, so that no integral is needed."""
-        rows, inner = self.observations, self.inner
+        rows, inner = self.centred.rows, self.inner.inner
         plain = rows.region is None or (isinstance(rows.region, Box) and not rows.latent)
-        if rows.noise is not None:
-            noise = np.asarray(rows.noise)
-            plain &= not np.any(noise * (1.0 - np.eye(noise.shape[-1])))
-        fixed = inner.inner.fixed - np.diag(np.diagonal(inner.inner.fixed))
-        return bool(plain and not inner.inner.pairs and not np.any(fixed))
+        matrices = [np.asarray(x) for x in (inner.fixed, rows.noise) if x is not None]
+        linked = any(np.any(x * (1.0 - np.eye(rows.dimension))) for x in matrices)
+        return bool(plain and not inner.pairs and not linked)
 
     @property
     def expensive(self) -> bool:
-        return not self.independent and self.limited > 2
+        return not self.independent and bool(self.centred.limited.max() > 2)
 
     # ---------------------------------------------------------------- losses
 
     @functools.cached_property
     def plain_loss(self) -> LatentLoss:
         """The loss of rows of which equal ones are counted once, by a method without plans."""
-        rows, codes, designs = self.observations, self.rows.codes, self.covariates
+        rows, codes = self.centred.rows, self.rows.codes
+        designs = [part.design for part in self.centred.designs or ()]
         alone = rows.region is not None and rows.region.batch_shape != ()
         alone |= rows.noise is not None and rows.noise.ndim == 3
         if not self.each and not alone:
@@ -612,7 +552,7 @@ class OrdinalModel(Model):
             rows = dataclasses.replace(
                 rows, lower=next(sides), upper=next(sides), weights=as_float_array(totals)
             )
-            codes, designs = codes[some], tuple(np.asarray(x)[some] for x in designs)
+            codes, designs = codes[some], [x[some] for x in designs]
         rows, codes, designs = filled_up(rows, codes, tuple(map(as_float_array, designs)))
         return (OneOrderedLoss if self.unique else LatentLoss)(
             rows, designs, self.inner, jnp.asarray(self.num_rows), self.method, as_key(self.key),
@@ -649,7 +589,7 @@ class OrdinalModel(Model):
         if loss.observations.region is None:
             return 1.0, None
         if loss.independent:
-            seen = np.exp(np.asarray(loss.seen(x)))
+            seen = np.exp(loss.by_entries(x, loss.observations.region_limits(), False))
         else:
             at = loss.rows_at(x), *loss.gaussian(x), loss.method, loss.key
             seen = np.asarray(fraction_not_truncated(*at))
@@ -658,14 +598,14 @@ class OrdinalModel(Model):
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
-        covariance = np.asarray(values_at(self.inner, path.end.x)[1])
+        covariance = self.inner.covariance(path.end.x)
         root = np.sqrt(np.diagonal(covariance))
         correlation = covariance / np.outer(root, root)
         least = float(np.linalg.eigvalsh(correlation)[0])
         if least < NO_ERROR:
             return SINGULAR.format(least)
         rest = float(np.diagonal(np.linalg.inv(correlation)).max()) ** -0.5
-        by_quadrature = self.limited > 1 and isinstance(self.method, Automatic)
+        by_quadrature = self.centred.limited.max() > 1 and isinstance(self.method, Automatic)
         if rest < NEARLY_ONE and by_quadrature and not self.independent:
             return UNRESOLVED.format(rest, NEARLY_ONE)
         return None
@@ -677,11 +617,10 @@ class OrdinalModel(Model):
         rows = self.rows.observations
         lost = is_empty(np.asarray(rows.lower), np.asarray(rows.upper))
         left = (LEFT_OUT.format(lost.sum(), len(lost)),) * bool(lost.any())
-        return (*common, PROBIT_SCALE, *first, *words, *left, *self.remarks)
+        return (*common, PROBIT_SCALE, *first, *words, *left, *self.centred.notes)
 
     def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
-        parts = parts_at(self.inner, fields["estimates"])
-        coefficients, cuts, covariance = jax.tree.map(np.asarray, parts)
+        coefficients, cuts, covariance = self.inner.of_estimates(fields["estimates"])
         return OrdinalFit(
             **fields,
             standard_errors=fields["errors"],
@@ -718,24 +657,30 @@ def template_of(covariance: Any, levels: tuple[Any, ...], what: str) -> Any:
     return matrix
 
 
-def covariates_of(rows: LatentRows, design: Any, what: str) -> tuple[list[Covariates], list[bool]]:
-    """The user's covariates of each outcome, and whether a constant is added to them, as the
+def covariates_of(
+    rows: LatentRows, design: Any, what: str
+) -> tuple[list[Covariates], list[Whitened]]:
+    """The user's covariates of each outcome, and these whitened, behind a constant where the
     outcome is ordered and they have none."""
     n, d = rows.codes.shape
     if design is None:  # a constant mean of outcomes that are not ordered
-        words = [("constant",) * (not level) for level in rows.levels]
-        read = [Table(np.ones((n, len(names))), names) for names in words]
+        constants = [("constant",) * (not level) for level in rows.levels]
+        read = [Table(np.ones((n, len(names))), names) for names in constants]
     else:
         read = each_design(design, what)[0]
     read = read * d if len(read) == 1 else read
     values = [np.asarray(table.values, float) for table in read]
     check_designs(values, n, d, what, "design")
-    parts, implicit = [], []
-    for table, part, level in zip(read, values, rows.levels):
-        labels = map(str, range(part.shape[1]) if table.names is None else table.names)
-        parts.append(Covariates(part, tuple(labels), table.names is not None, table.encoder))
-        implicit.append(bool(level) and (not part.shape[1] or constant_of(part) is None))
-    return parts, implicit
+    parts, white = [], []
+    for j, (table, part, level) in enumerate(zip(read, values, rows.levels)):
+        names = tuple(map(str, range(part.shape[1]) if table.names is None else table.names))
+        parts.append(Covariates(part, names, table.names is not None, table.encoder))
+        added = bool(level) and (not part.shape[1] or constant_of(part) is None)
+        columns = np.hstack([np.ones((n, int(added))), part])
+        table = Table(columns, ("constant",) * added + names)
+        words = f"{what}: the columns of the design of outcome {j}"
+        white.append(whitened(table, rows.observations.row_weights, words))
+    return parts, white
 
 
 def coordinates_of(
