@@ -132,11 +132,9 @@ class OrdinalFit(LikelihoodFit):
 
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, cuts, covariance = self.coordinates.of_estimates(estimates)
-        loc = None
-        if not self.designs:
-            loc = jnp.stack([b[0] if len(b) else jnp.zeros(()) for b in coefficients])
-        gaussian = gaussian_arrays(loc, covariance)
-        return {"coefficients": tuple(coefficients), "thresholds": cuts, **gaussian}
+        loc = None if self.designs else jnp.array([b[0] if len(b) else 0.0 for b in coefficients])
+        arrays = {"coefficients": tuple(coefficients), "thresholds": cuts}
+        return arrays | gaussian_arrays(loc, covariance)
 
     def rows_and_gaussian(self) -> tuple[Observations, np.ndarray, np.ndarray]:
         """The rows with their fitted limits, and the mean and covariance of their Gaussian."""
@@ -193,8 +191,7 @@ class OrdinalFit(LikelihoodFit):
                    [0.02, 0.29, 0.69]])
         """
         if kind != "category":
-            with jax.enable_x64(True):
-                return super().predict(new, kind, entry=entry, level=level, **settings)
+            return super().predict(new, kind, entry=entry, level=level, **settings)
         if settings:
             raise ValueError(f"predict: categories take no {', '.join(settings)}.")
         j = self.entry(entry, "predict")
@@ -227,11 +224,10 @@ class OrdinalFit(LikelihoodFit):
         Returns:
             Predictions, with value (v, K) of v covariates, or (v, m, K) if not averaged.
         """
-        chosen, dummies = chosen_covariates(self, variables, discrete)
         if kind != "category":
-            more = {"variables": chosen, "discrete": dummies, "average": average, **settings}
-            with jax.enable_x64(True):
-                return super().margins(at, kind, level=level, **more)
+            more = {"variables": variables, "discrete": discrete, "average": average, **settings}
+            return super().margins(at, kind, level=level, **more)
+        chosen, dummies = chosen_covariates(self, variables, discrete)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
             designs, weights, _, sources = points_of(self, at)
@@ -360,12 +356,11 @@ class LatentLoss(ObservationsLoss):
     """
 
     coordinates: Any
-    codes: jax.Array | None = None
+    codes: Any = None
     independent: bool = static_field(default=False)
 
     def rows_at(self, x: jax.Array) -> Observations:
-        codes: Any = self.codes
-        rows = LatentRows(codes, (), (), self.observations)
+        rows = LatentRows(self.codes, (), (), self.observations)
         lower, upper = rows.between(self.coordinates.parts(x)[1], jnp)
         return self.observations.with_known(lower=lower, upper=upper)
 
@@ -415,9 +410,7 @@ class OneOrderedLoss(LatentLoss):
             theta, cuts = self.coordinates.parts(x)
             return jnp.concatenate([theta, cuts[0]])
 
-        covariates: Any = self.designs
-        codes: Any = self.codes
-        known, design = self.rows_at(x), covariates[0]
+        known, (design,) = self.rows_at(x), self.designs or ()
         low, high, width = standardize(
             known.lower[:, 0], known.upper[:, 0], design @ x[: design.shape[1]]
         )
@@ -431,7 +424,7 @@ class OneOrderedLoss(LatentLoss):
             [jnp.ones_like(high), of.mean - high, -(high + of.at_high)]
         )  # fmt: skip
         kinds = np.arange(len(self.coordinates.cuts[0]))
-        below, above = (jnp.asarray(codes - one == kinds, x.dtype) for one in (1, 0))
+        below, above = (jnp.asarray(self.codes - one == kinds, x.dtype) for one in (1, 0))
         shift, wide = jnp.hstack([-design, below]), jnp.hstack([0.0 * design, above - below])
         cross = shift.T @ (by_st[:, None] * wide)
         hessian = shift.T @ (by_ss[:, None] * shift) + cross + cross.T
@@ -451,12 +444,9 @@ class OrdinalModel(Model):
     """Rows with ordered entries.
 
     Attributes, besides those of `Model`:
-        rows: as the user has them.
-        centred: as they are fitted, with whitened covariates of each outcome.
+        centred: rows as they are fitted, with whitened covariates of each outcome.
         designs: covariates of the user; empty without any.
-        inner: the coordinates.
         first: free coordinates to begin with.
-        method, key: see `fit_observations`.
         each: whether the scores of single rows are asked for.
         rising: why there is no maximum, if the observations are separated.
     """
@@ -480,16 +470,30 @@ class OrdinalModel(Model):
         """The model, checked."""
         known = floats_as_float64(rows.observations)
         designs, white = covariates_of(rows, design, what)
-        sizes = [part.columns.shape[1] for part in white]
+        sizes = tuple(part.columns.shape[1] for part in white)
         implicit = [size > len(part.names) for size, part in zip(sizes, designs)]
-        pairs = as_coordinates(template_of(covariance, rows.levels, what), tuple(sizes), known)
-        pairs = dataclasses.replace(pairs, pairs=tuple(sorted((j, i) for i, j in pairs.pairs)))
+        if not isinstance(covariance, str):
+            matrix, shape = np.array(covariance, float), (len(sizes),) * 2
+            if matrix.shape != shape:
+                raise ValueError(f"{what}: covariance must have shape {shape}, got {matrix.shape}.")
+            scales = np.diagonal(matrix)[[bool(level) for level in rows.levels]]
+            if not np.all(np.isnan(scales) | (scales == 1.0)):
+                raise ValueError(
+                    f"{what}: the variances of ordered outcomes are 1, as categories do not tell "
+                    f"them; the covariance must have 1 or NaN there, got {scales}."
+                )
+        free = as_coordinates(covariance, sizes, known)
+        pairs = dataclasses.replace(
+            free,
+            scales=tuple(j for j in free.scales if not rows.levels[j]),
+            pairs=tuple(sorted((j, i) for i, j in free.pairs)),
+        )
         moved = centred(known, tuple(white), pairs.known_scale, False)
         inner, names = coordinates_of(rows, designs, implicit, moved, pairs)
         if known.region is not None and any(implicit):
-            region, free = known.region, np.flatnonzero(implicit)
+            region, some = known.region, np.flatnonzero(implicit)
             box = isinstance(region, Box)
-            if not box or np.isfinite([region.low[..., free], region.high[..., free]]).any():
+            if not box or np.isfinite([region.low[..., some], region.high[..., some]]).any():
                 raise ValueError(OF_A_BOX.format(what))  # in unknown units
         model = cls(
             rows=rows, centred=moved, designs=() if design is None else tuple(designs),
@@ -635,26 +639,6 @@ class OrdinalModel(Model):
 
 
 # ---------------------------------------------------------------- inputs
-
-
-def template_of(covariance: Any, levels: tuple[Any, ...], what: str) -> Any:
-    """The covariance matrix with NaN where it is free, and 1 for the ordered outcomes."""
-    d, ordered = len(levels), np.array([bool(level) for level in levels])
-    if isinstance(covariance, str):
-        matrix = np.full((d, d), np.nan if covariance == "full" else 0.0)
-        np.fill_diagonal(matrix, np.nan)
-    else:
-        matrix = np.array(covariance, float)
-        if matrix.shape != (d, d):
-            raise ValueError(f"{what}: covariance must have shape {(d, d)}, got {matrix.shape}.")
-    scales = np.diagonal(matrix)[ordered]
-    if not np.all(np.isnan(scales) | (scales == 1.0)):
-        raise ValueError(
-            f"{what}: the variances of ordered outcomes are 1, as categories do not tell them; the "
-            f"covariance must have 1 or NaN there, got {scales}."
-        )
-    np.fill_diagonal(matrix, np.where(ordered, 1.0, np.diagonal(matrix)))
-    return matrix
 
 
 def covariates_of(

@@ -21,7 +21,7 @@ from truncgauss import tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
@@ -159,16 +159,14 @@ def polychoric(
         Brown and Benedetti, "On the mean and variance of the tetrachoric correlation coefficient",
             Psychometrika (1977).
     """
-    check_settings(information, num_profiles)
-    with jax.enable_x64(True):
-        model = model_of(x, y, weights, correction)
-        return maximum_likelihood(
-            model,
-            num_steps=num_steps if model.edge == 0 else 0,
-            information=information,
-            num_profiles=num_profiles,
-            progress=progress,
-        )
+    model = model_of(x, y, weights, correction)
+    return maximum_likelihood(
+        model,
+        num_steps=num_steps if model.edge == 0 else 0,
+        information=information,
+        num_profiles=num_profiles,
+        progress=progress,
+    )
 
 
 def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricModel":
@@ -612,8 +610,9 @@ def polychoric_matrix(data: Any) -> PolychoricMatrix:
 def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
     """The columns of a table as ordered categories, and their names."""
     (data,) = tables.in_one_order("polychoric_matrix", data=data)
-    columns = tables.named_columns(data) if not isinstance(data, list | tuple) else None
-    if isinstance(data, list | tuple) and any(hasattr(x, "name") for x in data):
+    listed = isinstance(data, list | tuple)
+    columns = None if listed else tables.named_columns(data)
+    if listed and any(hasattr(x, "name") for x in data):
         names = [getattr(x, "name", None) or str(k) for k, x in enumerate(data)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(
@@ -622,7 +621,7 @@ def items_of(data: Any) -> tuple[list[Ordinal], tuple[str, ...]]:
             )
         columns = dict(zip(names, data))
     if columns is None:
-        array = np.ma.asarray(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+        array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if array.ndim != 2:
             raise ValueError(f"polychoric_matrix: data must have shape (n, p), got {array.shape}.")
         columns = {str(k): array[:, k] for k in range(array.shape[1])}

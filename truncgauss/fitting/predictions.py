@@ -533,7 +533,9 @@ def carried(fit: Any, designs: Any, sources: Any, values: Mapping[str, Any]) -> 
 
 def check(fit: Any, kind: str, level: float, what: str) -> None:
     """Raise ValueError for fits that predict nothing, and unknown words."""
-    if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
+    with jax.enable_x64(True):
+        arrays = jax.eval_shape(fit.arrays_of, fit.estimates)
+    if not {"loc", "coefficients"} & set(arrays):
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
     effects = " Effects are derivatives of that already: leave kind out for those on the mean."
     check_choice(kind, fit.kinds, f"{what}: kind", effects if what == "margins" else "")
