@@ -70,10 +70,13 @@ def regression(covariance: Covariance, apart: Array | bool = False) -> Bivariate
 
 
 @jax.custom_jvp
-def regression_of(first: Array, product: Array, second: Array) -> BivariateRegression:
+def regression_of(
+    first: Array, product: Array, second: Array, least: Array | float = 0.0
+) -> BivariateRegression:
     """The regression of X2 on X1, from the variances of both and their covariance.
 
-    Both the rounding error of the slope and the residual variance are differences y - slope x.
+    Both the rounding error of the slope and the residual variance are differences y - slope x. A
+    residual variance within `least` of 0, the rounding of these inputs, is raised to it.
     """
     slope = product / first
     to = together(product, second), together(first, product)
@@ -81,15 +84,15 @@ def regression_of(first: Array, product: Array, second: Array) -> BivariateRegre
     error, variance = value + remainder
     rest = error / first
     variance = variance - rest * product
-    residual = jnp.sqrt(jnp.where(variance > 0, variance, jnp.nan))
-    return BivariateRegression(jnp.sqrt(first), slope, residual, rest)
+    variance = jnp.where(variance > -least, jnp.maximum(variance, least), jnp.nan)
+    return BivariateRegression(jnp.sqrt(first), slope, jnp.sqrt(variance), rest)
 
 
 @regression_of.defjvp
 def _regression_of_jvp(
     primals: Arrays, tangents: Arrays
 ) -> tuple[BivariateRegression, BivariateRegression]:
-    (first, _, _), (dfirst, dproduct, dsecond) = primals, tangents
+    (first, *_), (dfirst, dproduct, dsecond, *_) = primals, tangents
     form = regression_of(*primals)
     scale, slope, residual, _ = form
     dslope = (dproduct - slope * dfirst) / first

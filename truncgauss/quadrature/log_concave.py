@@ -221,7 +221,8 @@ def log_weighted_means(
     """
     top = jax.lax.stop_gradient(jnp.max(jnp.where(weights > 0, log_values, -jnp.inf)))
     top = jnp.where(jnp.isfinite(top), top, 0.0)
-    values = jnp.exp(log_values - top)
+    # Far beyond the mass the ends, which have weight 0, may exceed the nodes by any power.
+    values = jnp.exp(jnp.minimum(log_values - top, 80.0))
     # A node without weight may have a slope of NaN.
     counted = weights * values
     terms = [jnp.where(counted > 0, counted * row, 0.0) for row in rows]

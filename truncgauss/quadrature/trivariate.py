@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jax.flatten_util import ravel_pytree
 
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import is_symmetric
+from truncgauss.gaussian.linalg import is_symmetric, rounding
 from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import Interval
@@ -47,11 +47,15 @@ class Conditional(NamedTuple):
 
 
 def conditional(matrix: Array) -> Conditional:
-    """The distribution of (X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
+    """The distribution of (X2, X3) given X1, from a covariance matrix of shape (3, 3); a variance
+    of NaN where X1 determines one of them up to rounding."""
     first, products = matrix[0, 0], 0.5 * (matrix[0, 1:] + matrix[1:, 0])
     diagonal = jnp.diagonal(matrix)[1:]
     slopes, rests = bivariate.ratio(products, jnp.full(2, first))
     variances = difference_of_products(diagonal, jnp.full(2, first), products, products) / first
+    variances = jnp.where(
+        variances > jax.lax.stop_gradient(rounding(matrix)[1:]), variances, jnp.nan
+    )
     product = 0.5 * (matrix[1, 2] + matrix[2, 1])
     covariance = difference_of_products(product, first, products[0], products[1]) / first
     return Conditional(jnp.sqrt(first), slopes, rests, variances, covariance)
@@ -145,7 +149,10 @@ def crossings(correlation: Array, rates: Array, inner: Interval) -> tuple[Array,
 
 
 class Reduced(NamedTuple):
-    """A problem in the best order, with X2 and X3 given X1, and X3 given both."""
+    """A problem in the best order, with X2 and X3 given X1, and X3 given both.
+
+    Where both determine X3 up to rounding, its residual variance is that rounding.
+    """
 
     loc: Array
     form: Conditional
@@ -158,7 +165,8 @@ def reduced(loc: Array, matrix: Array, low: Array, high: Array) -> tuple[Array, 
     """The best order, and the problem in that order."""
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order, form = best_order(matrix)
-    rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
+    least = jax.lax.stop_gradient(rounding(matrix)[order[2]])
+    rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1], least)
     return order, Reduced(loc[order], form, rest, low[order], high[order])
 
 
@@ -247,6 +255,17 @@ def gradient(problem: Reduced, means: Array) -> Reduced:
 
 
 GRADIENT = log_concave.GradientRule(16, scores, gradient)
+
+
+def thickness(matrix: Array) -> Array:
+    """The residual deviation of a coordinate that the others determine up to rounding, over its
+    own; 0 where none is determined."""
+    matrix = jax.lax.stop_gradient(matrix)
+    nothing = jnp.zeros_like(matrix[0])
+    order, problem = reduced(nothing, matrix, nothing, nothing)
+    share = jnp.square(problem.rest.residual_scale) / matrix[order[2], order[2]]
+    least = rounding(matrix)[order[2]] / matrix[order[2], order[2]]
+    return jnp.where(share < 1.5 * least, jnp.sqrt(share), 0.0)
 
 
 @jax.jit  # traced once for all its uses
