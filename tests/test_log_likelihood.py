@@ -3,10 +3,11 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import truncgauss as tg
 from tests import published_rows
@@ -47,6 +48,63 @@ def test_regions_and_noises_of_each_row_agree_with_quadrature():
     for observations in (rows, same):
         found = tg.log_likelihood(observations, loc, covariance).log_prob
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.quick("exact")
+@pytest.mark.parametrize("kind", ["exact", "known in part", "latent"])
+def test_regions_that_bound_other_entries_in_each_row(kind):
+    """Of y1, of y2, or of both: three kinds were computed together, with the data's terms."""
+    low = np.array([[-1.0, -INF], [-INF, -2.0], [-1.0, -1.0], [-INF, 0.0]])
+    x, noise = np.full((4, 2), 0.5), None
+    lower = x if kind != "known in part" else np.where([[False, True]] * 4, -INF, x)
+    upper = np.where(lower == x, x, INF)
+    if kind == "known in part":
+        upper[1:] = [[INF, INF], [0.5, 0.7], [INF, 1.0]]
+    region = tg.Box(low, np.full((4, 2), INF))
+    if kind == "latent":
+        noise = np.full((4, 2), 0.5)
+    rows = tg.Observations(
+        lower, upper, region, noise, limits_on="latent" if kind == "latent" else "observed"
+    )
+
+    def mass(a, b):
+        """Of independent entries, each by itself."""
+        with np.errstate(divide="ignore"):
+            return np.log(stats.norm.cdf(b) - stats.norm.cdf(a))
+
+    if kind == "latent":  # x given y = x + e
+        deviation = (0.5 / 1.5) ** 0.5
+        value = stats.norm.logpdf(x, 0.0, 1.5**0.5) + mass((low - x / 1.5) / deviation, INF)
+    else:
+        below, above = np.maximum(lower, low), upper
+        value = np.where(lower == upper, stats.norm.logpdf(x), mass(below, above))
+    expected = np.sum(value - mass(low, INF), axis=1)
+    found = tg.log_likelihood(rows, np.zeros(2), np.eye(2)).log_prob
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    if kind == "latent":
+        return
+    # Correlated, with slopes: as each row is alone, and in a mixture.
+    loc, covariance = LOC[:2], COVARIANCE[:2, :2]
+
+    def each(loc):
+        parts = [tg.Observations(*(z[i : i + 1] for z in (lower, upper)), tg.Box(low[i], INF))
+                 for i in range(4)]  # fmt: skip
+        return sum(tg.log_likelihood(part, loc, covariance).log_prob[0] for part in parts)
+
+    whole = lambda loc: jnp.sum(tg.log_likelihood(rows, loc, covariance).log_prob)
+    for function, of_each in ((whole, each), (jax.grad(whole), jax.grad(each))):
+        np.testing.assert_allclose(function(loc), of_each(loc), rtol=1e-9)
+    weights, locs = np.array([0.4, 0.6]), np.array([[0.0, 0.0], [1.0, 1.0]])
+    covariances = np.stack([np.eye(2)] * 2)
+    parts = np.stack([
+        np.sum(np.where(lower == upper, stats.norm.logpdf(x - m), mass(below - m, above - m)), 1)
+        for m in locs
+    ])  # fmt: skip
+    seen = np.stack([np.sum(mass(low - m, INF), axis=1) for m in locs])
+    expected = special.logsumexp(parts, 0, weights[:, None])
+    expected -= special.logsumexp(seen, 0, weights[:, None])
+    found = tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances)
+    np.testing.assert_allclose(found.log_prob, expected, rtol=1e-9)
 
 
 @pytest.mark.quick("30.0")

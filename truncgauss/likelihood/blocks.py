@@ -194,9 +194,9 @@ def selected(
     counts = np.ones(len(rows)) if weights is None else np.asarray(weights)[rows]
     if noise is not None and noise.ndim == 3:
         noise = taken(noise, rows)
-    orders = observations.orders
     return observations.with_known(
-        orders=None if orders is None else taken(orders, rows),
+        orders=taken(observations.orders, rows),
+        region_orders=taken(observations.region_orders, rows),
         lower=taken(observations.lower, rows),
         upper=taken(observations.upper, rows),
         region=region,

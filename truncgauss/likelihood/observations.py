@@ -80,6 +80,7 @@ class Observations:
     patterns: tuple[Pattern, ...] | None = None
     region_patterns: tuple[Pattern, ...] | None = None
     orders: RowOrders | None = None
+    region_orders: RowOrders | None = None
     names: tuple[str, ...] | None = static_field(default=None)
     index: tables.RowLabels | None = static_field(default=None)
 
@@ -469,11 +470,13 @@ class Observations:
             others = np.hstack([np.asarray(x).reshape(self.num_rows, -1) for x in leaves])
             data, region = self.data_limits(np), self.region_limits(np)
             patterns, orders = find_patterns(data, entries, others, rows)
-            region_patterns, _ = find_patterns(region, none, others, truncated)
-            self._set(patterns=patterns, region_patterns=region_patterns, orders=orders)
+            region_patterns, region_orders = find_patterns(region, none, others, truncated)
+            self._set(patterns=patterns, orders=orders)
+            self._set(region_patterns=region_patterns, region_orders=region_orders)
             return
         if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
-            self._set(patterns=None, region_patterns=None, orders=None)  # found by each process
+            # Found by each process.
+            self._set(patterns=None, region_patterns=None, orders=None, region_orders=None)
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(

@@ -62,18 +62,20 @@ def terms_of(
             both = jnp.concatenate([jnp.zeros_like(among.matrix), among.matrix], axis=-1)
             among = Polyhedron(both, among.low, among.high)
         rows = ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, among)
-    parts = [(observations.patterns or (), rows, data, 1.0)]
-    terms, joined = [], None
-    if observations.orders is not None:
-        joined, every = conditioned_each(rows, observations.orders), jnp.arange(len(rows.lower))
-        whole = Pattern(exact=None, limited=(), bounded=False, rows=every, destinations=every)
-        terms.append(PatternTerm(whole, 1.0, joined.density, None))
+    parts = [(observations.patterns or (), observations.orders, rows, data, 1.0)]
     if observations.region is not None:
         # With every entry missing, limited by the region alone.
         limited = covariance if observations.latent else total
         rows = ConditionedRows(loc, limited, *observations.region_limits())
-        parts.append((observations.region_patterns or (), rows, region, -1.0))
-    for patterns, rows, part_key, sign in parts:
+        patterns = observations.region_patterns or ()
+        parts.append((patterns, observations.region_orders, rows, region, -1.0))
+    terms = []
+    for patterns, orders, rows, part_key, sign in parts:
+        joined = None if orders is None else conditioned_each(rows, orders)
+        if joined is not None and sign > 0:  # nothing of a region is exact
+            every = jnp.arange(len(rows.lower))
+            whole = Pattern(exact=None, limited=(), bounded=False, rows=every, destinations=every)
+            terms.append(PatternTerm(whole, sign, joined.density, None))
         for pattern in patterns:
             if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()
