@@ -8,7 +8,7 @@ from problems import autoregression, equal_correlations, problem
 from scipy.stats import norm, truncnorm
 
 import truncgauss as tg
-from truncgauss.gaussian.linalg import numerical_rank
+from truncgauss.gaussian.linalg import ranks_of
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.probability import separation
 from truncgauss.separation import kernel
@@ -237,8 +237,8 @@ def test_free_and_determined_variables_come_last():
 
 def test_rank():
     thin = np.random.default_rng(0).normal(size=(6, 3))
-    assert numerical_rank(thin @ thin.T) == 3
-    assert numerical_rank(equal_correlations(6, 1 - 1e-9)) == 6
-    assert numerical_rank(np.diag([1e-30, 1.0, 0.0])) == 2
-    assert numerical_rank(np.full((2, 2), np.nan)) == 2
-    assert numerical_rank(np.stack([np.eye(2), np.ones((2, 2))])) == 2
+    assert ranks_of(thin @ thin.T) == 3
+    assert ranks_of(equal_correlations(6, 1 - 1e-9)) == 6
+    assert ranks_of(np.diag([1e-30, 1.0, 0.0])) == 2
+    assert ranks_of(np.full((2, 2), np.nan)) == 2
+    assert ranks_of(np.stack([np.eye(2), np.ones((2, 2))])).tolist() == [2, 1]

@@ -99,19 +99,21 @@ def rounding(covariance_matrix: jax.Array) -> jax.Array:
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
 
 
-def numerical_rank(covariance_matrix: np.ndarray) -> int:
-    """The largest rank of covariances, shape (..., d, d), up to rounding.
-
-    NaN counts as full rank, and so does a batch without rows.
-    """
+def ranks_of(covariance_matrix: np.ndarray) -> np.ndarray:
+    """The rank of each covariance, shape (..., d, d) -> (...), up to rounding; NaN counts as full
+    rank."""
     d = covariance_matrix.shape[-1]
     scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)
     correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
     least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
-    if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
-        return d
-    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
+    known = np.all(np.isfinite(correlation), axis=(-2, -1))
+    # Seen quickly that most are not: the determinant is below e times the least eigenvalue.
+    determinant = np.linalg.det(np.where(known[..., None, None], correlation, np.eye(d)))
+    suspect = np.asarray(determinant <= 4.0 * least)
+    ranks = np.full(suspect.shape, d)
+    ranks[suspect] = np.sum(np.linalg.eigvalsh(correlation[suspect]) > least, axis=-1)
+    return ranks
 
 
 def row_norms(matrix: Array) -> Array:
@@ -131,13 +133,13 @@ def nearly_determined(dtype: Any) -> float:
     return 4.0 * float(jnp.finfo(dtype).eps) ** 0.5
 
 
-def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
-    """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
+def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rank of each root @ root.T, root of shape (..., m, q), up to rounding, shape (...).
 
-    And the largest that counts no row which others nearly determine.
+    And the rank that counts no row which others nearly determine.
 
     The singular values of the root give it to twice as many digits as those of the product. NaN
-    counts as full rank, and so does a batch without rows.
+    counts as full rank.
 
     Args:
         root: the roots.
@@ -145,13 +147,13 @@ def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
     """
     size = np.linalg.norm(root, axis=-1, keepdims=True)
     unit = root / np.where(size > 0, size, 1.0)
-    if not np.all(np.isfinite(unit)) or 0 in unit.shape:
-        return min(root.shape[-2:]), min(root.shape[-2:])
+    known = np.all(np.isfinite(unit), axis=(-2, -1))
     growth = np.where(size > 0, sizes[..., None] / np.where(size > 0, size, 1.0), 1.0)
     least = rounding_of_root(root.shape, root.dtype) * np.maximum(growth.max(axis=-2), 1.0)
-    values = np.linalg.svd(unit, compute_uv=False)
+    values = np.linalg.svd(np.where(known[..., None, None], unit, 0.0), compute_uv=False)
     floors = least, np.maximum(least, nearly_determined(root.dtype))
-    rank, nearly = (int(np.max(np.sum(values > floor, axis=-1))) for floor in floors)
+    ranks = (np.sum(values > floor, axis=-1) for floor in floors)
+    rank, nearly = (np.where(known, rank, min(root.shape[-2:])) for rank in ranks)
     return rank, nearly
 
 

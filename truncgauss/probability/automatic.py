@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Real
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import reported
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.linalg import in_full_precision, ranks_of
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -27,11 +27,11 @@ from truncgauss.gaussian.problem import (
     is_gaussian,
     on_device,
 )
-from truncgauss.gaussian.regions import LinearRegion, Outside, QuadraticRegion, Region
+from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion, Region
 from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, by_blocks
 from truncgauss.probability.complement import Complement, sum_of_pieces
-from truncgauss.probability.exact import Exact, beyond_exact
+from truncgauss.probability.exact import Exact, numbers_of
 from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
@@ -48,11 +48,16 @@ from truncgauss.probability.refinement import (
     Recipe,
     Search,
     errors,
+    flattened,
     in_batches,
+    padded,
+    some,
+    taken,
 )
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
+from truncgauss.separation.planning import ranks_of_limits
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
@@ -238,6 +243,9 @@ class Automatic(Method):
             chosen = prepared(chosen, problem)
             result = goal.evaluate(chosen, problem, key)
             return Answer(chosen, result, recipe=((chosen, None),))
+        groups = rows_by_rank(problem)
+        if len(groups) > 1:
+            return self._answer_of_groups(groups, problem, key, goal, wanted)
         if chosen.growth is not None:
             problem = on_device(problem)
         search, above = Search(problem, key, goal, self.rtol, self.max_draws), -1.0
@@ -245,8 +253,6 @@ class Automatic(Method):
             # An error then comes from the rounding of the inputs, which no other method mends.
             exact = isinstance(problem.region, QuadraticRegion | Outside)
             certain = problem.covariance.dimension <= 3 or exact
-            beyond = beyond_exact(problem)
-            certain = certain and not beyond.any()
             if certain and not wanted:
                 return Answer(chosen, None, recipe=((chosen, None),))
             result = in_batches(goal.evaluate, chosen, problem, key)
@@ -255,10 +261,10 @@ class Automatic(Method):
             first = jax.tree.leaves(result)[0]
             axes = tuple(range(len(problem.batch_shape), first.ndim))
             unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
-            error = np.where(unknown | beyond, math.inf, goal.error(result))
+            error = np.where(unknown, math.inf, goal.error(result))
             if np.all(error <= self.rtol):
                 return Answer(chosen, result, recipe=((chosen, None),))
-            # A chain whose grid is too coarse, factors with nearly no noise, or singular rows.
+            # A chain whose grid is too coarse, or factors with nearly no noise.
             search.begin(chosen, result, error)
             above = self.rtol
         num_rows = len(search.error)
@@ -275,6 +281,54 @@ class Automatic(Method):
                 break
         search.refine()
         return search.answer()
+
+    def _answer_of_groups(
+        self, groups: list[np.ndarray], problem: Problem, key: jax.Array, goal: Goal, wanted: bool
+    ) -> Answer:
+        """The result of every row, those of each group chosen and computed apart."""
+        flat, shape = flattened(problem), problem.batch_shape
+        count = math.prod(shape)
+        answers, recipe = [], []
+        for rows in groups:
+            # As many rows as there are in all, or a power of two: for these programs are compiled.
+            some_rows = padded(rows)
+            if 2 * len(rows) > count:
+                some_rows = np.concatenate([rows, np.full(count - len(rows), rows[0])])
+            answer = self.answer(taken(flat, some_rows), key, goal, wanted)
+            answers.append(answer)
+            for method, chosen in answer.recipe:
+                chosen = np.arange(len(some_rows)) if chosen is None else chosen
+                kept = np.flatnonzero(chosen < len(rows))
+                recipe.append((some(method, kept), rows[chosen[kept]]))
+        result, back = None, np.argsort(np.concatenate(groups))
+        if all(answer.result is not None for answer in answers):
+
+            def joined(*leaves: jax.Array) -> jax.Array:
+                first = [np.asarray(x)[: len(rows)] for x, rows in zip(leaves, groups)]
+                whole = np.concatenate(first)[back]
+                return jnp.asarray(whole.reshape(shape + whole.shape[1:]))
+
+            result = jax.tree.map(joined, *(answer.result for answer in answers))
+        first = answers[next(k for k, rows in enumerate(groups) if 0 in rows)].method
+        attempts = sum((answer.attempts for answer in answers), ())
+        return Answer(first, result, attempts, tuple(recipe))
+
+
+def rows_by_rank(problem: Problem) -> list[np.ndarray]:
+    """The rows of a problem of numbers, grouped by the rank of their covariances up to rounding,
+    which determines the methods for boxes in three and more dimensions, and for polyhedra."""
+    _, covariance, region = problem
+    pair = covariance.dimension == 2 and isinstance(region, Box)  # `Exact` has rows of both kinds
+    dense = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    one = problem.batch_shape == () or covariance.batch_shape == ()
+    if one or pair or not dense or not isinstance(region, LinearRegion):
+        return []
+    if isinstance(region, Box) and covariance.dimension == 3:
+        ranks = ranks_of(numbers_of(covariance))
+    else:
+        ranks, _ = ranks_of_limits(problem)
+    ranks = np.broadcast_to(ranks, problem.batch_shape).reshape(-1)
+    return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
 
 
 PROBABILITY = Goal(estimate, errors)

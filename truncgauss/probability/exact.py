@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov, ScaleTril
-from truncgauss.gaussian.linalg import numerical_rank
+from truncgauss.gaussian.linalg import ranks_of
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
@@ -135,7 +135,7 @@ class Exact(Method):
         if isinstance(covariance, ScaleTril):
             singular = np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0)
             return ExactPolygon() if singular else self
-        matrices = _numbers(covariance).reshape(-1, 2, 2)
+        matrices = numbers_of(covariance).reshape(-1, 2, 2)
         first, second = matrices[:, 0, 0], matrices[:, 1, 1]
         product = 0.5 * (matrices[:, 0, 1] + matrices[:, 1, 0])
         size = np.sqrt(np.abs(first)) * np.sqrt(np.abs(second))
@@ -244,30 +244,15 @@ def applies(covariance: Covariance, region: Region) -> bool:
     known = is_concrete(covariance)
     if covariance.dimension <= 3:  # three that are singular are beyond the quadrature
         of_three = covariance.dimension == 3 and known
-        return not of_three or numerical_rank(_numbers(covariance)) == 3
+        return not of_three or bool(np.any(ranks_of(numbers_of(covariance)) == 3))
     if isinstance(covariance, Markov):
         return True
     if isinstance(covariance, LowRank):
         return covariance.rank <= 2
     if not known:
         return False
-    matrix = _numbers(covariance)
+    matrix = numbers_of(covariance)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
-
-
-def beyond_exact(problem: Problem) -> np.ndarray:
-    """A mask of the rows for which `Exact` has no answer, or a wrong one, where it has one for the
-    others: of boxes in three dimensions, those of a covariance that is singular up to rounding."""
-    if problem.covariance.dimension != 3 or not isinstance(problem.region, Box):
-        return np.zeros(problem.batch_shape, bool)
-    matrices = _numbers(problem.covariance)
-    scale = np.sqrt(np.diagonal(matrices, axis1=-2, axis2=-1))
-    scale = np.where(scale > 0, scale, 1.0)
-    correlations = matrices / scale[..., :, None] / scale[..., None, :]
-    # Seen quickly that most are not: of a rank below 3 the least eigenvalue is below 12 eps.
-    singular = np.asarray(np.linalg.det(correlations) <= 64.0 * np.finfo(scale.dtype).eps)
-    singular[singular] = [numerical_rank(matrix) < 3 for matrix in matrices[singular]]
-    return np.broadcast_to(singular, problem.batch_shape)
 
 
 def is_quadratic(region: Region) -> bool:
@@ -275,7 +260,7 @@ def is_quadratic(region: Region) -> bool:
     return isinstance(inner, QuadraticRegion)
 
 
-def _numbers(covariance: Covariance) -> np.ndarray:
+def numbers_of(covariance: Covariance) -> np.ndarray:
     """The matrix of a concrete covariance, also while something else is traced."""
     with jax.ensure_compile_time_eval():
         return np.asarray(covariance.covariance_matrix)

@@ -51,8 +51,8 @@ from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.planning import (
     full_rank,
     known_rank,
+    largest_ranks,
     plan_of,
-    ranks_of_limits,
     solved_plans,
 )
 from truncgauss.separation.weights import (
@@ -217,7 +217,7 @@ class Separation(Method):
         """The method with a plan for every row of the problem, and the plan."""
         rank = self.rank
         if rank is None and is_concrete((problem.covariance, problem.region)):
-            found, nearly = ranks_of_limits(problem)
+            found, nearly = largest_ranks(problem)
             if nearly < found:
                 plan = solved_plans(problem, self.tilted, self.twisted, nearly)
                 most = float(jnp.finfo(plan.rounding.dtype).eps) ** 0.4

@@ -23,7 +23,7 @@ from truncgauss.gaussian.linalg import (
     diagonal_of,
     in_full_precision,
     nearly_determined,
-    numerical_rank,
+    ranks_of,
     ranks_of_root,
     rounding,
     row_norms,
@@ -307,12 +307,19 @@ def known_rank(problem: Problem) -> int | None:
     """The rank of the constraints' values below the largest possible one, None if not known."""
     if not is_concrete((problem.covariance, problem.region)):
         return None
-    rank, _ = ranks_of_limits(problem)
+    rank, _ = largest_ranks(problem)
     return rank if rank < full_rank(problem) else None
 
 
-def ranks_of_limits(problem: Problem) -> tuple[int, int]:
-    """The rank of the covariance of the constraints' values, the largest of all rows.
+def largest_ranks(problem: Problem) -> tuple[int, int]:
+    """The largest of `ranks_of_limits` among all rows; full rank without rows."""
+    full = full_rank(problem)
+    rank, nearly = (int(x.max()) if x.size else full for x in ranks_of_limits(problem))
+    return rank, nearly
+
+
+def ranks_of_limits(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """The rank of the covariance of the constraints' values, of each row, or of all that share it.
 
     And the rank without constraints that others nearly determine, where a root shows them.
     """
@@ -322,14 +329,14 @@ def ranks_of_limits(problem: Problem) -> tuple[int, int]:
         # A coordinate of variance 0 gets variance 1 and no limits.
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
         identity = np.eye(matrix.shape[-1])
-        rank = numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+        rank = ranks_of(np.where(still[..., None] & (identity > 0), 1.0, matrix))
         return rank, rank
     with jax.ensure_compile_time_eval():
         if not is_concrete(loc):
             problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
         matrix, *root = _limited(problem)
     if not root:
-        rank = numerical_rank(np.asarray(matrix))
+        rank = ranks_of(np.asarray(matrix))
         return rank, rank
     return ranks_of_root(*map(np.asarray, root))
 
