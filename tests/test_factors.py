@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from scipy import special
 
 import truncgauss as tg
 from truncgauss.probability.method import spread
@@ -269,3 +270,43 @@ def test_a_hundred_thousand_coordinates():
     )
     truth = sum(float(block(k)) for k in range(r))
     assert stderr < 0.05 and abs(log_prob - truth) < 4 * stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("d", [2, 12])
+def test_limits_of_all_scales_at_one_end_of_a_common_factor(d):
+    """Panels of Gauss-Legendre about every limit say what the integral over the factor is. One with
+    a deviation of 1e-8 beside one of 1e-2 was off by up to 1e-3, with an error of 0."""
+    random, count = np.random.default_rng(d), 64
+    deviation = 10.0 ** random.uniform(-8.0, -0.3, (count, d))
+    low = random.uniform(-1.0, 1.0, (count, 1)) - deviation * random.uniform(-3.0, 9.0, (count, d))
+    covariance = tg.LowRank(np.ones((count, d, 1)), deviation**2)
+    box, zeros = tg.Box(low, np.full((count, d), INF)), np.zeros((count, d))
+    found = tg.log_probability(zeros, covariance, box, tg.Exact())
+    moments = tg.truncated_moments(zeros, covariance, box, tg.Exact())
+    slopes = jax.grad(
+        lambda low: tg.log_probability(
+            zeros, covariance, tg.Box(low, box.high), tg.Exact()
+        ).log_prob.sum()
+    )(low)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    for row in range(count):
+        kinks = (low[row] + offset * deviation[row] for offset in np.linspace(-12.0, 12.0, 25))
+        points = [np.linspace(-12.0, 12.0, 60), *kinks]
+        ends = np.unique(np.clip(np.concatenate(points), -12.0, 12.0))
+        middle, half = 0.5 * (ends[1:] + ends[:-1]), 0.5 * np.diff(ends)
+        f = (middle[:, None] + half[:, None] * nodes).ravel()
+        z = (f[:, None] - low[row]) / deviation[row]
+        values = np.sum(special.log_ndtr(z), axis=1) - 0.5 * f * f
+        top = values.max()
+        parts = (half[:, None] * weights).ravel() * np.exp(values - top)
+        total = parts.sum()
+        error = float(found.stderr[row])
+        assert error <= 1e-6 and (error == 0.0 or d > 2)
+        gap = top + np.log(total / np.sqrt(2.0 * np.pi)) - float(found.log_prob[row])
+        assert abs(gap) <= error + 1e-11
+        hazard = np.exp(-0.5 * z * z - special.log_ndtr(z)) / np.sqrt(2.0 * np.pi) / deviation[row]
+        exact = -(parts @ hazard) / total
+        np.testing.assert_allclose(slopes[row], exact, rtol=1e-4 if error else 1e-9, atol=1e-9)
+        means = (parts @ (f[:, None] + deviation[row] ** 2 * hazard)) / total
+        np.testing.assert_allclose(moments.mean[row], means, rtol=0, atol=1e-9 + 1e1 * error)

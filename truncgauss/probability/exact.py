@@ -65,7 +65,8 @@ class Exact(Method):
 
     stderr is 0, except for long and weakly truncated Markov chains, and for two factors with little
     noise besides: there it is an upper bound of the error from coarser grids, or inf if no grid was
-    fine enough. In up to three dimensions, and for balls and ellipsoids, it is also positive in far
+    fine enough. For one factor it is 1e-6 where limits of many scales lie together at one end of
+    it. In up to three dimensions, and for balls and ellipsoids, it is also positive in far
     tails of a nearly singular covariance, where one unit in the last place of the inputs changes
     log P by more than 1e-9 of it (1e-4 in float32): it is then the size of that change.
 
@@ -331,18 +332,16 @@ def _about(point: Array, mean: Array, *others: Array) -> tuple[Array, ...]:
     return point + mean, *others
 
 
-def _one_factor_moments(*inputs: Any) -> tuple[Array, ...]:
-    nodes = Nodes(*one_factor.nodes(*inputs))
-    return _about(nodes.point, *total_moments(nodes))
-
-
-def _two_factor_moments(
-    loc: Array, covariance: LowRank, low: Array, high: Array
-) -> tuple[Array, ...]:
-    nodes, bound = two_factors.grid_nodes(loc, covariance, low, high)
+def _factor_moments(nodes: Nodes, bound: Array) -> tuple[Array, ...]:
+    """Mean and covariance of a mixture over factors, with a bound of their relative errors."""
     mean, matrix = total_moments(nodes)
     scale = jnp.sqrt(jnp.diagonal(matrix))
     return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
+
+
+def _one_factor_moments(*inputs: Any) -> tuple[Array, ...]:
+    nodes, bound = one_factor.nodes(*inputs)
+    return _factor_moments(Nodes(*nodes), bound)
 
 
 def _bivariate_log_probability(
@@ -424,13 +423,13 @@ CHAIN = Route(
     "a Markov chain, integrated by a forward recursion",
 )
 ONE_FACTOR = Route(
-    lambda *inputs: _certain(one_factor.log_probability(*inputs)),
+    one_factor.log_probability,
     _one_factor_moments,
     "one common factor, integrated by quadrature",
 )
 TWO_FACTORS = Route(
     two_factors.log_probability,
-    _two_factor_moments,
+    lambda *inputs: _factor_moments(*two_factors.grid_nodes(*inputs)),
     "two common factors, integrated on a grid",
 )
 TWO_DIMENSIONS = Route(

@@ -11,7 +11,6 @@ References:
     Tong (1990), The Multivariate Normal Distribution, chapter 8.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -26,8 +25,13 @@ from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NUM_NODES = 16
-NUM_WINDOWS = 10  # panels of different sizes, from either end
-NUM_UNIFORM = 8  # panels of one size
+NUM_PANELS = 27
+NUM_CELLS = 24  # from either end, by which the panels are laid out
+FAR = 9.0  # standard deviations from a limit, beyond which its factor is 0 or 1 to 1e-19
+# The most scales in a panel that its nodes resolve to rounding. Of 150 random stacks of up to 100
+# limits of scales from 1e-8 to 1/2, at one end, none with more in a panel was off by over 2e-7.
+MOST_SCALES = 6.0
+COARSE = 1e-6
 
 
 class FactorNodes(NamedTuple):
@@ -39,6 +43,7 @@ class FactorNodes(NamedTuple):
         log_values: logs of the integrand, less `constant`, shape (n,).
         constant: log density of the factor at the mode, times sqrt(2 pi).
         weights: of the quadrature, shape (n,).
+        error: a bound of the relative error of the integral, 0 where it is rounding.
     """
 
     mean: Array
@@ -46,12 +51,13 @@ class FactorNodes(NamedTuple):
     log_values: Array
     constant: Array
     weights: Array
+    error: Array
 
 
 def integrand_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> FactorNodes:
     """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
-    anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
+    anchor, breakpoints, scales = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
     offsets, weights = log_concave.rule(breakpoints, NUM_NODES)
     none = jnp.zeros_like(loc)
     mean, rest = line(anchor, none, loc, loading, none)
@@ -64,18 +70,31 @@ def integrand_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) ->
 
     shifts, log_mass = jax.vmap(at)(offsets)
     log_values = log_mass - (anchor + 0.5 * offsets) * offsets
-    return FactorNodes(mean, shifts, log_values, -0.5 * anchor * anchor, weights)
+    error = jnp.where(scales > MOST_SCALES, COARSE, jnp.zeros_like(scales))
+    return FactorNodes(mean, shifts, log_values, -0.5 * anchor * anchor, weights, error)
 
 
-def log_probability(loc: Array, covariance: LowRank, low: Array, high: Array) -> Array:
-    """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
+def log_probability(
+    loc: Array, covariance: LowRank, low: Array, high: Array
+) -> tuple[Array, Array]:
+    """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high, and a bound
+    of its error."""
     nodes = integrand_nodes(loc, covariance, low, high)
     log_sum = log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
-    return nodes.constant - LOG_SQRT_2PI + log_sum
+    return nodes.constant - LOG_SQRT_2PI + log_sum, nodes.error
 
 
-def plan(loc: Array, loading: Array, scale: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """The mode of the integrand, and breakpoints as offsets from it."""
+def plan(
+    loc: Array, loading: Array, scale: Array, low: Array, high: Array
+) -> tuple[Array, Array, Array]:
+    """The mode of the integrand, breakpoints as offsets from it, and the scales in each panel.
+
+    The factor of a limit changes within a few times 1/rate of where the limit is. Since the
+    integrand is log-concave, one that changes fast is near an end of the support, or does not
+    matter; but another, of a scale between that and the support, may lie before it. In each of some
+    cells, which grow from either end, the scale is that of the fastest factor that changes there,
+    less where many do. All panels have as many of these scales.
+    """
     ends = standardize(low, high, loc, scale)
     rate = loading / scale
 
@@ -87,22 +106,35 @@ def plan(loc: Array, loading: Array, scale: Array, low: Array, high: Array) -> t
     left, mode, right, _ = log_concave.support(
         log_concave.with_slopes(log_density), -everywhere, everywhere
     )
-    # Each factor of the integrand falls over a length 1/rate of its own, a product of many over a
-    # shorter one: panels of all sizes between.
-    widest = (right - left) / 16.0
-    shortest = 1.0 / (jnp.max(jnp.abs(rate)) * (1.0 + math.log(len(loc))))
-    narrowest = jnp.minimum(shortest, widest)
-    powers = jnp.linspace(0.0, 1.0, NUM_WINDOWS, dtype=loc.dtype)
-    widths = narrowest * (widest / narrowest) ** powers
-    left, right = left - mode, right - mode
-    span = right - left
-    distances = jnp.minimum(2.0 * widths, span)
-    even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
-    inner = jnp.clip(jnp.concatenate([even, left + distances, right - distances]), left, right)
-    return mode, jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
+    span, rates = right - left, jnp.abs(rate)
+    narrowest = jnp.minimum(1.0 / jnp.max(rates), 0.25 * span)
+    powers = jnp.linspace(0.0, 1.0, NUM_CELLS, dtype=loc.dtype)
+    distances = narrowest * (0.5 * span / narrowest) ** powers
+    lengths = jnp.diff(distances, prepend=jnp.zeros_like(distances[:1]))
+    lengths = jnp.concatenate([lengths, lengths[::-1]])
+    middles = jnp.concatenate([distances, span - distances[::-1]])
+    middles = left + middles + 0.5 * jnp.concatenate([-lengths[:NUM_CELLS], lengths[NUM_CELLS:]])
+
+    def density(f: Array, length: Array) -> Array:
+        """The scales in a unit of the factor, in a cell about f."""
+        near = FAR + 0.5 * length * rates
+        low, high = (jnp.abs(end - rate * f) < near for end in (ends.low, ends.high))
+        changing = low | high
+        many = jnp.sqrt(1.0 + 2.0 * jnp.log(jnp.maximum(jnp.sum(changing), 1)))
+        return jnp.hypot(1.0, many * jnp.max(jnp.where(changing, rates, 0.0)))
+
+    costs = jax.vmap(density)(middles, lengths) * lengths
+    before = jnp.cumsum(costs) - costs
+    cost = jnp.sum(costs)
+    parts = cost * jnp.linspace(0.0, 1.0, NUM_PANELS + 1, dtype=loc.dtype)
+    covered = jnp.clip(parts[:, None] - before[None], 0.0, costs[None])
+    steps = jnp.sum(covered * (lengths / costs)[None], axis=1)
+    return mode, (left - mode) + jnp.minimum(steps, span), cost / NUM_PANELS
 
 
-def nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Array, ...]:
+def nodes(
+    loc: Array, covariance: LowRank, low: Array, high: Array
+) -> tuple[tuple[Array, ...], Array]:
     """The distribution of X given low <= X <= high as a mixture over the factor, for rank one.
 
     Given the factor the coordinates are independent.
@@ -110,7 +142,8 @@ def nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Arr
     Returns:
         A point of the region, shape (d,); means, less the point, and variances of the mixture's
         components, shape (n, d); logs of the integrand and weights of the quadrature, shape (n,).
+        And a bound of the relative error of integrals by them.
     """
     integrand = integrand_nodes(loc, covariance, low, high)
     mixture = components(integrand.mean, integrand.shifts, covariance, low, high)
-    return *mixture, integrand.log_values, integrand.weights
+    return (*mixture, integrand.log_values, integrand.weights), integrand.error
