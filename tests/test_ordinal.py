@@ -202,6 +202,12 @@ def test_margins_are_differences_of_predictions(probit):
     assert probit.margins("mean", kind="mean").value.shape == (2,)
     with pytest.raises(ValueError, match="which have categories"):
         probit.predict(x, entry="b")
+    # Intervals of NaN came back, and settings that categories do not take were ignored.
+    for method in (probit.predict, probit.margins):
+        with pytest.raises(ValueError, match="level must lie between 0 and 1, got 95. For 95 %"):
+            method(level=95)
+        with pytest.raises(ValueError, match="categories take no low"):
+            method(low=0.0)
 
 
 def test_residuals_lie_between_the_probabilities_of_the_ends(probit):

@@ -76,6 +76,7 @@ from truncgauss.special.normal import log_mass_and_slopes, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 from truncgauss.tables import Table, labels_of
 from truncgauss.tables.names import check_choice
+from truncgauss.tables.shares import check_share
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 LEFT_OUT = "{} of {} observations lack a category and were left out."
@@ -192,8 +193,7 @@ class OrdinalFit(LikelihoodFit):
         """
         if kind != "category":
             return super().predict(new, kind, entry=entry, level=level, **settings)
-        if settings:
-            raise ValueError(f"predict: categories take no {', '.join(settings)}.")
+        check_settings_of_categories("predict", level, settings)
         j = self.entry(entry, "predict")
         with jax.enable_x64(True):
             design = np.zeros((1, 0))
@@ -227,6 +227,7 @@ class OrdinalFit(LikelihoodFit):
         if kind != "category":
             more = {"variables": variables, "discrete": discrete, "average": average, **settings}
             return super().margins(at, kind, level=level, **more)
+        check_settings_of_categories("margins", level, settings)
         chosen, dummies = chosen_covariates(self, variables, discrete)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
@@ -245,6 +246,12 @@ class OrdinalFit(LikelihoodFit):
     def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:
         """The probability of each category of an outcome, (m, K), as `predict` has it."""
         return self.predict(new, entry=entry)
+
+
+def check_settings_of_categories(what: str, level: Any, settings: dict[str, Any]) -> None:
+    if settings:
+        raise ValueError(f"{what}: categories take no {', '.join(settings)}.")
+    check_share(level, f"{what}: level")
 
 
 def fit_ordinal(

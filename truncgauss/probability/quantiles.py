@@ -672,5 +672,6 @@ def _root(function: Callable[[Any], Array], start: Array, tolerance: float, stag
     for _ in range(MOST_STEPS):
         if state[-1].all():
             break
-        state = step(state)
+        with np.errstate(invalid="ignore"):  # log odds are infinite where P is 0 or 1
+            state = step(state)
     return jnp.asarray(state[0], start.dtype)
