@@ -8,7 +8,6 @@ part of it, or it of a text. Lines of two states are compared with `diff`.
 import ast
 import collections
 import importlib
-import inspect
 import json
 import pathlib
 import re
@@ -24,9 +23,7 @@ def public_names() -> list[str]:
     names = list(truncgauss.__all__)
     for module in truncgauss._MODULES:
         home = importlib.import_module(truncgauss._MODULES[module])
-        package = vars(home) if hasattr(home, "__path__") else {}
-        shown = [x for x in package if x[0] != "_" and not inspect.ismodule(package[x])]
-        names += [f"{module}.{name}" for name in getattr(home, "__all__", shown)]
+        names += [f"{module}.{name}" for name in getattr(home, "__all__", ())]
     return sorted(set(names))
 
 

@@ -1,6 +1,7 @@
 """The house stands: floors, doors, names and sizes, read off the syntax trees."""
 
 import ast
+import importlib
 import pathlib
 import re
 import subprocess
@@ -215,6 +216,21 @@ def test_type_checkers_see_the_public_names_at_their_homes():
     for name, home in tg._MODULES.items():
         homes.setdefault(home.rpartition(".")[0], set()).add(name)
     assert seen == homes
+
+
+def test_packages_show_the_names_that_they_import_as_themselves():
+    """To `help` and `import *`, which without a list show none of them, or their modules too."""
+    shown = {}
+    for path in PACKAGE.rglob("*/__init__.py"):
+        imports = [x for x in ast.parse(path.read_text()).body if isinstance(x, ast.ImportFrom)]
+        names = [
+            alias.name for node in imports for alias in node.names if alias.asname == alias.name
+        ]
+        if names:
+            package = importlib.import_module(f"truncgauss.{name_of(path)}")
+            assert package.__all__ == sorted(names), path
+            shown[name_of(path)] = names
+    assert {"fitting", "special", "tables", "runs.config"} <= shown.keys()
 
 
 def test_earlier_names_work_with_a_warning_that_says_the_new_one():

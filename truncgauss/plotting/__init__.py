@@ -10,75 +10,47 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.fits import profile, simultaneous, trace
+from truncgauss.plotting.fits import (
+    profile as profile,
+    simultaneous as simultaneous,
+    trace as trace,
+)
 from truncgauss.plotting.panels import (
-    band,
-    curves,
-    gradient_axes,
-    histogram,
-    nan_spans,
-    points,
-    value_and_gradient,
+    band as band,
+    curves as curves,
+    gradient_axes as gradient_axes,
+    histogram as histogram,
+    nan_spans as nan_spans,
+    points as points,
+    value_and_gradient as value_and_gradient,
 )
-from truncgauss.plotting.plane import contours, mixture, region
-from truncgauss.plotting.quantiles import qq, worm
+from truncgauss.plotting.plane import contours as contours, mixture as mixture, region as region
+from truncgauss.plotting.quantiles import qq as qq, worm as worm
 from truncgauss.plotting.style import (
-    ALARM,
-    GRADIENT,
-    MANY,
-    REFERENCE,
-    SERIES,
-    STYLE,
-    UNSEEN,
-    VALUE,
-    Series,
-    figure,
-    in_house_style,
-    legend,
-    lettered,
-    mosaic,
-    page,
-    save,
-    shared_legend,
-    title,
+    ALARM as ALARM,
+    GRADIENT as GRADIENT,
+    MANY as MANY,
+    REFERENCE as REFERENCE,
+    SERIES as SERIES,
+    STYLE as STYLE,
+    UNSEEN as UNSEEN,
+    VALUE as VALUE,
+    Series as Series,
+    figure as figure,
+    in_house_style as in_house_style,
+    legend as legend,
+    lettered as lettered,
+    mosaic as mosaic,
+    page as page,
+    save as save,
+    shared_legend as shared_legend,
+    title as title,
 )
-from truncgauss.plotting.truncation import corner, density, truncated_contours
+from truncgauss.plotting.truncation import (
+    corner as corner,
+    density as density,
+    truncated_contours as truncated_contours,
+)
+from truncgauss.tables.names import public as _public
 
-__all__ = [
-    "ALARM",
-    "GRADIENT",
-    "MANY",
-    "REFERENCE",
-    "SERIES",
-    "STYLE",
-    "Series",
-    "UNSEEN",
-    "VALUE",
-    "band",
-    "contours",
-    "corner",
-    "curves",
-    "density",
-    "figure",
-    "gradient_axes",
-    "histogram",
-    "in_house_style",
-    "legend",
-    "lettered",
-    "mixture",
-    "mosaic",
-    "nan_spans",
-    "page",
-    "points",
-    "profile",
-    "qq",
-    "region",
-    "save",
-    "shared_legend",
-    "simultaneous",
-    "title",
-    "trace",
-    "truncated_contours",
-    "value_and_gradient",
-    "worm",
-]
+__all__ = _public(globals())

@@ -48,3 +48,6 @@ from truncgauss.tables.known import (
     arrays_of as arrays_of,
     names_of_logs as names_of_logs,
 )
+from truncgauss.tables.names import public as _public
+
+__all__ = _public(globals())

@@ -1,24 +1,18 @@
 """Mixtures of Gaussians behind rows that are truncated, censored, noisy or known in part."""
 
-from truncgauss.fitting.mixtures.descent import NoMaximum
-from truncgauss.fitting.mixtures.fit import MixtureErrors, MixtureFit, fit_mixture
-from truncgauss.fitting.mixtures.likelihood import (
-    HeldComponents,
-    hold,
-    mixture_log_likelihood,
+from truncgauss.fitting.mixtures.descent import NoMaximum as NoMaximum
+from truncgauss.fitting.mixtures.fit import (
+    MixtureErrors as MixtureErrors,
+    MixtureFit as MixtureFit,
+    fit_mixture as fit_mixture,
 )
-from truncgauss.fitting.mixtures.parameters import Mixture
-from truncgauss.fitting.mixtures.posterior import Posterior, posterior
+from truncgauss.fitting.mixtures.likelihood import (
+    HeldComponents as HeldComponents,
+    hold as hold,
+    mixture_log_likelihood as mixture_log_likelihood,
+)
+from truncgauss.fitting.mixtures.parameters import Mixture as Mixture
+from truncgauss.fitting.mixtures.posterior import Posterior as Posterior, posterior as posterior
+from truncgauss.tables.names import public as _public
 
-__all__ = [
-    "HeldComponents",
-    "Mixture",
-    "MixtureErrors",
-    "MixtureFit",
-    "NoMaximum",
-    "Posterior",
-    "fit_mixture",
-    "hold",
-    "mixture_log_likelihood",
-    "posterior",
-]
+__all__ = _public(globals())

@@ -48,3 +48,6 @@ from truncgauss.runs.config.sections import (
 )
 from truncgauss.runs.config.yaml import ConfigError as ConfigError
 from truncgauss.tables.names import suggestion as suggestion
+from truncgauss.tables.names import public as _public
+
+__all__ = _public(globals())
