@@ -361,13 +361,9 @@ class ObservationsLoss:
     def gaussian(self, x: Any) -> tuple[Any, Any]:
         """The mean, (d,) or (n, d), and the covariance matrix; of numbers in NumPy."""
         coefficients, covariance = self.coordinates.values(x)
-        return mean_of(self.designs, coefficients), covariance
-
-
-def mean_of(designs: tuple[jax.Array, ...] | None, coefficients: tuple[Any, ...]) -> Any:
-    """The mean (d,) of constants, or (n, d) of covariates."""
-    xp = namespace(coefficients[0])
-    if designs is None:
-        return xp.concatenate(coefficients)
-    columns = [np.asarray(design) for design in designs] if xp is np else designs
-    return xp.stack([design @ part for design, part in zip(columns, coefficients)], axis=-1)
+        xp = namespace(coefficients[0])
+        if self.designs is None:
+            return xp.concatenate(coefficients), covariance
+        columns = [np.asarray(design) for design in self.designs] if xp is np else self.designs
+        means = [design @ part for design, part in zip(columns, coefficients)]
+        return xp.stack(means, axis=-1), covariance
