@@ -316,12 +316,12 @@ class Automatic(Method):
 
 def rows_by_rank(problem: Problem) -> list[np.ndarray]:
     """The rows of a problem of numbers, grouped by the rank of their covariances up to rounding,
-    which determines the methods for boxes in three and more dimensions, and for polyhedra."""
+    which determines the methods in three and more dimensions: `Exact` has all ranks in two."""
     _, covariance, region = problem
-    pair = covariance.dimension == 2 and isinstance(region, Box)  # `Exact` has rows of both kinds
     dense = isinstance(covariance, CovarianceMatrix | ScaleTril)
     one = problem.batch_shape == () or covariance.batch_shape == ()
-    if one or pair or not dense or not isinstance(region, LinearRegion):
+    small = covariance.dimension <= 2 or not isinstance(region, LinearRegion)
+    if one or small or not dense:
         return []
     if isinstance(region, Box) and covariance.dimension == 3:
         ranks = ranks_of(numbers_of(covariance))
