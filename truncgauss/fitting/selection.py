@@ -505,7 +505,7 @@ class SelectionCoordinates(GaussianCoordinates):
         xp, k = namespace(rest), len(self.scales)
         return xp.exp(rest[:k]) if k else xp.ones(len(self.sizes) - 1), rest[k:]
 
-    def _matrix(self, rest: Any) -> Any:
+    def covariance(self, rest: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):  # of steps too long, which are rejected
             sigma, athrho = self.deviations(rest)
             return self.matrix_of(sigma, namespace(rest).tanh(athrho))
