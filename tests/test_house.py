@@ -274,3 +274,36 @@ def test_a_class_name_stands_for_one_class():
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(name_of(path))
     assert not (several := {name: at for name, at in homes.items() if len(at) > 1}), several
+
+
+# Bases from elsewhere that call no method of a subclass; of others it is not known what they call.
+CALLING_NONE = {"NamedTuple", "Protocol", "Generic", "ABC", "Exception", "ValueError", "KeyError"}
+
+
+def names_in(node: ast.stmt) -> list[str]:
+    """The attribute that a statement in the body of a class defines."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return [getattr(node, "name", ""), *(getattr(target, "id", "") for target in targets)]
+
+
+def test_a_method_of_a_subclass_overrides_one_or_is_called():
+    """One that does neither was left behind where the method of its base has another name now."""
+    trees = [ast.parse(path.read_text()) for path in MODULES]
+    nodes = [x for tree in trees for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+    bases = {x.name: {ast.unparse(b).partition("[")[0] for b in x.bases} for x in nodes}
+    names = {x.name: {name for part in x.body for name in names_in(part)} for x in nodes}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = [path.read_text() for path in (*MODULES, *EXPERIMENTS, *TESTS, *pages)]
+    called = {x for text in texts for x in re.findall(r"(?<=\.)\w+|(?<=\")\w+(?=\")", text)}
+    lost = []
+    for node in nodes:
+        above, todo = set(), [node.name]
+        for name in todo:  # and the bases of bases
+            todo += bases.get(name, ())
+        for name in todo[1:]:
+            above |= names.get(name, set())
+        methods = {x.name for x in node.body if isinstance(x, ast.FunctionDef)}
+        if not {x for x in todo if x not in bases} - CALLING_NONE:
+            unused = methods - above - called if todo[1:] else set()
+            lost += [f"{node.name}.{x}" for x in unused if not x.startswith("__")]
+    assert not lost, f"they override nothing, and nothing calls them: {sorted(lost)}"
