@@ -10,6 +10,7 @@ References:
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -263,116 +264,58 @@ class Prediction:
         return total
 
 
-def tangents_of(loc: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Directions in which each entry of all means, and each of all covariances in the lower
-    triangle, moves: (d + s, n, d) and (d + s, n, d, d)."""
-    d, pairs = loc.shape[1], np.column_stack(np.tril_indices(loc.shape[1]))
-    vectors = np.concatenate([np.eye(d), np.zeros((len(pairs), d))])
-    matrices = np.zeros((d + len(pairs), d, d))
-    for matrix, (i, j) in zip(matrices[d:], pairs):
-        matrix[i, j] = matrix[j, i] = 1.0
-    shapes = (len(vectors), *loc.shape), (len(vectors), *covariance.shape)
-    parts = vectors[:, None], matrices[:, None]
-    directions = [jnp.broadcast_to(part, shape) for part, shape in zip(parts, shapes)]
-    return directions[0], directions[1]
+def gaussians(arrays: Any, designs: Any) -> tuple[jax.Array, jax.Array]:
+    """Means (n, d) and covariances (n, d, d) of rows with these covariates, by a fit's arrays."""
+    coefficients, matrix = arrays.get("coefficients"), arrays.get("covariance")
+    parts = coefficients if isinstance(coefficients, tuple) else (coefficients,)
+    means = [design @ part for design, part in zip(designs, parts)]
+    loc = jnp.stack(means, axis=1) if means else arrays["loc"][None]
+    if matrix is None:  # of one outcome
+        matrix = jnp.exp(2.0 * (designs[-1] @ arrays["log_scale"]))
+    d = loc.shape[1]
+    return loc, jnp.broadcast_to(matrix.reshape(-1, d, d), (len(loc), d, d))
 
 
 @Compiled
 def sloped(
-    prediction: Prediction, loc: jax.Array, covariance: jax.Array
+    prediction: Prediction, arrays: Any, slopes: Any, designs: Any, rates: Any
 ) -> tuple[jax.Array, jax.Array]:
-    """A prediction of all rows, and its slopes by the entries of their Gaussians, (t, n, ...)."""
-    value, along = jax.linearize(prediction, loc, covariance)
-    return value, jax.vmap(along)(*tangents_of(loc, covariance))
+    """A prediction of all rows, or the rate at which it changes as designs move at theirs, and its
+    Jacobian by the estimates, of which the arrays have these slopes."""
+
+    def at(arrays: Any, designs: Any) -> jax.Array:
+        known, parts = prediction.rows, gaussians(arrays, designs)
+        n = len(parts[0]) if known is None else known.num_rows
+        return prediction(*(jnp.broadcast_to(part, (n, *part.shape[1:])) for part in parts))
+
+    def function(arrays: Any) -> jax.Array:
+        if rates is None:
+            return at(arrays, designs)
+        return jax.jvp(functools.partial(at, arrays), (designs,), (rates,))[1]
+
+    value, along = jax.linearize(function, arrays)
+    return value, jax.vmap(along, in_axes=-1, out_axes=-1)(slopes)
 
 
-@Compiled
-def sloped_effect(
-    prediction: Prediction, at: tuple[jax.Array, ...], move: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The rate at which a prediction changes as the Gaussians move, its slopes as in `sloped`, and
-    those by the move."""
-    rate = lambda *at: jax.jvp(prediction, at, move)[1]
-    value, along = jax.linearize(rate, *at)
-    by_move = jax.linearize(prediction, *at)[1]
-    directions = tangents_of(*at)
-    return value, jax.vmap(along)(*directions), jax.vmap(by_move)(*directions)
-
-
-class Gaussians(NamedTuple):
-    """Means (n, d) and covariances (n, d, d) of rows, or how these move, and the slopes of their
-    entries by the estimates, (n, t, p)."""
-
-    loc: np.ndarray
-    covariance: np.ndarray
-    slopes: np.ndarray
-
-    @classmethod
-    def of(cls, arrays: Any, designs: Any, move: Any = None) -> "Gaussians":
-        """Predictions for rows with these covariates, by a fit's arrays and their slopes; or the
-        rates at which they change as the covariates move."""
-        values, slopes = arrays
-        loc, by_loc = (
-            part["loc"][None] if not designs else means(move or designs, part["coefficients"])
-            for part in (values, slopes)
-        )
-        n, d = loc.shape
-        matrix, by_matrix = (part.get("covariance") for part in (values, slopes))
-        if matrix is None:  # of one outcome, exp(2 u)
-            u, by_u = (designs[-1] @ part["log_scale"] for part in (values, slopes))
-            matrix, by_matrix = np.exp(2.0 * u), 2.0 * np.exp(2.0 * u)[:, None] * by_u
-            if move is not None:
-                v, by_v = (move[-1] @ part["log_scale"] for part in (values, slopes))
-                by_matrix = 2.0 * (matrix[:, None] * by_v + v[:, None] * by_matrix)
-                matrix = 2.0 * matrix * v
-            by_matrix = by_matrix[:, None, None, :]
-        elif move is not None:
-            matrix, by_matrix = 0.0 * matrix, 0.0 * by_matrix
-        by_matrix = np.broadcast_to(by_matrix, (n, d, d, by_loc.shape[-1]))[:, *np.tril_indices(d)]
-        covariance = np.broadcast_to(matrix.reshape(-1, d, d), (n, d, d))
-        return cls(loc, covariance, np.concatenate([by_loc, by_matrix], axis=1))
-
-
-def means(designs: Any, coefficients: Any) -> np.ndarray:
-    """Means (n, d) by coefficients of each outcome, or slopes of these (n, d, p) by theirs."""
-    parts = coefficients if isinstance(coefficients, tuple) else (coefficients,)
-    return np.stack([design @ part for design, part in zip(designs, parts)], axis=1)
-
-
-def filled_rows(prediction: Prediction, *columns: Any) -> tuple[Any, ...]:
-    """A prediction and columns beside its rows, filled up to one of few lengths."""
-    columns = tuple(map(jnp.asarray, columns))
-    if prediction.rows is None:
-        return prediction, *columns
-    rows, *filled = filled_up(prediction.rows, *columns)
-    narrower = prediction.narrower
-    if narrower is not None:
-        narrower = filled_up(narrower, *columns)[0]
-    return dataclasses.replace(prediction, rows=rows, narrower=narrower), *filled
-
-
-def predicted(prediction: Prediction, at: Gaussians) -> tuple[np.ndarray, np.ndarray]:
-    """A prediction of n rows, (n, k), and its Jacobian by the estimates, (n, k, p)."""
-    value, slopes = sloped(*filled_rows(prediction, at.loc, at.covariance))
-    return chained(value, (slopes, at.slopes))
+def predicted(
+    prediction: Prediction, arrays: Any, designs: Any, rates: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """A prediction of n rows, or its rate, (n, k), and the Jacobian by the estimates, (n, k, p)."""
+    rows, narrower = prediction.rows, prediction.narrower
+    columns = jax.tree.map(as_float_array, (designs, rates))
+    n = len(designs[0]) if designs else 1
+    if rows is not None:  # by programs for few lengths
+        n, (rows, *columns) = rows.num_rows, filled_up(rows, *columns)
+        narrower = None if narrower is None else filled_up(narrower)[0]
+        prediction = dataclasses.replace(prediction, rows=rows, narrower=narrower)
+    value, jacobian = map(np.asarray, sloped(prediction, *arrays, *columns))
+    return value[:n].reshape(n, -1), jacobian[:n].reshape(n, -1, jacobian.shape[-1])
 
 
 def joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Predictions of several things of each row, with their Jacobians, side by side."""
     values, jacobians = zip(*parts)
     return np.concatenate(values, axis=-1), np.concatenate(jacobians, axis=-2)
-
-
-def chained(value: Any, *parts: tuple[Any, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Values (n, k), and their Jacobian (n, k, p) by slopes of values (t, m, k), m >= n, by entries
-    and of these (n, t, p) by the estimates."""
-    n = len(parts[0][1])
-    value = np.asarray(value)[:n].reshape(n, -1)
-    jacobian = sum(
-        np.einsum("tnk,ntp->nkp", np.asarray(by)[:, :n].reshape(len(by), n, -1), of)
-        for by, of in parts
-    )
-    return value, np.asarray(jacobian)
 
 
 # ---------------------------------------------------------------- the calls
@@ -403,22 +346,21 @@ def predict(
         if isinstance(new, Observations) and not fit.designs:
             new, known = None, new
         designs = designs_of(fit, new, "predict: new")
-        at = Gaussians.of(jax.tree.map(np.asarray, arrays_at(fit)(fit.estimates)), designs)
+        arrays = arrays_at(fit)(fit.estimates)
+        n, d = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
         if known is not None:
             refuse_spread("predict", known)
-            n, d = at.loc.shape
             if known.dimension != d or (designs and known.num_rows != n):
                 raise ValueError(
                     f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
                     f"{known.lower.shape}."
                 )
-            count = known.num_rows
-            at = Gaussians(*(np.broadcast_to(part, (count, *part.shape[1:])) for part in at))
-        limits = limits_of_rows(fit, "predict", index, at.loc.shape[1], limits)
-        parts, outcomes = fit.predictions(kind, at.loc.shape, known, limits)
+            n = known.num_rows
+        limits = limits_of_rows(fit, "predict", index, d, limits)
+        parts, outcomes = fit.predictions(kind, (n, d), known, limits)
         if kind == "quantile":
-            parts, outcomes = (quantile_of(fit, at.loc.shape[1], known, probability, entry),), ()
-        value, jacobian = joined([predicted(part, at) for part in parts])
+            parts, outcomes = (quantile_of(fit, d, known, probability, entry),), ()
+        value, jacobian = joined([predicted(part, arrays, designs) for part in parts])
         logits = [k for k, part in enumerate(parts) if part.kind in SHARES]
         names = names_of_rows(index, len(value))
         result = with_interval(fit, names, outcomes, value, jacobian, level, logits)
@@ -449,8 +391,8 @@ def margins(
                 "missing, so that no mean of all is known. Give points by `at`, such as the "
                 "complete observations."
             )
-        arrays = jax.tree.map(np.asarray, arrays_at(fit)(fit.estimates))
-        shape = Gaussians.of(arrays, designs).loc.shape
+        arrays = arrays_at(fit)(fit.estimates)
+        shape = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
         limits = limits_of_rows(fit, "margins", labels, shape[1], limits)
         parts, outcomes = fit.predictions(kind, shape, None, limits)
         moves = [move_of(fit, designs, sources, name, name in dummies) for name in chosen]
@@ -479,11 +421,8 @@ def effect(
     """The effect of a covariate on each row's prediction, (n, k), and its Jacobian (n, k, p): the
     derivative as designs move at some rates, or the change between two ends."""
     if not ends:
-        at, rate = Gaussians.of(arrays, designs), Gaussians.of(arrays, designs, rates)
-        first, loc, covariance, *moves = filled_rows(prediction, *at[:2], *rate[:2])
-        value, slopes, by_move = sloped_effect(first, (loc, covariance), tuple(moves))
-        return chained(value, (slopes, at.slopes), (by_move, rate.slopes))
-    before, after = (predicted(prediction, Gaussians.of(arrays, end)) for end in ends)
+        return predicted(prediction, arrays, designs, rates)
+    before, after = (predicted(prediction, arrays, end) for end in ends)
     return after[0] - before[0], after[1] - before[1]
 
 
