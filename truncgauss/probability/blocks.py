@@ -33,7 +33,7 @@ from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
-from truncgauss.probability.refinement import flattened, taken
+from truncgauss.probability.refinement import flattened, joined, taken
 from truncgauss.probability.structure import combined
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
@@ -86,7 +86,6 @@ class Block:
         return Problem(loc[..., chosen] + nan_propagator, covariance, limits)
 
     def estimate(self, problem: Problem, key: Array) -> Estimate:
-        """The estimate of the block's problem, as it is known or by the held methods."""
         if self.result is None:
             return self._computed(problem, key)
         result, gradient = self.result
@@ -109,8 +108,7 @@ class Block:
         flat = flattened(problem)
         rows = [np.asarray(rows) for rows in self.rows]
         results = [estimate(x, taken(flat, some), key) for x, some in zip(self.methods, rows)]
-        back = np.argsort(np.concatenate(rows))
-        return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
+        return joined(results, rows, shape)
 
 
 def _along(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
@@ -271,7 +269,6 @@ class HeldParts(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """The estimate over the blocks, or over all coordinates where others have limits."""
         box, whole = as_linear(region), self.whole
         if whole is None:
             return self._over_blocks(loc, covariance, box, key)

@@ -113,7 +113,6 @@ class Search:
         self.evaluation = np.full(len(self.error), -1)  # index of that of each row's result
 
     def begin(self, method: Method, result: Any, error: np.ndarray) -> None:
-        """Record the result of a method without a count as the best so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         largest, rows = float(self.error.max(initial=0.0)), np.arange(len(self.error))
         self.attempts.append(Attempt(method, largest, MET, method, rows))
@@ -293,20 +292,28 @@ def in_batches(
     ):
         return function(method, problem, key)
     flat, own = flattened(problem), _flat(method, batch_shape)
-    parts = []
+    groups, results = [], []
     for start in range(0, num_rows, width):
         # The last batch is filled up with the first rows rather than compiled for fewer.
         rows = np.arange(start, start + width) % num_rows
-        rows = rows[0] if width == 1 else rows
-        part = function(some(own, rows), taken(flat, rows), key)
-        parts.append(jax.block_until_ready(part))
+        chosen = rows[0] if width == 1 else rows
+        result = jax.block_until_ready(function(some(own, chosen), taken(flat, chosen), key))
+        results.append(jax.tree.map(lambda x: x[None], result) if width == 1 else result)
+        groups.append(rows[: num_rows - start])
+    return joined(results, groups, batch_shape)
 
-    def joined(*leaves: Array) -> Array:
-        parts = [jnp.expand_dims(leaf, 0) for leaf in leaves] if width == 1 else list(leaves)
-        whole = jnp.concatenate(parts)[:num_rows]
-        return whole.reshape(batch_shape + whole.shape[1:])
 
-    return jax.tree.map(joined, *parts)
+def joined(results: list[Any], groups: list[np.ndarray], batch_shape: tuple[int, ...]) -> Any:
+    """The results for groups of rows as one, with leading axes; the rows of each are its first."""
+    back = np.argsort(np.concatenate(groups))
+
+    def whole(*leaves: Any) -> Array:
+        # Of numbers by NumPy: each small operation of JAX would be compiled.
+        xp: Any = np if is_concrete(leaves) else jnp
+        parts = [xp.asarray(leaf)[: len(rows)] for leaf, rows in zip(leaves, groups)]
+        return jnp.asarray(xp.concatenate(parts)[back].reshape(batch_shape + leaves[0].shape[1:]))
+
+    return jax.tree.map(whole, *results)
 
 
 def at_once(method: Method, problem: Problem) -> int:
