@@ -79,7 +79,7 @@ for covariance in covariances:
 
 for kind in points.KINDS:
     points.normal_points(key, 16, 3, kind, jnp.float32)
-points.lattice_uniforms(jax.random.split(key, 4), 24, 3, jnp.float64)
+points.shifted_uniforms(points.lattice_points(24, 3), jax.random.split(key, 4), jnp.float64)
 
 regions = [
     tg.Box([0.0, 0], [1, jnp.inf]), tg.Box(0.0, jnp.ones((3, 2))),

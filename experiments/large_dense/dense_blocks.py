@@ -47,7 +47,7 @@ from truncgauss.separation.kernel import (
     substitution,
     sweep,
 )
-from truncgauss.separation.lattice import lattice_uniforms, open_uniforms
+from truncgauss.separation.lattice import lattice_points, open_uniforms, shifted_uniforms
 from truncgauss.separation.tilting import saddle_of
 from truncgauss.special.logspace import less_level
 
@@ -257,7 +257,8 @@ class DenseBlocks(tg.Method):
         """Uniforms of block k, shape (b, R * n): of a lattice in front, then random."""
         pairs, b, dtype = jax.vmap(jax.random.split)(keys), shared.tilt.shape[1], shared.tilt.dtype
         dimension = min(LATTICE_DIMENSION, b)
-        front = lattice_uniforms(pairs[:, 0], self.num_points, dimension, dtype)
+        points = lattice_points(self.num_points, dimension)
+        front = shifted_uniforms(points, pairs[:, 0], dtype)
         front = jnp.pad(front, ((0, b - dimension), (0, 0)))
         bits_of = lambda key: jax.random.bits(key, (b, self.num_points), jnp.uint32)
 

@@ -159,17 +159,22 @@ class Compiled:
     Args:
         function: of pytrees of arrays.
         cost: (the same arguments) -> the work of a call, from the sizes of the arguments.
+        static: the positions of arguments that are no arrays, as of `jax.jit`.
     """
 
-    def __init__(self, function: Callable[..., Any], cost: Callable[..., Cost] = of_rows) -> None:
-        self.function, self.cost = function, cost
-        self.traced = jax.jit(function)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        cost: Callable[..., Cost] = of_rows,
+        static: tuple[int, ...] = (),
+    ) -> None:
+        self.function, self.cost, self.static = function, cost, static
+        self.traced = jax.jit(function, static_argnums=static)
         self.programs: dict[Any, Any] = {}  # by the efforts of their compilation
         self.ahead: dict[Any, Any] = {}  # compiled ones by the kinds of their inputs
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
-        """The function's value."""
         if not is_concrete(args):
             return self.traced(*args)
         with uncollected():
@@ -181,12 +186,14 @@ class Compiled:
             if not is_staged():
                 return program(*args)
             # A call would be traced as well, and may not have compiler options of its own there.
-            leaves, structure = jax.tree.flatten(args)
+            fixed = tuple(args[k] for k in self.static)
+            arrays = [arg for k, arg in enumerate(args) if k not in self.static]
+            leaves, structure = jax.tree.flatten(arrays)
             kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-            kind = program, structure, kinds, parallel.plan()
+            kind = program, fixed, structure, kinds, parallel.plan()
             if kind not in self.ahead:
                 self.ahead[kind] = program.lower(*args).compile()
-            return self.ahead[kind](*args)
+            return self.ahead[kind](*arrays)
 
     def program(self, effort: dict[str, Any]) -> Any:
         """The function under `jax.jit`, to be compiled with one of the efforts."""
@@ -196,5 +203,7 @@ class Compiled:
         if key not in self.programs:
             names = accepted_names()
             options = {name: value for name, value in effort.items() if name in names}
-            self.programs[key] = jax.jit(self.function, compiler_options=options)
+            self.programs[key] = jax.jit(
+                self.function, static_argnums=self.static, compiler_options=options
+            )
         return self.programs[key]

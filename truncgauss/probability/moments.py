@@ -126,7 +126,7 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
             "with k coordinates bounded so, the others' means for df + k > 1."
         )
     nodes = student.nodes_of(problem, df, kind, moment=2)
-    rows = student.at_scale(problem, nodes.log_scale, kind)
+    rows: Problem = student.at_scale(problem, nodes.log_scale, kind)
     given, parts = log_probability(*rows, method, key), truncated_moments(*rows, method, key)
     total = student.mixed(nodes, df, given)
     shares = jnp.exp(student.log_terms(nodes, df) + given.log_prob - total.log_prob)

@@ -12,7 +12,6 @@ Reference:
 """
 
 import math
-from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -28,13 +27,7 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.progress import reported, warn
-from truncgauss.execution.pytrees import (
-    Batched,
-    frozen_pytree,
-    is_concrete,
-    static_field,
-    varying_like,
-)
+from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
@@ -56,7 +49,7 @@ from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.importance import check_probabilities
 from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
-from truncgauss.separation.lattice import lattice_uniforms
+from truncgauss.separation.lattice import lattice_points, shifted_uniforms
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import known_rank, solved_plans
 from truncgauss.separation.proposals import (
@@ -179,7 +172,7 @@ def truncated_samples(
         rows.loc, rows.covariance, rows.region, Automatic(rtol=1e-3)
     )
     log_scale = student.drawn_log_scales(first, problem, degrees, noncentral, inner, num_samples)
-    rows = student.at_scale(problem, log_scale, noncentral)
+    rows: Problem = student.at_scale(problem, log_scale, noncentral)
     draws = truncated_draws(second, *rows, 1).samples[0]
     if isinstance(problem.region, Box):
         anchor, unit = student.in_user_units(problem, log_scale)
@@ -229,15 +222,15 @@ def truncated_draws(
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
     known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
-    settings = _Settings(num_samples, _rank_of_work(problem, plan), chains=not known)
+    rank = _rank_of_work(problem, plan)
     limited = isinstance(region, LinearRegion) and not _is_direct(problem)
-    if known and plan is None and limited and settings.rank > 0:
-        others = (solved_plans(problem, True, False, settings.rank),)
+    if known and plan is None and limited and rank > 0:
+        others = (solved_plans(problem, True, False, rank),)
     inputs = problem, _Keys.of(key, problem), *others
-    draws = _draws(settings, *inputs)
+    draws = _draws(num_samples, rank, not known, *inputs)
     if known and np.any(_is_short(draws, num_samples)):
         # Chains are rarely needed, and are half of the program to compile.
-        draws = _draws(replace(settings, chains=True), *inputs)
+        draws = _draws(num_samples, rank, True, *inputs)
     if known:
         _refuse_empty(problem, np.asarray(draws.effective_sample_size == 0))
     if known and not isinstance(region, LinearRegion | QuadraticRegion):
@@ -304,26 +297,11 @@ def weighted_samples(
     Separation().check(*problem)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
-    settings = _Settings(num_samples, _rank_of_work(problem, plan))
-    return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
+    rank, keys = _rank_of_work(problem, plan), _Keys.of(key, problem)
+    return _weighted(num_samples, rank, points == "lattice", problem, keys, *others)
 
 
-# --- Settings and checks --------------------------------------------------------------------------
-
-
-@frozen_pytree
-class _Settings:
-    """Settings that the program is compiled for.
-
-    Attributes:
-        num_samples: the number of draws.
-        rank: of the values of the constraints.
-        chains: whether Gibbs chains make the draws that accept-reject could not.
-    """
-
-    num_samples: int = static_field()
-    rank: int = static_field()
-    chains: bool = static_field(default=True)
+# --- Keys and checks ------------------------------------------------------------------------------
 
 
 @frozen_pytree
@@ -460,18 +438,23 @@ def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
     return np.asarray((size < num_samples) & ~np.isnan(rate))
 
 
-def _cost(settings: _Settings, problem: Problem, *others: Any) -> Cost:
-    numbers = math.prod(problem.batch_shape) * settings.num_samples * problem.covariance.dimension
+def _cost(num_samples: int, rank: int, chains: bool, problem: Problem, *others: Any) -> Cost:
+    numbers = math.prod(problem.batch_shape) * num_samples * problem.covariance.dimension
     return Cost(16 * numbers)  # for each number drawn
 
 
-@partial(Compiled, cost=_cost)
-def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
+@partial(Compiled, cost=_cost, static=(0, 1, 2))
+def _draws(
+    num_samples: int, rank: int, chains: bool, problem: Problem, keys: _Keys, *plan: Plan
+) -> Draws:
+    """Draws for every row; the rest that accept-reject could not make from `chains`, or NaN."""
+    settings = num_samples, rank, chains
+
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Draws:
         if not isinstance(row.region, LinearRegion):
-            return _standard_draws(settings, row, key.key)
+            return _standard_draws(*settings, row, key.key)
         standard = standardized(*row)
-        draws = _standard_draws(settings, standard.problem, key.key, *plan)
+        draws = _standard_draws(*settings, standard.problem, key.key, *plan)
         met = standard.known == 0
         return Draws(
             jnp.where(met, _in_user_units(draws.samples, standard), jnp.nan),
@@ -483,19 +466,20 @@ def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> D
     return draws._replace(samples=jnp.moveaxis(draws.samples, -2, 0))
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _weighted(
-    settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
+    num_samples: int, rank: int, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         standard = standardized(*row)
         row = standard.problem
-        sampler = _linear_sampler(settings, row, *plan)
-        count, size = sampler.num_uniforms, settings.num_samples
+        sampler = sampler_of(row, rank, *plan)
+        count = sampler.num_uniforms
         if lattice:
-            uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
+            points = lattice_points(num_samples, count)
+            uniforms = shifted_uniforms(points, key.key[None], row.loc.dtype)
         else:
-            uniforms = fresh_uniforms(key.key, 0, (count, size), row.loc.dtype)
+            uniforms = fresh_uniforms(key.key, 0, (count, num_samples), row.loc.dtype)
         proposals = sampler.proposals(uniforms)
         log_weights = proposals.log_weights + (proposals.level + standard.known)
         return Weighted(_in_user_units(proposals.points.T, standard), log_weights)
@@ -510,28 +494,28 @@ def _in_user_units(points: Array, standard: Standardized) -> Array:
 
 
 def _standard_draws(
-    settings: _Settings, row: Problem, key: Array, plan: Plan | None = None
+    num_samples: int, rank: int, chains: bool, row: Problem, key: Array, plan: Plan | None = None
 ) -> Draws:
     """Draws for one row, in units of standard deviations if its region is linear."""
     if _is_direct(row):  # each coordinate by its quantile function
-        uniforms = fresh_uniforms(key, 0, (settings.num_samples, len(row.loc)), row.loc.dtype)
+        uniforms = fresh_uniforms(key, 0, (num_samples, len(row.loc)), row.loc.dtype)
         box, scale = as_linear(row.region), jnp.sqrt(row.covariance.variances)
         samples = truncated_quantile(uniforms, row.loc, scale, box.low, box.high)
         samples = jnp.where(box.low == box.high, box.low, samples)
-        whole = jnp.asarray(settings.num_samples, samples.dtype)
+        whole = jnp.asarray(num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
     sampler: Sampler | GaussianSampler
     if isinstance(row.region, QuadraticRegion):
         sampler = quadratic_sampler_of(row, row.region)
     elif isinstance(row.region, LinearRegion):
-        sampler = _linear_sampler(settings, row, plan)
+        sampler = sampler_of(row, rank, plan)
     else:
         sampler = plain_sampler_of(row)
-    rounds = _accepted(sampler, settings.num_samples, key)
-    if settings.chains and isinstance(sampler, Sampler):
-        samples, effective = filled(sampler, rounds, settings.num_samples, key)
+    rounds = _accepted(sampler, num_samples, key)
+    if chains and isinstance(sampler, Sampler):
+        samples, effective = filled(sampler, rounds, num_samples, key)
     else:
-        samples, effective = accepted(rounds, settings.num_samples)
+        samples, effective = accepted(rounds, num_samples)
     numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
     proper = ~jnp.any(numbers) & row.region.is_proper
     rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
@@ -540,15 +524,6 @@ def _standard_draws(
         jnp.where(proper, rate, jnp.nan),
         jnp.where(proper, effective, 0.0),
     )
-
-
-def _linear_sampler(
-    settings: _Settings, row: Problem, plan: Plan | None = None
-) -> Sampler | GaussianSampler:
-    """The proposals for linear limits, of which all may be on constants."""
-    if settings.rank == 0:
-        return plain_sampler_of(row)
-    return sampler_of(row, settings.rank, plan)
 
 
 # --- Rounds of proposals --------------------------------------------------------------------------

@@ -40,13 +40,7 @@ from jax import Array, lax
 from jax.scipy.linalg import cho_solve
 
 from truncgauss.execution.compiling import Compiled, Cost, closed_form, of_rows
-from truncgauss.execution.pytrees import (
-    as_dtype,
-    as_float_input,
-    frozen_pytree,
-    static_field,
-    values_of,
-)
+from truncgauss.execution.pytrees import as_dtype, as_float_input, values_of
 from truncgauss.gaussian.linalg import power_of_two, times_vector
 from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
@@ -121,14 +115,9 @@ def log_density(log_scale: Array, df: Array) -> Array:
     return jnp.where(half > 16.0, stirling, direct) + half * exponent
 
 
+@partial(Compiled, cost=closed_form, static=(2,))
 def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
-    """The Gaussian problem given the scale; log scales have axes before those of the problem."""
-    conditional: Problem = _AT_SCALE[kind](problem, log_scale)
-    return conditional
-
-
-def _at_scale(kind: str, problem: Problem, log_scale: Array) -> Problem:
-    """The same in one program.
+    """The Gaussian problem given the scale; log scales have axes before those of the problem.
 
     For a box it is that of S (X - anchor) / unit, see `units_of`: one covariance for all scales,
     whose structure is recognised, and limits that are multiplied without losing the digits of a
@@ -152,9 +141,6 @@ def _at_scale(kind: str, problem: Problem, log_scale: Array) -> Problem:
     mean = loc / scale if is_divided else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
     return Problem(mean, covariance.scaled(by), region)
-
-
-_AT_SCALE = {kind: Compiled(partial(_at_scale, kind), closed_form) for kind in KINDS}
 
 
 def units_of(problem: Problem) -> tuple[Array, Array]:
@@ -215,8 +201,7 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
         wanted = 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)
     count = int(min(most, math.ceil(wanted)))
     method_is_exact = applies(problem.covariance, region)
-    rule = NodeRule(kind, method_is_exact, direct, decay, moment, count)
-    nodes: ScaleNodes = _nodes(rule, problem, df)
+    nodes: ScaleNodes = _nodes(problem, df, kind, method_is_exact, direct, decay, moment, count)
     if kind == "shifted" and (known is None or wanted > most):
         # The bound 2 exp(-2 pi a / h) cos(2a)^(-order / 2) of the relative error of a rule of step
         # h, at the a of the smallest, where tan(2a) = 2 pi / (h order); order is df + k. What half
@@ -238,35 +223,34 @@ def _density(order: float, digits: float) -> float:
     return float(max(whole, 2.0 * half))
 
 
-@frozen_pytree
-class NodeRule:
-    """The choice of nodes for every row: see `nodes_of`. All static."""
-
-    kind: str = static_field()
-    exact: bool = static_field()
-    direct: bool = static_field()
-    decay: float = static_field()
-    moment: int = static_field()
-    count: int = static_field()
+def _cost_of_nodes(
+    problem: Problem, df: Array, kind: str, exact: bool, direct: bool, *others: Any
+) -> Cost:
+    return of_rows(problem, df)._replace(loops=not (exact or direct))
 
 
-def _cost_of_nodes(rule: NodeRule, problem: Problem, df: Array) -> Cost:
-    return of_rows(problem, df)._replace(loops=not (rule.exact or rule.direct))
-
-
-@partial(Compiled, cost=_cost_of_nodes)
-def _nodes(rule: NodeRule, problem: Problem, df: Array) -> ScaleNodes:
-    method = Exact() if rule.exact else ExpectationPropagation()
+@partial(Compiled, cost=_cost_of_nodes, static=(2, 3, 4, 5, 6, 7))
+def _nodes(
+    problem: Problem,
+    df: Array,
+    kind: str,
+    exact: bool,
+    direct: bool,
+    decay: float,
+    moment: int,
+    count: int,
+) -> ScaleNodes:
+    method = Exact() if exact else ExpectationPropagation()
 
     def of_row(row: Problem, degrees: LocRows) -> tuple[Array, Array]:
-        if rule.direct:
-            return _direct_support(row, degrees.loc[0], rule.decay, rule.moment)
-        return _support(row, degrees.loc[0], rule.kind, method, rule.decay, rule.moment)
+        if direct:
+            return _direct_support(row, degrees.loc[0], decay, moment)
+        return _support(row, degrees.loc[0], kind, method, decay, moment)
 
     low, high = over_rows(of_row, problem, LocRows(df[..., None]))
-    fractions = jnp.linspace(0.0, 1.0, rule.count, dtype=low.dtype)
+    fractions = jnp.linspace(0.0, 1.0, count, dtype=low.dtype)
     fractions = fractions.reshape(-1, *(1,) * low.ndim)
-    return ScaleNodes(low + (high - low) * fractions, (high - low) / (rule.count - 1))
+    return ScaleNodes(low + (high - low) * fractions, (high - low) / (count - 1))
 
 
 def recognised(problem: Problem) -> Problem:
@@ -353,7 +337,7 @@ def distance_to(limits: GaussianLimits) -> Array:
     unit = jnp.where(farthest > 0, farthest, 1.0)
     low, high = low / unit, high / unit
     matrix = limits.covariance / scale[:, None] / scale[None, :]
-    count = limits.num_constraints
+    count = len(low)
     if count == 1:
         return farthest
     identity = jnp.eye(count, dtype=scale.dtype)
@@ -447,7 +431,6 @@ def _support(
 
 
 def log_terms(nodes: ScaleNodes, df: Array) -> Array:
-    """The log weight of each node: log density and step."""
     return log_density(nodes.log_scale, df) + jnp.log(nodes.step)
 
 

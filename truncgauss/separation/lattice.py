@@ -17,7 +17,6 @@ from truncgauss.tables.names import check_choice
 T = TypeVar("T")
 KINDS = ("random", "antithetic", "lattice")
 DRAWN = 32  # a shift is drawn in multiples of so many numbers
-GOLDEN = np.uint32(2654435769)  # the golden section of 2^32, whose multiples are spread evenly
 
 
 def normal_points(
@@ -81,7 +80,6 @@ class GrowingLattice(Batched):
     def piece(
         self, j: Integer[Array, ""], num_points: int, dimension: int
     ) -> UInt32[Array, "num_points dimension"]:
-        """The points of a piece."""
         step = self.step[:dimension]
         index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
         return (index * self.num_pieces + j.astype(jnp.uint32)) * step[None, :]
@@ -134,25 +132,6 @@ def folded(bits: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
     return jnp.where(bits >> 31 == 1, ~doubled, doubled)
 
 
-def pilot_uniforms(
-    num_points: int, dimension: int, dtype: DTypeLike
-) -> Float[Array, "dimension lanes"]:
-    """A lattice of n points in the open unit cube with a fixed shift, for pilot runs."""
-    shift = np.arange(1, dimension + 1, dtype=np.uint32) * GOLDEN
-    return open_uniforms(folded(lattice_points(num_points, dimension) + shift[None]).T, dtype)
-
-
-def lattice_uniforms(
-    keys: jax.Array, num_points: int, dimension: int, dtype: DTypeLike
-) -> Float[Array, "dimension lanes"]:
-    """Lattices of n points in the open unit cube, each with the random shift of one of R keys.
-
-    Returns:
-        Shape (dimension, R * n): coordinates first, so that each is contiguous.
-    """
-    return shifted_uniforms(lattice_points(num_points, dimension), keys, dtype)
-
-
 def shifted_uniforms(
     points: UInt32[Array, "n d"], keys: jax.Array, dtype: DTypeLike
 ) -> Float[Array, "d lanes"]:
@@ -187,7 +166,6 @@ def lattice_points(num_points: int, dimension: int) -> UInt32[Array, "num_points
 
 
 def is_power_of_two(number: int) -> bool:
-    """Whether a positive number is a power of two."""
     return number & (number - 1) == 0
 
 
@@ -235,9 +213,7 @@ def bernoulli(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 
 @functools.lru_cache(maxsize=64)
-def korobov_generator(
-    num_points: int, dimension: int, num_candidates: int = 60
-) -> UInt64[np.ndarray, " dimension"]:
+def korobov_generator(num_points: int, dimension: int) -> UInt64[np.ndarray, " dimension"]:
     """The generating vector (1, g, g^2, ...) mod n with the least worst-case error of 60 tried.
 
     The criterion is P_2 with weights 1/j^2: -1 + mean over points of the product over coordinates
@@ -250,7 +226,7 @@ def korobov_generator(
     index = np.arange(num_points, dtype=np.uint64)
     weights = 2 * np.pi**2 / np.arange(1, dimension + 1) ** 2.0
     best, best_error = np.ones(dimension, np.uint64), np.inf
-    candidates = np.random.default_rng(0).integers(2, max(num_points, 3), num_candidates)
+    candidates = np.random.default_rng(0).integers(2, max(num_points, 3), 60)
     for candidate in dict.fromkeys(int(c) for c in candidates):
         if np.gcd(candidate, num_points) != 1:
             continue

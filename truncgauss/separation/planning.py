@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,12 +12,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import (
-    frozen_pytree,
-    is_concrete,
-    static_field,
-    varying_like,
-)
+from truncgauss.execution.pytrees import is_concrete, varying_like
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import (
     UNDETERMINED,
@@ -33,7 +29,7 @@ from truncgauss.gaussian.problem import Problem, over_rows, standardized
 from truncgauss.gaussian.regions import Box, as_linear
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import crossing_rounding
-from truncgauss.separation.lattice import pilot_uniforms
+from truncgauss.separation.lattice import folded, lattice_points, open_uniforms
 from truncgauss.separation.plan import Plan, arranged, input_rounding, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import sites_for
@@ -45,6 +41,7 @@ LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for
 MOST_ADDED = 1.0  # the largest precision that such sites may add, see `plan_with_sites`
 LEAST_WEAKER = 1e-3  # the smallest fraction of them that is used
 NUM_PILOT = 256  # points of the pilot run
+GOLDEN = np.uint32(2654435769)  # the golden section of 2^32, whose multiples are spread evenly
 BLOCK = 32  # variables that are ordered between two products of matrices
 LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step
 # Constraints from which on unoptimised matrix products cost more than their optimisation.
@@ -53,7 +50,7 @@ LARGE = 65
 
 def plan_of(limits: GaussianLimits, tilted: bool, twisted: bool, rank: int) -> Plan:
     """The plan for limits on a Gaussian vector of this rank, by the settings of `Separation`."""
-    if tilted and twisted and rank == limits.num_constraints > 1:
+    if tilted and twisted and rank == len(limits.low) > 1:
         return plan_with_sites(limits)
     return solve_plan(limits, tilted, rank)
 
@@ -73,7 +70,7 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
     rounding = jnp.zeros_like(tilt.bound)
-    if rank < limits.num_constraints:
+    if rank < len(limits.low):
         rounding = crossing_rounding(*arranged(limits, order, rank), tilt.point)
     rounding = jnp.hypot(rounding, input_rounding(inner, force))
     plan = Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding)
@@ -91,11 +88,13 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     what lies outside, but not much more than one point of all.
     """
     rank = len(plan.tilt)
-    if rank == limits.num_constraints:
+    if rank == len(limits.low):
         return plan
     proposal, ordered = proposal_of(limits, plan), limits.reordered(plan.order)
     extra, variances = proposal.extra, diagonal_of(ordered.covariance)[rank:]
-    uniforms = pilot_uniforms(NUM_PILOT, rank - 1, extra.low.dtype)
+    shift = np.arange(1, rank, dtype=np.uint32) * GOLDEN
+    bits = folded(lattice_points(NUM_PILOT, rank - 1) + shift[None])
+    uniforms = open_uniforms(bits.T, extra.low.dtype)
     eps = float(jnp.finfo(extra.low.dtype).eps)
     deviation = ordered.residual_rounding[rank:]
     if ordered.root is None:
@@ -258,40 +257,28 @@ def _next(
 # --- Plans of all rows ----------------------------------------------------------------------------
 
 
-@frozen_pytree
-class Settings:
-    """The static settings of `Separation` for a plan: tilted, twisted and rank."""
-
-    values: tuple[bool, bool, int] = static_field()
-
-
-def _plans(settings: Settings, problem: Problem) -> Plan:
-    """The plan of every row of a problem."""
-
-    def of_row(row: Problem) -> Plan:
-        given = standardized(*row)
-        plan = plan_of(given.problem.limits, *settings.values)
-        return plan.scaled(given.row_unit)
-
-    return over_rows(of_row, problem)
-
-
-def _cost(settings: Settings, problem: Problem, *others: Any) -> Cost:
+def _cost(problem: Problem, *settings: Any) -> Cost:
     return Cost(0, loops=as_linear(problem.region).num_constraints >= LARGE)
 
 
-_compiled_plans = Compiled(_plans, _cost)
+@partial(Compiled, cost=_cost, static=(1, 2, 3))
+def _plans(problem: Problem, tilted: bool, twisted: bool, rank: int) -> Plan:
+    def of_row(row: Problem) -> Plan:
+        given = standardized(*row)
+        plan = plan_of(given.problem.limits, tilted, twisted, rank)
+        return plan.scaled(given.row_unit)
+
+    return over_rows(of_row, problem)
 
 
 @in_full_precision
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
     """The plan of every row of a problem; see `Separation` for the settings."""
     rank = full_rank(problem) if rank is None else rank
-    settings = Settings((tilted, twisted, rank))
     if twisted or not is_concrete(problem):
-        return _compiled_plans(settings, problem)
+        return _plans(problem, tilted, twisted, rank)
     with jax.enable_x64(True):  # for the minimax tilt; inside of a trace `vmap` would undo it
-        plan = _compiled_plans(settings, problem)
+        plan = _plans(problem, tilted, twisted, rank)
     return jax.tree.map(lambda x: x.astype(jnp.int32) if x.dtype == jnp.int64 else x, plan)
 
 
@@ -299,7 +286,6 @@ def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None
 
 
 def full_rank(problem: Problem) -> int:
-    """The largest possible rank of the values of the constraints."""
     return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
 
 

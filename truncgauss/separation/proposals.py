@@ -82,17 +82,14 @@ class Sampler(NamedTuple):
 
     @property
     def dimension(self) -> int:
-        """The number d of coordinates of x."""
         return len(self.centre)
 
     @property
     def num_draws(self) -> int:
-        """The number r of variables of a path."""
         return len(self.tilt)
 
     @property
     def num_uniforms(self) -> int:
-        """The number of uniforms for one point."""
         return self.num_draws + (0 if self.rest is None else self.dimension)
 
     def proposals(self, uniforms: Array) -> Proposals:
@@ -172,11 +169,9 @@ class GaussianSampler(NamedTuple):
 
     @property
     def bound(self) -> Array:
-        """The bound of the log weights, which are not positive."""
         return jnp.zeros_like(self.tilt)
 
     def proposals(self, uniforms: Array) -> Proposals:
-        """Points from uniforms, shape (d, n), with their weights."""
         draws = self.mean[:, None] + self.scale[:, None] * ndtri(uniforms)
         points = self.center[:, None] + self.axes @ draws
         excess = self.tilt * (jnp.sum(draws * draws, axis=0) - 1.0)
@@ -220,14 +215,16 @@ def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> GaussianSampl
     )
 
 
-def sampler_of(row: Problem, rank: int, plan: Plan | None = None) -> Sampler:
+def sampler_of(row: Problem, rank: int, plan: Plan | None = None) -> Sampler | GaussianSampler:
     """The proposals for one row, by a plan or by the minimax tilt.
 
     Args:
         row: one Gaussian and one region in units of about one.
-        rank: of the values of the constraints.
+        rank: of the values of the constraints; 0 if all are on constants.
         plan: order and tilt; solved if None.
     """
+    if rank == 0:
+        return plain_sampler_of(row)
     limits = row.limits
     plan = lax.stop_gradient(solve_plan(limits, True, rank) if plan is None else plan)
     constraints, extra = arranged(limits, plan.order, rank)
