@@ -39,22 +39,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Clock:
-    """Times of writing: every so many seconds, but never for more than a share of the time."""
-
-    def __init__(self, save_every: float) -> None:
-        self.save_every, self.last, self.cost = save_every, time.monotonic(), 0.0
-
-    def due(self) -> bool:
-        return time.monotonic() - self.last > max(self.save_every, self.cost / SHARE)
-
-    def __enter__(self) -> None:
-        self.last = time.monotonic()
-
-    def __exit__(self, *failure: object) -> None:
-        self.cost, self.last = time.monotonic() - self.last, time.monotonic()
-
-
 class Record:
     """Results of calls and states of loops, in the order in which they were begun.
 
@@ -63,7 +47,8 @@ class Record:
     """
 
     def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
-        self.path, self.fingerprint, self.clock = path, fingerprint, Clock(save_every)
+        self.path, self.fingerprint, self.save_every = path, fingerprint, save_every
+        self.last, self.cost = time.monotonic(), 0.0  # when it was written, and in how many seconds
         self.within = ""  # what the names begin with of calls within the one that is being made
         self.parts: list[str] = []  # these calls
         self.changed = False
@@ -76,7 +61,6 @@ class Record:
             self.entries = header["entries"]
 
     def next_name(self, name: str) -> str:
-        """The name with the number of times that it was asked for."""
         name = self.within + name
         self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}-{self.counts[name]}"
@@ -91,7 +75,7 @@ class Record:
                     if self.arrays.pop(f"{part}.{number}", None) is None:
                         break
                 del self.entries[part]
-            if self.clock.due():
+            if self.due():
                 self.save()
         self.parts.append(key)
         entry = self.entries[key]
@@ -120,12 +104,15 @@ class Record:
         finally:
             self.within, self.parts = outside
 
+    def due(self) -> bool:
+        return time.monotonic() - self.last > max(self.save_every, self.cost / SHARE)
+
     def save(self) -> None:
-        """Write the results now, if there are new ones."""
         if self.changed:
-            with self.clock:
-                write(self.path, dict(self.arrays), self.fingerprint, dict(self.entries))
-            self.changed = False
+            began = time.monotonic()
+            write(self.path, dict(self.arrays), self.fingerprint, dict(self.entries))
+            self.last = time.monotonic()
+            self.cost, self.changed = self.last - began, False
 
 
 RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
@@ -231,11 +218,10 @@ class Checkpoint(Generic[S]):
     def update(self, state: S) -> None:
         """Take the next state, and write it if that is due."""
         self.state, self.unsaved = state, True
-        if self.record is not None and self.record.clock.due():
+        if self.record is not None and self.record.due():
             self.save()
 
     def save(self) -> None:
-        """Write the state now, if it is a new one."""
         if self.record is not None and self.unsaved:
             leaves = {name: stored(leaf) for name, leaf in leaves_by_name(self.state).items()}
             self.record.put(self.key, self.fingerprint, leaves)
@@ -335,7 +321,6 @@ def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
 
 
 def refuse_foreign(path: Path, written: dict[str, str], fingerprint: dict[str, str]) -> None:
-    """Raise ValueError if a checkpoint was written with another fingerprint."""
     differing = [part for part, value in fingerprint.items() if written.get(part) != value]
     if differing:
         raise ValueError(
@@ -367,7 +352,6 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
 
 
 def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """A digest of the whole content of a file."""
     text = json.dumps({key: about[key] for key in ("format", "fingerprint", "entries")})
     return hashlib.sha256((text + digest(dict(sorted(arrays.items())))).encode()).hexdigest()
 

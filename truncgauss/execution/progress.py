@@ -108,7 +108,7 @@ class Line:
                 del self.bars[self.bars.index(closed) :]
                 if not self.bars:
                     self.ended = time.monotonic()
-                    if self.heard:
+                    if self.heard and self.width:
                         self.write("", "\r")
 
     def watch(self) -> None:

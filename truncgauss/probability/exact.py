@@ -272,7 +272,7 @@ def numbers_of(covariance: Covariance) -> np.ndarray:
 
 def _within(
     loc: Array, covariance: Covariance, region: Region
-) -> tuple[quadratic_form.ContourIntegral, Callable[[], quadratic_form.InnerMoments]]:
+) -> tuple[quadratic_form.ContourIntegral, Callable[[], Moments]]:
     outside = isinstance(region, Outside)
     inner: Any = region.region if isinstance(region, Outside) else region
     matrix = covariance.covariance_matrix
@@ -328,20 +328,11 @@ def _with_last_digit(
     return log_prob, last_digit(log_prob, *inputs)
 
 
-def _about(point: Array, mean: Array, *others: Array) -> tuple[Array, ...]:
-    return point + mean, *others
-
-
 def _factor_moments(nodes: Nodes, bound: Array) -> tuple[Array, ...]:
     """Mean and covariance of a mixture over factors, with a bound of their relative errors."""
     mean, matrix = total_moments(nodes)
     scale = jnp.sqrt(jnp.diagonal(matrix))
     return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
-
-
-def _one_factor_moments(*inputs: Any) -> tuple[Array, ...]:
-    nodes, bound = one_factor.nodes(*inputs)
-    return _factor_moments(Nodes(*nodes), bound)
 
 
 def _bivariate_log_probability(
@@ -419,12 +410,12 @@ def _independent_moments(
 
 CHAIN = Route(
     markov_chain.log_probability,
-    lambda *inputs: _about(*markov_chain.moments(*inputs)),
+    markov_chain.moments,
     "a Markov chain, integrated by a forward recursion",
 )
 ONE_FACTOR = Route(
     one_factor.log_probability,
-    _one_factor_moments,
+    lambda *inputs: _factor_moments(*one_factor.nodes(*inputs)),
     "one common factor, integrated by quadrature",
 )
 TWO_FACTORS = Route(

@@ -84,6 +84,7 @@ class Method:
     own_units: ClassVar[bool] = True
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
     loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
+    is_smoothed: ClassVar[bool] = False  # whether P may exceed that of a single constraint
     # Whether the stderr of a replicate alone is an error that all replicates have in common.
     common_error: ClassVar[bool] = False
     # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
@@ -207,13 +208,6 @@ class Method:
     def for_rows(self, count: int) -> "Method":
         """The method for one of so many rows; it returns the same numbers, to their accuracy."""
         return self
-
-    def upper_bound(self, row: Problem) -> Array:
-        """An upper bound of log P, by which wrong estimates are recognised.
-
-        It is the smallest log probability of a single constraint, and 0 for regions without.
-        """
-        return row.region.log_bound(row.loc, row.covariance)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         r"""Mean and covariance given the region, for one problem without leading axes.
@@ -510,10 +504,10 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
         sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
         problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
     if not method.own_units or not isinstance(problem.region, LinearRegion):
-        return bounded(method.averaged(problem, key), method.upper_bound(problem))
+        return bounded(method, problem, method.averaged(problem, key))
     row = standardized(*problem)
     result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
-    result = bounded(result, method.upper_bound(row.problem))
+    result = bounded(method, row.problem, result)
     # Decided constraints determine the probability unless they are met.
     certain = lax.stop_gradient(row.known != 0)
     stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
@@ -522,12 +516,15 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     )
 
 
-def bounded(result: Estimate, bound: Array) -> Estimate:
-    """The estimate, of infinite stderr if it lies above an upper bound of log P.
+def bounded(method: Method, row: Problem, result: Estimate) -> Estimate:
+    """The estimate, of infinite stderr if it lies above the smallest log probability of a single
+    constraint, or above 0 for regions without.
 
     That is by more than rounding and six standard errors. Every estimate passes here, with its
     gradient or without: one above the bound shows that its stderr is wrong.
     """
+    loc, covariance, region = row
+    bound = jnp.zeros((), loc.dtype) if method.is_smoothed else region.log_bound(loc, covariance)
     log_prob, stderr = lax.stop_gradient((result.log_prob, result.stderr))
     slack = float(jnp.finfo(log_prob.dtype).eps) ** 0.5 * (1.0 + jnp.abs(bound))
     above = log_prob > lax.stop_gradient(bound) + 6.0 * stderr + slack

@@ -68,6 +68,7 @@ class SoftMonteCarlo(Method):
     samples: Any = None
 
     own_units = False  # the edge's width is in the user's units
+    is_smoothed = True
     growth = Growth("num_samples", 2.0)
 
     def __post_init__(self) -> None:
@@ -92,10 +93,6 @@ class SoftMonteCarlo(Method):
             raise ValueError(
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
             )
-
-    def upper_bound(self, row: Problem) -> Array:
-        """0: the smoothed probability may exceed that of a constraint."""
-        return jnp.zeros((), row.loc.dtype)
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

@@ -131,7 +131,6 @@ def in_chunks(function: Callable[[Array], Array], points: Array, size: int) -> A
 
 
 def about(anchor: Array, loc: Array, covariance: LowRank, low: Array, high: Array) -> Integrand:
-    """The integrand written about an anchor."""
     scale = jnp.sqrt(covariance.cov_diag)
     mean, rest = mean_at(anchor, loc, covariance.cov_factor)
     rates = covariance.cov_factor / scale[:, None]

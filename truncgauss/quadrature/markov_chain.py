@@ -212,8 +212,7 @@ def moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Ar
     computed as in `log_probability`, for each entry.
 
     Returns:
-        A point of the region, shape (d,); the mean less the point; the covariance, shape (d, d);
-        bounds of the errors of both.
+        The mean, shape (d,); the covariance, shape (d, d); bounds of the errors of both.
     """
     limits = standardize(low, high, loc)
     ends = spans(*jax.lax.stop_gradient((covariance, limits)))
@@ -230,7 +229,7 @@ def moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Ar
         jnp.where(unresolved, jnp.inf, jnp.where(gap <= size, 0.0, gap))
         for gap, size in zip(gaps, sizes)
     )
-    return loc + point, mean, matrix, *bounds
+    return loc + point + mean, matrix, *bounds
 
 
 def exponents(row: Row, later: Array) -> Array:
@@ -243,7 +242,6 @@ def exponents(row: Row, later: Array) -> Array:
 def deviations(
     covariance: Markov, point: Array, ends: Ends, num_panels: int
 ) -> tuple[Array, Array]:
-    """Mean less `point`, and covariance, of the chain on the grid."""
     d = len(point)
     points, weights = grids(ends.left - point, ends.length, num_panels)
     start = covariance.transition * point[:-1] - point[1:]

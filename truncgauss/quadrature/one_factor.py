@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from truncgauss.gaussian.covariances import LowRank
+from truncgauss.gaussian.total_moments import Nodes
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import line
 from truncgauss.quadrature.factor_integrand import components
@@ -55,7 +56,6 @@ class FactorNodes(NamedTuple):
 
 
 def integrand_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> FactorNodes:
-    """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints, scales = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
     offsets, weights = log_concave.rule(breakpoints, NUM_NODES)
@@ -132,18 +132,12 @@ def plan(
     return mode, (left - mode) + jnp.minimum(steps, span), cost / NUM_PANELS
 
 
-def nodes(
-    loc: Array, covariance: LowRank, low: Array, high: Array
-) -> tuple[tuple[Array, ...], Array]:
-    """The distribution of X given low <= X <= high as a mixture over the factor, for rank one.
+def nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Nodes, Array]:
+    """The distribution of X given low <= X <= high as a mixture over the factor, for rank one, and
+    a bound of the relative error of integrals by it.
 
     Given the factor the coordinates are independent.
-
-    Returns:
-        A point of the region, shape (d,); means, less the point, and variances of the mixture's
-        components, shape (n, d); logs of the integrand and weights of the quadrature, shape (n,).
-        And a bound of the relative error of integrals by them.
     """
     integrand = integrand_nodes(loc, covariance, low, high)
     mixture = components(integrand.mean, integrand.shifts, covariance, low, high)
-    return (*mixture, integrand.log_values, integrand.weights), integrand.error
+    return Nodes(*mixture, integrand.log_values, integrand.weights), integrand.error

@@ -163,7 +163,6 @@ class PolygonNodes(NamedTuple):
 
 
 def nodes_of(lines: Lines, panels: Panels) -> PolygonNodes:
-    """The integrand at the nodes of some panels."""
     anchor, breakpoints = panels
     offsets, weights = log_concave.rule(breakpoints)
     t = anchor + offsets
@@ -197,7 +196,6 @@ def integrated(function: Callable[[Lines, Panels], Any]) -> Callable[[Lines], An
 
 @integrated
 def log_integral(lines: Lines, panels: Panels) -> Array:
-    """The log of the integral over t."""
     nodes = nodes_of(lines, panels)
     return nodes.constant + log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
 

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.gaussian.linalg import in_full_precision, is_symmetric
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.quadrature.conditioning import negligible
 from truncgauss.quadrature.quadratic_tail import (
     MOST_ROUNDING,
@@ -216,17 +217,8 @@ def _effect(gaussian: Principal, nodes: Array, weights: Array, sizes: Sizes) -> 
     return eps * jnp.sum(by_mean * d_mean + by_variance * d_variance)
 
 
-class InnerMoments(NamedTuple):
-    """Mean and covariance given |y| <= 1, and bounds of their errors, shapes (d,) and (d, d)."""
-
-    mean: Array
-    covariance: Array
-    mean_error: Array
-    covariance_error: Array
-
-
-def moments(solution: ContourIntegral) -> InnerMoments:
-    """The moments of y given |y| <= 1.
+def moments(solution: ContourIntegral) -> Moments:
+    """The moments of y given |y| <= 1, and bounds of their errors.
 
     In a tail the covariance is much smaller than its terms on the path; the bounds say how many of
     its digits that leaves.
@@ -253,7 +245,7 @@ def moments(solution: ContourIntegral) -> InnerMoments:
     turned = jnp.abs(axes)
     mean_error = turned @ (eps * (average(away)[1] + jnp.abs(middle)) + solution.error * scale)
     error = turned @ (eps * sizes + solution.error * pairs) @ turned.T
-    return InnerMoments(axes @ middle, axes @ spread @ axes.T, mean_error, error)
+    return Moments(axes @ middle, axes @ spread @ axes.T, mean_error, error)
 
 
 def _divided(root: Array, columns: Array) -> Array:
@@ -270,7 +262,7 @@ def ball_coordinates(
 
 def within(
     loc: Array, covariance: Array, center: Array, root: Array, outside: bool = False
-) -> tuple[ContourIntegral, Callable[[], InnerMoments]]:
+) -> tuple[ContourIntegral, Callable[[], Moments]]:
     """The solution for |root^-1 (x - center)| <= 1, and a function for the moments of x.
 
     With `outside` it is for the complement, for which the function does not serve.
@@ -290,12 +282,12 @@ def within(
     sizes = Sizes(offsets, 2.0 * entries, 2.0 * stretch @ stretch.T)
     solution = solve(mean, matrix, lax.stop_gradient(sizes), outside)
 
-    def of_x() -> InnerMoments:
+    def of_x() -> Moments:
         mean, matrix, mean_error, error = moments(solution)
         matrix, error = root @ matrix @ root.T, jnp.abs(root) @ error @ jnp.abs(root).T
         # Rounding may have made variances negative.
         diagonal = jnp.diagonal(matrix)
         matrix = matrix + jnp.diag(jnp.maximum(diagonal, 0.0) - diagonal)
-        return InnerMoments(center + root @ mean, matrix, jnp.abs(root) @ mean_error, error)
+        return Moments(center + root @ mean, matrix, jnp.abs(root) @ mean_error, error)
 
     return solution, of_x

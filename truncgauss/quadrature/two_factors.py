@@ -29,7 +29,7 @@ from truncgauss.quadrature.factor_integrand import (
 )
 from truncgauss.special import log_sum_exp
 
-NUM_SIDE = 96  # points along each side of the grid
+NUM_SIDE = 96  # points along each side of the grid, a multiple of 4
 NUM_RAYS = 32
 RESOLVED = 1e-8  # where the rule converges its error is far below this estimate of it
 DROP = 42.0  # in logs: what lies below does not reach the last digit
@@ -37,21 +37,18 @@ MAX_STEPS = 80
 
 
 def log_probability(
-    loc: Array, covariance: LowRank, low: Array, high: Array, num_side: int = NUM_SIDE
+    loc: Array, covariance: LowRank, low: Array, high: Array
 ) -> tuple[Array, Array]:
     """log P(low <= X <= high) for rank two, and its stderr; each low below its high, shape (d,).
 
-    The grid has `num_side` points along each side, a multiple of 4. stderr is 0 where the rule has
-    converged, else an approximate upper bound of its error.
+    stderr is 0 where the rule has converged, else an approximate upper bound of its error.
     """
-    plan, step, _, heights, level, bound = on_grid(loc, covariance, low, high, num_side)
+    plan, step, _, heights, level, bound = on_grid(loc, covariance, low, high)
     area = step[0] * step[1] * plan.scale[0, 0] * plan.scale[1, 1]
     return log_sum_exp(heights) + jnp.log(area) + level, bound
 
 
-def on_grid(
-    loc: Array, covariance: LowRank, low: Array, high: Array, num_side: int = NUM_SIDE
-) -> tuple[Any, ...]:
+def on_grid(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Any, ...]:
     """The integrand on the grid.
 
     Returns:
@@ -62,13 +59,13 @@ def on_grid(
     fixed = lax.stop_gradient((loc, covariance, low, high))
     plan = solve_plan(*fixed)
     left, right, enclosed = rectangle(about(plan.anchor, *fixed), plan)
-    step = (right - left) / num_side
-    index = jnp.arange(num_side, dtype=loc.dtype) + 0.5
+    step = (right - left) / NUM_SIDE
+    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + step[k] * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
     heights, level = about(plan.anchor, loc, covariance, low, high).heights(offsets)
-    bound = error_bound(lax.stop_gradient(heights).reshape(num_side, num_side))
+    bound = error_bound(lax.stop_gradient(heights).reshape(NUM_SIDE, NUM_SIDE))
     bound = jnp.where(enclosed, jnp.where(bound <= RESOLVED, 0.0, bound), jnp.inf)
     return plan, step, offsets, heights, level, bound
 

@@ -14,7 +14,7 @@ Reference:
     tilting.
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,28 +49,8 @@ class Tilt(NamedTuple):
     point: Array
 
 
-@runtime_checkable
-class Triangle(Protocol):
-    """Products with a unit lower-triangular matrix U = diag(L)^-1 L, as the solver needs them."""
-
-    def times(self, x: Array) -> Array:
-        """U x."""
-
-    def transposed_times(self, x: Array) -> Array:
-        """U^T x."""
-
-    def strict_times(self, x: Array) -> Array:
-        """(U - I) x."""
-
-    def strict_transposed_times(self, x: Array) -> Array:
-        """(U - I)^T x."""
-
-    def solve(self, root: Array, right: Array) -> Array:
-        """The solution of (I + diag(root) U U^T diag(root)) x = right."""
-
-
 class DenseTriangle(NamedTuple):
-    """A unit lower-triangular matrix as an array, and the product of it and its transpose."""
+    """A unit lower-triangular matrix U = diag(L)^-1 L, and the product of it and its transpose."""
 
     unit: Array
     gram: Array
@@ -88,12 +68,13 @@ class DenseTriangle(NamedTuple):
         return times_vector(jnp.tril(self.unit, -1).T, x)
 
     def solve(self, root: Array, right: Array) -> Array:
+        """The solution of (I + diag(root) U U^T diag(root)) x = right."""
         matrix = jnp.eye(len(root), dtype=root.dtype) + root[:, None] * self.gram * root[None, :]
         return cho_solve(cho_factor(matrix, lower=True), right)
 
 
 class _SaddleProblem(NamedTuple):
-    unit: Any  # a Triangle
+    unit: DenseTriangle
     limits: Interval  # in units of diag(L)
 
 
@@ -137,11 +118,11 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     return tilt._replace(**tilts)
 
 
-def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) -> Tilt:
+def saddle_of(unit: DenseTriangle, limits: Interval, start: Array, precise: float) -> Tilt:
     """The minimax tilt for a triangular matrix that may be no array.
 
     Args:
-        unit: U.
+        unit: U, of `DenseTriangle` or a class with the same methods.
         limits: less the mean and over the scale, shape (d,).
         start: as for `saddle`.
         precise: the gain in log P by another Newton step, beside rounding, below which the solver

@@ -17,13 +17,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.special.tails import Arrays
+from truncgauss.special.tails import Arrays, as_floats
 
 WIDENING = 3.0  # of a standard error, times the squared skewness over the count
-
-
-def _as_float(x: ArrayLike) -> Array:
-    return jnp.asarray(x, jnp.result_type(x, 0.0))
 
 
 # --- Sums -----------------------------------------------------------------------------------------
@@ -55,12 +51,6 @@ def _log_sum_exp_jvp(
     return total, jnp.sum(weights * dx, axes)
 
 
-def _axes(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(x.ndim))
-    return tuple(k % x.ndim for k in (axis if isinstance(axis, tuple) else (axis,)))
-
-
 def log_sum_exp(
     x: Real[ArrayLike, "..."], axis: int | tuple[int, ...] | None = None
 ) -> Float[Array, "..."]:
@@ -86,8 +76,9 @@ def log_sum_exp(
         >>> jax.grad(tg.special.log_sum_exp)(jnp.array([-jnp.inf, -jnp.inf])).tolist()
         [0.0, 0.0]
     """
-    x = _as_float(x)
-    return _log_sum_exp(x, _axes(x, axis))
+    (x,) = as_floats(x)
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return _log_sum_exp(x, tuple(k % x.ndim for k in axes))
 
 
 def log_mean_exp(
@@ -108,9 +99,8 @@ def log_mean_exp(
         >>> float(tg.special.log_mean_exp(jnp.array([-1000.0, -1000.0])))
         -1000.0
     """
-    x = _as_float(x)
-    axes = _axes(x, axis)
-    return _log_sum_exp(x, axes) - math.log(math.prod(x.shape[k] for k in axes))
+    total = log_sum_exp(x, axis)
+    return total - math.log(jnp.size(x) // max(1, total.size))
 
 
 def less_level(terms: Float[Array, "d n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
@@ -166,7 +156,7 @@ def standard_error(deviations: Real[Array, "..."]) -> Float[Array, "..."]:
         Hall (1992), The Bootstrap and Edgeworth Expansion, section 2.6, for Student's statistic.
         The factor 3 is from simulations of normal, exponential, gamma and log-normal numbers.
     """
-    deviations = jax.lax.stop_gradient(_as_float(deviations))
+    deviations = jax.lax.stop_gradient(*as_floats(deviations))
     n = deviations.shape[0]
     if n < 2:
         return jnp.full(deviations.shape[1:], jnp.nan, deviations.dtype)
@@ -241,7 +231,7 @@ def sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         >>> float(jax.grad(tg.special.sigmoid)(100.0)) > 0
         True
     """
-    return _sigmoid(_as_float(x))
+    return _sigmoid(*as_floats(x))
 
 
 def log_sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
@@ -256,7 +246,8 @@ def log_sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         >>> float(tg.special.log_sigmoid(-1000.0))
         -1000.0
     """
-    return -_log1pexp(-_as_float(x))
+    (x,) = as_floats(x)
+    return -_log1pexp(-x)
 
 
 def log1pexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
@@ -274,7 +265,7 @@ def log1pexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         >>> float(tg.special.log1pexp(1000.0))
         1000.0
     """
-    return _log1pexp(_as_float(x))
+    return _log1pexp(*as_floats(x))
 
 
 def log1mexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
@@ -295,4 +286,4 @@ def log1mexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         >>> float(tg.special.log1mexp(1e-20)) == float(jnp.log(1e-20))
         True
     """
-    return _log1mexp(_as_float(x))
+    return _log1mexp(*as_floats(x))

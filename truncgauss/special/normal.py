@@ -370,9 +370,7 @@ def truncated_mean(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
         >>> float(tg.special.truncated_mean(0.0, 1.0, 1000.0, jnp.inf))
         1000.000999998
     """
-    loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame, moments = _moments(loc, scale, low, high)
-    return frame.origin + frame.sign * moments.excess
+    return truncated_mean_and_variance(loc, scale, low, high)[0]
 
 
 def truncated_variance(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:

@@ -43,10 +43,6 @@ class GaussianLimits(NamedTuple):
     size: Float[Array, " m"] | None = None
 
     @property
-    def num_constraints(self) -> int:
-        return len(self.low)
-
-    @property
     def scale_tril(self) -> Float[Array, "m m"]:
         if self.root is None or self.root.shape[0] > self.root.shape[1]:
             return factored(self.covariance)
