@@ -344,7 +344,6 @@ def refuse_spread(what: str, tree: Any) -> None:
 
 
 def plan() -> MeshPlan:
-    """The meshes over which rows and replicates are spread, where this is called."""
     return _PLAN.value
 
 

@@ -31,8 +31,6 @@ def paragraphs() -> contextlib.AbstractContextManager[Any]:
 
 
 class _Paragraphs:
-    """A stream in which paragraphs are wrapped."""
-
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 

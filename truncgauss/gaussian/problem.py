@@ -61,7 +61,6 @@ class Problem(NamedTuple):
 
     @property
     def limits(self) -> GaussianLimits:
-        """The limits on linear functions of X and their distribution, for a single row."""
         return as_linear(self.region).limits_in(self.loc, self.covariance)
 
     @property

@@ -50,6 +50,7 @@ from truncgauss.probability.refinement import (
     errors,
     flattened,
     in_batches,
+    joined,
     padded,
     some,
     taken,
@@ -153,7 +154,6 @@ class Automatic(Method):
                 yield method.enlarged(full // begin) if type(method) is FactorLattice else method
 
     def choice(self, problem: Problem) -> Method:
-        """The first method that applies to a problem, see `candidates`."""
         method = next(self.candidates(problem), None)
         if method is None:
             raise ValueError(
@@ -229,7 +229,6 @@ class Automatic(Method):
         ]
 
     def of_part(self, part: Problem, whole: Problem) -> "Automatic":
-        """The method with max_draws in proportion to the dimension of a block."""
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
@@ -300,15 +299,9 @@ class Automatic(Method):
                 chosen = np.arange(len(some_rows)) if chosen is None else chosen
                 kept = np.flatnonzero(chosen < len(rows))
                 recipe.append((some(method, kept), rows[chosen[kept]]))
-        result, back = None, np.argsort(np.concatenate(groups))
-        if all(answer.result is not None for answer in answers):
-
-            def joined(*leaves: jax.Array) -> jax.Array:
-                first = [np.asarray(x)[: len(rows)] for x, rows in zip(leaves, groups)]
-                whole = np.concatenate(first)[back]
-                return jnp.asarray(whole.reshape(shape + whole.shape[1:]))
-
-            result = jax.tree.map(joined, *(answer.result for answer in answers))
+        results = [answer.result for answer in answers]
+        whole = all(result is not None for result in results)
+        result = joined(results, groups, shape) if whole else None
         first = answers[next(k for k, rows in enumerate(groups) if 0 in rows)].method
         attempts = sum((answer.attempts for answer in answers), ())
         return Answer(first, result, attempts, tuple(recipe))
@@ -336,7 +329,6 @@ WITH_GRADIENT = Goal(estimate_with_gradient, lambda result: errors(result[0]))
 
 
 def block_of(part: Part, recipe: Recipe, result: tuple[Estimate, Problem] | None = None) -> Block:
-    """A block with the methods of its result, and with the result if its gradient is known."""
     methods, rows = zip(*recipe)
     indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
     return Block(part.problem.covariance, methods, rows, result, indices)
@@ -517,7 +509,6 @@ def dimensions(d: int) -> str:
 def account(
     chosen: Method, why: str, problem: Problem, result: Estimate | None, key: jax.Array
 ) -> list[str]:
-    """Lines on the method for a problem, its estimate, and its diagnostics."""
     result = estimate(chosen, problem, key) if result is None else result
     lines = [
         f"method   {named(chosen)}: {why}",

@@ -170,7 +170,6 @@ class ImportanceSampling(Method):
         return replace(self, proposal=proposal, lattices=None)
 
     def in_pieces(self, factor: int) -> "ImportanceSampling":
-        """The held method with `factor` times its points, in lattices of a traced size."""
         assert self.proposal is not None
         d, shape = self.proposal.loc.shape[-1], self.batch_shape
         lattices = (GrowingLattice.of(count, factor, d, shape) for count in self._counts)
@@ -201,7 +200,6 @@ class ImportanceSampling(Method):
         return Estimate(totals.log_mean, totals.unsure)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The standard error from the replicates, and from what the points may not have seen."""
         share = jnp.mean(jnp.where(jnp.isfinite(alone), alone, 0.0)) / len(log_probs)
         return jnp.hypot(spread(log_probs, alone), share)
 

@@ -99,7 +99,6 @@ def log_quadratic_form_tail(
 
 
 def _check(parts: Array, degrees: Array, away: Array) -> None:
-    """Raise ValueError if shapes or values of weights, df and noncentrality cannot be."""
     d = parts.shape[-1] if parts.ndim else 0
     if d == 0:
         raise ValueError(

@@ -228,11 +228,9 @@ class Separation(Method):
         return replace(self, rank=rank, plan=plan), plan
 
     def scaled(self, by: Array) -> "Separation":
-        """The method with its plan for the constraints multiplied by `by`."""
         return self if self.plan is None else replace(self, plan=self.plan.scaled(by))
 
     def in_pieces(self, factor: int) -> "Separation":
-        """The held method with `factor` times its points, in a lattice of a traced size."""
         assert self.plan is not None
         # Moments draw one variable more than probabilities.
         dimension, num_points = self.plan.tilt.shape[-1], self.num_points
@@ -253,7 +251,6 @@ class Separation(Method):
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """One estimate for each key, as many at a time as fit a pass."""
         problem = Problem(loc, covariance, region)
         plan = self.plan_of(problem)
         proposal = proposal_of(problem.limits, plan)
@@ -358,7 +355,6 @@ class Separation(Method):
         return max(1, TURN_SIZE // (self.num_points * self.num_replicates * dimension))
 
     def effective_share(self, problem: Problem, key: Array) -> Array:
-        """The effective sample size of one replicate over its number of points."""
         row = standardized(*problem)
         self, problem = self.scaled(1.0 / row.row_unit), row.problem
         proposal = proposal_of(problem.limits, self.plan_of(problem))
@@ -368,7 +364,6 @@ class Separation(Method):
         return effective_sample_size(log_weights(proposal, uniforms)[0]) / self.num_points
 
     def account(self, problem: Problem, key: Array) -> list[str]:
-        """The minimax tilt's bound, the sites in use, and the effective sample size."""
         held, plan = self._planned(problem) if self.plan is None else (self, self.plan)
         _, tilted = Separation(twisted=False, rank=self.rank)._planned(problem)
         found = bool(tilted.converged)
@@ -388,7 +383,6 @@ def is_large(problem: Problem) -> bool:
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:
-    """Raise ValueError unless the shapes of a held plan fit a problem."""
     if not isinstance(plan, Plan):
         raise ValueError(
             "Separation: this problem is integrated over coordinates, and the plan that is held "

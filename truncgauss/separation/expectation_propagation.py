@@ -141,7 +141,6 @@ def _cut(cavity: Cavity, constraints: ScaledLimits) -> tuple[Array, Array, Array
 
 
 def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
-    """The log mass of each cavity between its limits."""
     center, spread, low, high = _cut(cavity, constraints)
     return log_interval_mass(*standardize(low, high, center, spread))
 

@@ -117,8 +117,6 @@ def _chains(
 
 
 def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:
-    """One Gibbs sweep: a draw of each whitened coordinate of each chain given the others."""
-
     def step(state: Any, row: Any) -> tuple[tuple[Array, Array], None]:
         draws, means = state
         k, column, uniform = row

@@ -447,8 +447,6 @@ def sweep(
     zeros = varying_like(jnp.zeros((block, num_lanes), strict.dtype), strict, rows)
 
     def inner(within: Array, base: Array, rows: Any) -> tuple[Array, Any]:
-        """One block, given the contribution of the blocks before it."""
-
         def one(new: Array, row: Any) -> tuple[Array, Any]:
             k, weights, base, row = row
             value, out = step(base + weights @ new, row)

@@ -52,7 +52,6 @@ class Plan(Batched):
     event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0, "rounding": 0}
 
     def scaled(self, by: Array) -> "Plan":
-        """The plan of the same problem with its constraints multiplied by `by`, shape (m,)."""
         twist = None if self.twist is None else self.twist.scaled(by[self.order])
         return replace(self, twist=twist)
 

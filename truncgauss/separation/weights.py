@@ -111,7 +111,6 @@ class Sums(NamedTuple):
     level: Array
 
     def plus(self, other: "Sums") -> "Sums":
-        """The sums over the points of both."""
         moved = other.log_total + (other.level - self.level)
         log_total = jnp.logaddexp(self.log_total, moved)
         whole = jnp.where(log_total == -jnp.inf, 0.0, log_total)
@@ -248,7 +247,6 @@ class Slopes(NamedTuple):
     slope: Proposal
 
     def plus(self, other: "Slopes") -> "Slopes":
-        """The sums over the points of both."""
         sums = self.sums.plus(other.sums)
         whole = jnp.where(sums.log_total == -jnp.inf, 0.0, sums.log_total) + sums.level
         ours = jnp.exp(self.sums.log_total + self.sums.level - whole)
@@ -368,7 +366,6 @@ class PathMoments(NamedTuple):
     num_pieces: Array
 
     def plus(self, other: "PathMoments") -> "PathMoments":
-        """The moments over the points of both."""
         log_shares = other.pieces.log_shares + (other.sums.level - self.sums.level)
         pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
         total = self.num_pieces + other.num_pieces

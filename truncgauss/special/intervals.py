@@ -226,7 +226,6 @@ def _log_mass_change(m: Masses, a: Array, da: Array, dw: Array) -> Array:
 @jax.custom_jvp
 @jax.jit
 def log_mass(a: Array, w: Array) -> Array:
-    """Log probability of [a, a + w]."""
     return relative_log(masses(a, w), a, w) - 0.5 * jnp.square(_anchor(a))
 
 

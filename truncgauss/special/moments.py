@@ -47,7 +47,6 @@ _NODES, _WEIGHTS = _FULL_NODES[6:], _FULL_WEIGHTS[6:]
 
 
 def _along_last(column: np.ndarray, like: Array) -> Array:
-    """A column of constants along one axis more than an array has."""
     return jnp.asarray(column.reshape((1,) * like.ndim + (-1,)), like.dtype)
 
 

@@ -24,7 +24,6 @@ def _as_floats(*values: ArrayLike) -> list[Array]:
 
 
 def _refuse_sign(what: str, value: Array, advice: str) -> None:
-    """Raise ValueError for numbers that are not positive; those of a trace are not known."""
     if isinstance(value, jax.core.Tracer) or not value.is_fully_addressable:
         return
     if np.any(np.asarray(value) <= 0):
