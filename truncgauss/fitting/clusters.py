@@ -828,6 +828,7 @@ class ClusterModel(Model):
     rising: str | None
     scaleless: bool
     levels: tuple[Any, ...] = ()
+    descent = Mirrored
     no_start = (
         "fit_clusters: the likelihood is not finite at the start: the covariance may be singular "
         "there, as without a tg.Residual() among the terms."
@@ -852,9 +853,6 @@ class ClusterModel(Model):
         """The loss without a plan."""
         nothing, weights = ClusterPlan(()), as_float_array(self.weights)
         return ClustersLoss(self.shapes, self.inner, weights, nothing, self.most_dense > 2)
-
-    def descent(self, num_steps: int, progress: bool) -> Descent:
-        return Mirrored(self, num_steps, progress)
 
     @property
     def expensive(self) -> bool:

@@ -96,7 +96,7 @@ def maximum_likelihood(
     began = time.perf_counter()
     with jax.enable_x64(True), bar(None, "", progress):
         groups = None if cluster is None else groups_of(cluster, model.weights)
-        descent, path = model.descent(num_steps, progress), None
+        descent, path = model.descent(model, num_steps, progress), None
         if start is not None:
             path = descent.path(np.asarray(start, np.float64))
         unused = path is not None and not path.arrived

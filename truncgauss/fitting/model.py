@@ -79,6 +79,7 @@ class Model:
         flat: what it means where the curvature is not positive at the end.
         no_start: the message where the likelihood is finite at no start.
         undetermined_reason: what to say of `undetermined` estimates, with {} for their names.
+        descent: the class of the steps from one start or several.
 
     Example:
         >>> from truncgauss.execution.pytrees import frozen_pytree
@@ -119,6 +120,7 @@ class Model:
         "another method."
     )
     undetermined_reason: Any = UNDETERMINED
+    descent: Any = Descent
 
     # ---------------------------------------------------------------- to be defined
 
@@ -165,10 +167,6 @@ class Model:
     def loss_that_reaches(self, x: np.ndarray) -> Any:
         """`loss_at` by means that serve everywhere, where there are quicker ones that do not."""
         return self.loss_at(x)
-
-    def descent(self, num_steps: int, progress: bool) -> Descent:
-        """The way of the steps from one start or several, with `path(start)` and `best(starts)`."""
-        return Descent(self, num_steps, progress)
 
     def points(self, loss: Any) -> Callable[[np.ndarray], Point]:
         """x -> the loss with gradient and curvature, by default the Hessian."""

@@ -282,6 +282,7 @@ class GaussianRows(Model):
         scale: spread of each outcome (d,), in whose units a Gaussian is wide.
         first: free coordinates by least squares.
         num_rows: how many rows say something, each counted as often as its weight says.
+        num_fitted: of estimated coefficients of each mean; -inf if all variances are known.
         unique: whether the log-likelihood is known to be concave in some coordinates: in natural
             parameters for complete, exact rows, truncated or not, and in Olsen's for one outcome,
             censored or in intervals but not truncated.
@@ -289,6 +290,7 @@ class GaussianRows(Model):
         each: whether the scores of single rows are asked for.
         method: how other probabilities are computed.
         key: its random key.
+        may_fall: whether the scales of all rows can fall together.
     """
 
     observations: Observations
@@ -299,11 +301,15 @@ class GaussianRows(Model):
     names: tuple[str, ...]
     weights: np.ndarray
     num_rows: float
+    num_fitted: float
     unique: bool
+    complete: bool
     simple: bool
+    expensive: bool
     each: bool
     method: Method
     key: jax.Array
+    may_fall: bool = True
 
     @classmethod
     def of(
@@ -339,6 +345,7 @@ class GaussianRows(Model):
         unique = known or natural or (inner.single and rows.region is None)
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
         alike = inner.single and moved.exact and getattr(rows.noise, "ndim", 0) == 2
+        simple = is_simple(rows) and isinstance(method, Automatic | Exact)
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner)
             inner, first = (inner, first) if whitened is None else whitened
@@ -351,8 +358,11 @@ class GaussianRows(Model):
             names=names_of(observations, moved, inner),
             weights=rows.row_weights,
             num_rows=rows.weight,
+            num_fitted=max(sizes) if inner.scales else -np.inf,
             unique=unique and (rows.noise is None or alike),
-            simple=is_simple(rows) and isinstance(method, Automatic | Exact),
+            complete=moved.exact and rows.region is None,
+            simple=simple,
+            expensive=not simple and bool(np.sum(moved.limited == 3) > MANY_INTEGRALS),
             each=each,
             method=method,
             key=as_key(key),
@@ -393,15 +403,6 @@ class GaussianRows(Model):
     @property
     def precision(self) -> Any:
         return self.inner.precision(self.scale)
-
-    @property
-    def expensive(self) -> bool:
-        """Whether many rows are integrals in three dimensions."""
-        return not self.simple and bool(np.sum(self.centred.limited == 3) > MANY_INTEGRALS)
-
-    @property
-    def complete(self) -> bool:
-        return self.centred.exact and self.centred.rows.region is None
 
     @property
     def num_entries(self) -> int:
@@ -516,9 +517,9 @@ class GaussianRows(Model):
         """The covariance matrix, (d, d), in units of the observations' spread."""
         return self.inner.values(x)[1] / np.outer(self.scale, self.scale)
 
-    def free_variances(self, x: np.ndarray) -> np.ndarray:
-        """Variances that are estimated, in units of the observations' spread squared."""
-        return np.diagonal(self.in_units(x))[list(self.inner.scales)]
+    def scales_at(self, x: np.ndarray) -> np.ndarray:
+        """Standard deviations of the outcomes, (d,), or in each row, (n, d)."""
+        return np.asarray(np.sqrt(np.diagonal(self.inner.values(x)[1])))
 
     def obstacle(self, path: Path) -> str | None:
         rising, noise = self.rising(), self.centred.rows.noise
@@ -526,11 +527,12 @@ class GaussianRows(Model):
             return rising
         if path.endless:
             return endless(self.centred.rows) + self.towards(path.end.x, -1)
-        least = self.free_variances(path.end.x).min(initial=np.inf)
-        if noise is not None and least < NO_VARIANCE and self.explained(path):
+        scales = (self.scales_at(path.end.x) / self.scale)[..., list(self.inner.scales)]
+        least = scales.min(initial=np.inf)
+        if noise is not None and least**2 < NO_VARIANCE and self.explained(path):
             return AT_ZERO
         if self.centred.rows.dimension == 1:
-            return MET_EXACTLY if noise is None and least < NARROW**2 else None
+            return MET_EXACTLY if noise is None and least < NARROW else None
         matrix = self.inner.values(path.end.x)[1]
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
@@ -570,7 +572,7 @@ class GaussianRows(Model):
         apart = np.count_nonzero(np.asarray(inner.fixed), axis=1) == 1
         for j, size in enumerate(inner.sizes):
             known = rows.noise is not None or not (j in inner.scales and apart[j])
-            known |= not self.scale_may_fall
+            known |= not self.may_fall
             alone = [j] in (inner.independent_blocks() or []) and rows.noise is None
             direction = direction_of(rows, j, self.centred.design_of(j), known, alone)
             if direction is not None:
@@ -582,22 +584,12 @@ class GaussianRows(Model):
                 return rising_sentence(direction, names, (lower == upper)[seen])
         return None
 
-    @property
-    def scale_may_fall(self) -> bool:
-        """Whether the scales of all rows can fall together."""
-        return True
-
     # ---------------------------------------------------------------- the end of a path
 
     def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         if self.simple or self.num_entries <= FEW_ENTRIES:
             return compare(), ()
         return np.zeros(0), (NOT_COMPARED,)
-
-    @property
-    def num_fitted(self) -> float:
-        """Number of estimated coefficients of each mean; -inf if all variances are known."""
-        return max(self.inner.sizes) if self.inner.scales else -np.inf
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
         loss, x, rows = path.loss, path.end.x, self.centred.rows
@@ -623,17 +615,13 @@ class GaussianRows(Model):
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         if self.unique:
             return np.zeros(0, bool)
-        wrong, start = [], 0
+        wrong, start, scales = [], 0, self.scales_at(path.end.x)
         for j, size in enumerate(self.inner.sizes):
-            width = max(self.scale[j], self.largest_scale(path.end.x, j))
+            width = max(self.scale[j], float(scales[..., j].max()))
             part = errors[start : start + size]
             wrong.append(absurd(part, width, self.centred.transform_of(j)))
             start += size
         return np.concatenate(wrong)
-
-    def largest_scale(self, x: np.ndarray, j: int) -> float:
-        """The largest standard deviation of an outcome in a row."""
-        return float(self.inner.values(x)[1][j, j]) ** 0.5
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None

@@ -278,6 +278,8 @@ class Regression(GaussianRows):
         fields |= {
             "names": (*self.names[:p], *names),
             "unique": False,
+            "may_fall": scales.constant is not None,
+            "num_fitted": p + len(first) - 1,
             "first": np.append(self.first[:p] / self.first[p], first),
         }
         return HeteroscedasticRegression(**fields, scales=scales)
@@ -329,30 +331,14 @@ class HeteroscedasticRegression(Regression):
         return dataclasses.replace(super().one_outcome_loss(), scale_design=design, link=LOG)
 
     def scales_at(self, x: np.ndarray) -> np.ndarray:
-        """Sigma of each row, (n,)."""
         with np.errstate(over="ignore"):
-            return np.exp(self.scales.design @ x[self.num_coefficients :])
-
-    def free_variances(self, x: np.ndarray) -> np.ndarray:
-        """The least of a row, in units of the observations' spread squared, (1,)."""
-        return (np.atleast_1d(self.scales_at(x).min()) / self.scale) ** 2
-
-    def largest_scale(self, x: np.ndarray, j: int) -> float:
-        return float(self.scales_at(x).max())
+            return np.exp(self.scales.design @ x[self.num_coefficients :])[:, None]
 
     def is_endless(self, x: np.ndarray) -> bool:
-        return bool(self.free_variances(x)[0] > WIDEST**2)
-
-    @property
-    def num_fitted(self) -> float:
-        return len(self.first) - 1
-
-    @property
-    def scale_may_fall(self) -> bool:
-        return self.scales.constant is not None
+        return bool(np.all(self.scales_at(x) > WIDEST * self.scale))
 
     def explained(self, path: Path) -> bool:
-        p, scales = self.num_coefficients, self.scales_at(path.end.x)
+        p, scales = self.num_coefficients, self.scales_at(path.end.x)[:, 0]
         columns = np.column_stack([np.log(scales), (scales / self.scale) ** 2 < NO_VARIANCE])
         loss = dataclasses.replace(path.loss, scale_design=full_design(columns))
 

@@ -378,6 +378,7 @@ class MixtureRows(Model):
     table: np.ndarray
     first: Components | None
     num_em_steps: int
+    descent = MixtureDescent
     flat = (
         "The observations do not determine that many components: two may be equal, one empty or "
         "without spread. Use fewer components."
@@ -425,9 +426,6 @@ class MixtureRows(Model):
                 "remove those observations."
             )
         return starts
-
-    def descent(self, num_steps: int, progress: bool) -> MixtureDescent:
-        return MixtureDescent(self, num_steps, progress)
 
     # ---------------------------------------------------------------- the end of a way
 
