@@ -290,8 +290,11 @@ def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
     for fit in fits[1:]:
         np.testing.assert_allclose(fit.estimates, fits[0].estimates, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(fit.errors, fits[0].errors, rtol=1e-6)
-    predicted = fits[1].predict().value[:, 1]
-    assert np.array_equal(np.isnan(predicted), ~selected)
+    known, predicted = (fit.predict() for fit in fits[:2])
+    assert np.array_equal(np.isnan(predicted.value[:, 1]), ~selected)
+    # P(selected) is known of all rows.
+    errors = known.standard_error[:, 0], predicted.standard_error[:, 0]
+    np.testing.assert_allclose(*errors, rtol=1e-4)
     with pytest.raises(
         ValueError, match=f"{(~selected).sum()} of the 300 observations are missing"
     ):

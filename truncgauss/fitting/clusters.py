@@ -71,6 +71,7 @@ from truncgauss.fitting.ordinal import (
     LatentCoordinates,
 )
 from truncgauss.fitting.predictions import (
+    Covariates,
     Predictions,
     check,
     chosen_covariates,
@@ -1133,9 +1134,7 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     transform, *numbers = jax.device_put((mean.white.transform, mean.shift, np.asarray(mean.unit)))
     latent = None if inputs.single is None else inputs.single.inner
     inner = ClusterCoordinates(transform, numbers[0], numbers[1], covariance, latent)
-    table = table._replace(
-        observations=inputs.observations, covariates=inputs.covariates(mean.white)
-    )
+    table = table._replace(observations=inputs.observations, covariates=Covariates.of(mean.white))
     rising = inputs.single.rising if inputs.single else separated(centre, mean)
     return ClusterModel(
         shapes=shapes, inner=inner, start=np.concatenate(starts), weights=weights, table=table,
@@ -1202,8 +1201,10 @@ def mean_of_ordered(inputs: ClusterInputs) -> MeanModel:
     """The mean of ordered categories, from their model as rows by themselves."""
     single = inputs.single
     assert single is not None
-    design, columns = single.centred.design_of(0), inputs.design.values
-    white = Whitened(design, np.eye(design.shape[1]), None, columns)
+    design, table = single.centred.design_of(0), inputs.design
+    names = None if table.names is None else tuple(map(str, table.names))
+    identity = np.eye(design.shape[1])
+    white = Whitened(design, identity, None, table.values, names, table.encoder)
     notes = (FIRST_CUT,) * (-1 in single.inner.cuts[0])
     shift = np.zeros(design.shape[1])
     return MeanModel(white, 0.0, 1.0, shift, single.first, single.names, notes)

@@ -11,7 +11,6 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.execution.parallel import refuse_spread
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.fitting.centring import Whitened
 from truncgauss.fitting.cluster_likelihood import (
     DENSE_SIZES,
     EXACT_SIZES,
@@ -22,7 +21,6 @@ from truncgauss.fitting.cluster_likelihood import (
 from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
-from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.regression import censored_ends
 from truncgauss.likelihood import Ordinal, nested
 from truncgauss.likelihood.observations import Observations
@@ -110,11 +108,6 @@ class ClusterInputs(NamedTuple):
         lower, upper = (as_float_array(side[:, None]) for side in (self.lower, self.upper))
         weights = None if self.weights is None else as_float_array(self.weights[self.codes])
         return Observations(lower, upper, weights=weights, index=self.row_labels)
-
-    def covariates(self, white: Whitened) -> Covariates:
-        """The covariates as the user has them."""
-        names = None if self.design.names is None else tuple(map(str, self.design.names))
-        return Covariates.of(white._replace(names=names, encoder=self.design.encoder))
 
     def levels_of(self, index: np.ndarray) -> np.ndarray | None:
         """Codes of the ordered categories of rows, -1 where there is none; None if none is."""

@@ -442,25 +442,27 @@ class GaussianRows(Model):
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
         starts = [self.first, *self.scattered(count - 1)]
         if self.wide_start and count > 1:
-            coefficients, matrix = self.inner.values(self.first)
-            factors = np.ones(len(matrix))
-            factors[list(self.inner.scales)] = WIDE
-            wider = matrix * np.outer(factors, factors)
-            starts.append(self.inner.free(np.concatenate(coefficients), wider))
+            starts.append(self.widened(self.first, WIDE))
         return starts
+
+    def widened(self, x: np.ndarray, factors: Any, moves: Any = 0.0) -> np.ndarray:
+        """Free coordinates x with other coefficients, and standard deviations, of those that are
+        free, (k,), multiplied by factors."""
+        coefficients, matrix = self.inner.values(x)
+        sizes = np.ones(len(matrix))
+        sizes[list(self.inner.scales)] = factors
+        wider = matrix * np.outer(sizes, sizes)
+        return self.inner.free(np.concatenate(coefficients) + moves, wider)
 
     def scattered(self, count: int) -> list[np.ndarray]:
         """So many free coordinates around the first: means moved by about the outcomes' scale in
         each direction of the covariates, which are whitened, and scales by a factor of about e."""
         random, starts, inner = np.random.default_rng(0), [], self.inner
-        coefficients, matrix = inner.values(self.first)
         for _ in range(count):
-            pairs = zip(coefficients, self.scale)
-            moved = [part + size * random.normal(size=len(part)) for part, size in pairs]
-            factors = np.ones(len(self.scale))
-            factors[list(inner.scales)] = np.exp(random.normal(size=len(inner.scales)))
-            wider = matrix * np.outer(factors, factors)
-            starts.append(inner.free(np.concatenate(moved), wider))
+            pairs = zip(self.scale, inner.sizes)
+            moves = [size * random.normal(size=number) for size, number in pairs]
+            factors = np.exp(random.normal(size=len(inner.scales)))
+            starts.append(self.widened(self.first, factors, np.concatenate(moves)))
         return starts
 
     @property
@@ -553,15 +555,10 @@ class GaussianRows(Model):
 
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""
-        inner = self.inner
-        coefficients, matrix = inner.values(path.end.x)
-        shares = np.diagonal(self.in_units(path.end.x))
-        small = np.isin(np.arange(len(shares)), inner.scales) & (shares < NO_VARIANCE)
-        flat = np.concatenate(coefficients)
+        small = np.diagonal(self.in_units(path.end.x))[list(self.inner.scales)] < NO_VARIANCE
 
         def log_likelihood(factor: float) -> float:
-            factors = np.where(small, factor, 1.0)
-            x = inner.free(flat, matrix * np.outer(factors, factors))
+            x = self.widened(path.end.x, np.where(small, factor, 1.0))
             return -float(path.loss.size) * point(path.loss, x).loss
 
         return explained(log_likelihood)
