@@ -680,7 +680,7 @@ class ClusterFit(LikelihoodFit):
             plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
             for s, rows in enumerate(loss.shapes):
                 local = ClusterPlan(plan.methods[s : s + 1])
-                parts = effects_of(rows, covariance, local, means_at, rest, TermNumber(number))
+                parts = effects_of(rows, covariance, local, means_at, rest, number)
                 means.append(unit * np.asarray(parts[0]))
                 errors.append(unit * np.asarray(parts[1]))
             if isinstance(covariance.terms[number], RandomEffects):
@@ -1021,30 +1021,23 @@ def variances_of(term: CovarianceTerm, columns: list[Any], x: jax.Array) -> jax.
     return jnp.concatenate([jnp.ravel(jax.vmap(of)(part)) for part in columns])
 
 
-@frozen_pytree
-class TermNumber:
-    """The number of a term, of which a program depends."""
-
-    value: int = static_field()
-
-
 def cost_of_effects(rows: ClusterRows, covariance: Any, plan: ClusterPlan, *rest: Any) -> Cost:
     """The work of `effects_of`, whose program runs but once in a fit; see `ClustersLoss.cost`."""
     masses = TYPICAL_NODES * rows.lower.size
     return Cost(min(masses, MOST_MEDIUM), loops=plan.methods != (None,))
 
 
-@functools.partial(Compiled, cost=cost_of_effects)
+@functools.partial(Compiled, cost=cost_of_effects, static=(5,))
 def effects_of(
     rows: ClusterRows,
     covariance: CovarianceSum,
     plan: ClusterPlan,
     mean: MeanParameters,
     x: jax.Array,
-    which: TermNumber,
+    number: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Means and standard errors of the effects of a term, of each cluster."""
-    term, coordinates = covariance.terms[which.value], covariance.split(x)[which.value]
+    term, coordinates = covariance.terms[number], covariance.split(x)[number]
 
     def priors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Covariances of the effects with the rows, (r, m), and variances, (r,)."""
@@ -1055,7 +1048,7 @@ def effects_of(
         prior = term.parts(coordinates, columns).dense
         return prior, jnp.diagonal(prior)
 
-    across, variances = jax.vmap(priors)(rows.columns[which.value])
+    across, variances = jax.vmap(priors)(rows.columns[number])
     origin = jnp.zeros_like(variances)
 
     def total(moves: jax.Array) -> jax.Array:
