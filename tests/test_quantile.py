@@ -11,6 +11,7 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.problems import equal_correlations
+from truncgauss.probability.quantiles import _root
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
 LOADINGS = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))
@@ -106,6 +107,49 @@ def test_shares_near_0_and_1_in_one_call(correlation):
         odds = math.log(share) - math.log1p(-share)
         np.testing.assert_allclose(inside - beyond, odds, rtol=1e-10)
         assert stderr == 0
+
+
+def test_rows_are_served_as_alone():
+    """Whatever the ranks, degrees of freedom and probabilities of the rows beside them."""
+    roots = np.random.default_rng(1).normal(size=(4, 3, 3))
+    roots[1, :, 1:] = roots[2, :, 2:] = 0.0  # of ranks 1 and 2
+    matrices, shares = roots @ np.swapaxes(roots, 1, 2), np.array([0.9, 0.5, 0.3, 0.999])
+    rows = tg.quantile(shares, np.zeros(3), matrices, tail="both")
+    for k in range(4):
+        alone = tg.quantile(shares[k], np.zeros(3), matrices[k], tail="both")
+        assert (rows.value[k], rows.stderr[k]) == alone and alone.stderr == 0
+    size = np.linalg.norm(roots[1, :, 0], np.inf)
+    np.testing.assert_allclose(rows.value[1], size * stats.norm.ppf(0.75), rtol=1e-13)
+    pairs = tg.quantile(0.9, np.zeros(2), matrices[:, :2, :2], df=np.array([3.0, np.inf, 8.0, 1.0]))
+    assert pairs.value[3] == tg.quantile(0.9, np.zeros(2), matrices[3, :2, :2], df=1.0).value
+
+
+@pytest.mark.full
+def test_singular_rows_among_many():
+    roots = np.random.default_rng(1).normal(size=(70, 3, 3))
+    roots[1, :, 1:] = roots[2, :, 2:] = 0.0
+    matrices = roots @ np.swapaxes(roots, 1, 2)
+    rows = tg.quantile(0.9, np.zeros(3), matrices, tail="both")
+    alone = [tg.quantile(0.9, np.zeros(3), matrix, tail="both") for matrix in matrices[:5]]
+    np.testing.assert_allclose(rows.value[:5], [x.value for x in alone], rtol=1e-13)
+    assert np.all(rows.stderr == 0)
+
+
+def test_no_step_from_a_near_start_is_long():
+    """Log odds with nodes and plan held may fall again where the plan is not meant for."""
+    held = lambda y: (y - 0.01) * jnp.exp(-(y**2))
+    found = _root(held, jnp.zeros(2), 1e-12, False, 0.05)
+    np.testing.assert_allclose(found, 0.01, rtol=1e-11)
+
+
+@pytest.mark.full
+def test_small_probabilities_of_a_sampled_t():
+    d, unit = 5, np.random.default_rng(0).normal(size=(5, 7))
+    matrix = unit @ unit.T / 7
+    result = tg.quantile(0.3, np.zeros(d), matrix, tail="both", df=30.0)
+    box = tg.Box(*np.outer([-1, 1], np.full(d, result.value)))
+    inside = tg.log_probability(np.zeros(d), matrix, box, tg.Separation(2**14), df=30.0)
+    assert abs(inside.log_prob - math.log(0.3)) < 1e-4 and 0 < result.stderr < 1e-4
 
 
 @pytest.mark.full

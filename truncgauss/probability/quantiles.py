@@ -36,7 +36,7 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, as_covariance
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.gaussian.linalg import in_full_precision, ranks_of
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -69,8 +69,10 @@ from truncgauss.tables.shares import of_percent
 
 TAILS = "lower", "upper", "both"
 MOST_OUTSIDE = 16  # dimensions up to which the outside is a sum of boxes
+COMMON = 0.99  # up to which the distance of an exact probability from 1 has all but two digits
 RARE = 1e-3  # of a smaller probability outside that sum is also sampled
-MOST_STEPS, LONGEST = 100, 2.0
+MOST_STEPS, FIRST = 100, 2.0  # the most steps, and the length of the first one
+NEAR = 0.05  # the length from a pilot
 FEW_ROWS = 64  # of which each is served by the programs of one
 MOST_SEPARATED = 64  # dimensions up to which full covariances are served by separation of variables
 LOG_HALF = -math.log(2.0)
@@ -174,7 +176,7 @@ def quantile(
     upper = region is None and tail == "upper"
     family = Family("both" if tail == "both" else "lower", region, noncentral)
     inputs = Inputs(share, -mean if upper else mean, form, df)
-    result = _quantile(inputs, family, method, as_key(key))
+    result = _of_rows(inputs, family, method, as_key(key))
     return result._replace(value=-result.value) if upper else result
 
 
@@ -363,6 +365,46 @@ def exceeds_exactly(covariance: Any, two_sided: bool) -> bool:
     return _is_exact(_of_few_ranks(jnp.zeros_like(high), form, box, _few_ranks(form)))
 
 
+def _of_rows(inputs: Inputs, family: Family, method: Method, key: Array) -> Quantile:
+    """The quantiles of rows: of few one after the other, by the programs of one, and so are those
+    of one or two ranks among many."""
+    shape = np.broadcast_shapes(
+        inputs.share.shape,
+        inputs.loc.shape[:-1],
+        inputs.covariance.batch_shape,
+        np.shape(inputs.df),
+    )
+    known, count, d = values_of(inputs), math.prod(shape), inputs.covariance.dimension
+    if family.region is not None or known is None or shape == () or count == 0:
+        return _quantile(inputs, family, method, key)
+    alone = np.full(count, count <= FEW_ROWS)
+    if count > FEW_ROWS and d > 2 and inputs.covariance.batch_shape:
+        matrices = np.broadcast_to(known.covariance.covariance_matrix, (*shape, d, d))
+        alone = ranks_of(matrices.reshape(-1, d, d)) <= 2
+    if not alone.any():
+        return _quantile(inputs, family, method, key)
+
+    def flat(leaf: Any, of_row: tuple[int, ...]) -> Array:
+        xp: Any = np if is_concrete(leaf) else jnp
+        return xp.reshape(xp.broadcast_to(leaf, (*shape, *of_row)), (count, *of_row))
+
+    covariance = inputs.covariance.broadcast_to(shape)
+    rows = Inputs(
+        flat(inputs.share, ()),
+        flat(inputs.loc, (d,)),
+        jax.tree.map(lambda leaf: flat(leaf, leaf.shape[len(shape) :]), covariance),
+        flat(inputs.df, ()),
+    )
+    groups: list[Any] = [*np.flatnonzero(alone)]
+    if not alone.all():
+        groups.append(np.flatnonzero(~alone))
+    of_rows = lambda k: jax.tree.map(lambda x: x[k], rows)
+    results = [_quantile(of_rows(k), family, method, key) for k in groups]
+    order = np.argsort(np.concatenate([np.atleast_1d(k) for k in groups]))
+    joined = lambda *x: jnp.concatenate([jnp.atleast_1d(y) for y in x])[order].reshape(shape)
+    return Quantile(*jax.tree.map(joined, *results))
+
+
 def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Quantile:
     """The root of the log odds, with its derivatives where the inputs have any."""
     if family.region is None and family.kind == "shifted":
@@ -381,7 +423,8 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
     several = family.problem(inputs, jnp.ones(inputs.share.shape, inputs.loc.dtype))
     if share is not None and isinstance(several.region, Box | Polyhedron) and d <= MOST_OUTSIDE:
         shares = np.asarray(share)
-        outside = np.any(shares > 0.5) if _is_exact(several) else np.all(shares > 1.0 - RARE)
+        rare = shares > 1.0 - RARE
+        outside = np.any(shares > COMMON) if _is_exact(several) else np.all(rare)
         family = dataclasses.replace(family, outside=bool(outside))
     staged = not is_concrete(lax.stop_gradient((problem, fixed)))
     directed = None if staged else _by_directions(fixed, family, method, key)
@@ -417,14 +460,14 @@ def _by_search(
         log_odds: Array = _log_odds(inside, empty).log_prob
         return lax.stop_gradient(log_odds) - target
 
-    pilot = _root(moving, jnp.zeros(target.shape, target.dtype), PILOT, staged)
+    pilot = _root(moving, jnp.zeros(target.shape, target.dtype), PILOT, staged, FIRST)
     held = _held(fixed, family, pilot, method, key)
 
     def smooth(y: Array) -> Array:
         log_odds: Array = lax.stop_gradient(held(fixed, y).log_prob)
         return log_odds - target
 
-    point = _root(smooth, pilot, 8.0 * float(jnp.finfo(target.dtype).eps), staged)
+    point = _root(smooth, pilot, 8.0 * float(jnp.finfo(target.dtype).eps), staged, NEAR)
     return held, *_with_error(held, fixed, family, point, target)
 
 
@@ -563,7 +606,7 @@ def _in_far_tail(
             return log_odds(directions, fixed, within).log_prob - target + (y - within)
 
         tolerance = 8.0 * float(jnp.finfo(target.dtype).eps)
-        return _root(excess, start, tolerance, True), directions
+        return _root(excess, start, tolerance, True, FIRST), directions
 
     point, every = lax.scan(improved, 0.5 * (low + high), None, length=2)
     held = functools.partial(log_odds, jax.tree.map(lambda x: x[-1], every))
@@ -633,8 +676,14 @@ def _held(
     return log_odds
 
 
-def _root(function: Callable[[Any], Array], start: Array, tolerance: float, staged: bool) -> Array:
-    """The root of an increasing function of each of many numbers, to a tolerance in its value."""
+def _root(
+    function: Callable[[Any], Array], start: Array, tolerance: float, staged: bool, first: float
+) -> Array:
+    """The root of an increasing function of each of many numbers, to a tolerance in its value.
+
+    The first step has a given length, and no later one is more than twice the longer of that and
+    the one before.
+    """
     xp: Any = jnp if staged else np
     eps = 4.0 * float(jnp.finfo(start.dtype).eps)
 
@@ -645,10 +694,9 @@ def _root(function: Callable[[Any], Array], start: Array, tolerance: float, stag
         low, high = xp.where(value < 0, point, low), xp.where(value > 0, point, high)
         rise, run = value - height, point - previous
         usable = (rise * run > 0) & xp.isfinite(rise)
+        longest = xp.where(xp.isfinite(steps[0]), xp.maximum(2.0 * xp.abs(steps[0]), first), first)
         change = -value * run / xp.where(usable, rise, 1.0)
-        change = xp.where(usable, change, -xp.sign(value) * LONGEST)
-        longest = xp.where(xp.isfinite(steps[0]), 2.0 * xp.abs(steps[0]), LONGEST)
-        longest = xp.maximum(longest, LONGEST)
+        change = xp.where(usable, change, -xp.sign(value) * longest)
         change = xp.clip(change, -longest, longest)
         bounded = xp.isfinite(low) & xp.isfinite(high)
         middle = 0.5 * (xp.where(bounded, low, point) + xp.where(bounded, high, point))
@@ -661,10 +709,10 @@ def _root(function: Callable[[Any], Array], start: Array, tolerance: float, stag
         steps = xp.stack([change, steps[0]])
         return following, low, high, point, value, steps, done
 
-    first: Any = start if staged else np.asarray(start)
-    nothing, endless = xp.full_like(first, xp.nan), xp.full_like(first, xp.inf)
-    steps, done = xp.stack([endless, endless]), xp.zeros_like(first, dtype=bool)
-    state = first, -endless, endless, nothing, nothing, steps, done
+    begin: Any = start if staged else np.asarray(start)
+    nothing, endless = xp.full_like(begin, xp.nan), xp.full_like(begin, xp.inf)
+    steps, done = xp.stack([endless, endless]), xp.zeros_like(begin, dtype=bool)
+    state = begin, -endless, endless, nothing, nothing, steps, done
     if staged:
         counted = lambda both: (both[0] + 1, step(both[1]))
         unfinished = lambda both: (both[0] < MOST_STEPS) & ~jnp.all(both[1][-1])
