@@ -1,5 +1,7 @@
 """Tails of quadratic forms and probabilities outside of regions, against other routes."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -233,6 +235,24 @@ def test_inside_and_outside_make_up_everything(name):
     moments = tg.truncated_moments(LOC, COVARIANCE, outside)
     error = np.sqrt(np.diagonal(moments.covariance) / 4000)
     assert np.all(np.abs(draws.mean(0) - moments.mean) < 4.5 * error)
+
+
+@pytest.mark.parametrize("count", [4, 3])
+def test_rows_of_a_t_share_a_region(count):
+    """As many rows as pieces of the outside, and fewer."""
+    locs, matrices = np.arange(8.0).reshape(4, 2)[:count] / 4, np.eye(2)
+    degrees = np.array([1.0, 3.0, 10.0, 100.0])[:count]
+    outside = tg.Outside(tg.Box([-3.0, -3.0], [2.5, 2.5]))
+    for loc, df in ((locs, 4.0), (locs[0], degrees), (locs, degrees), (locs, degrees[:, None])):
+        rows = tg.log_probability(loc, matrices, outside, df=df)
+        shape = np.broadcast_shapes(loc.shape[:-1], np.shape(df))
+        loc, df = np.broadcast_to(loc, (*shape, 2)), np.broadcast_to(df, shape)
+        assert rows.log_prob.shape == shape and np.all(rows.stderr == 0)
+        for k in np.ndindex(shape):
+            inside = tg.log_probability(loc[k], matrices, outside.region, df=df[k])
+            np.testing.assert_allclose(
+                rows.log_prob[k], math.log(-math.expm1(inside.log_prob)), rtol=1e-12
+            )
 
 
 @pytest.mark.full

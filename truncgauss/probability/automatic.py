@@ -398,7 +398,8 @@ def log_probability(
         degrees = student.checked_df(df, noncentral, problem, outside=True)
         problem = on_device(problem)
         if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
-            pieces, empty = region.pieces()
+            rows = np.broadcast_shapes(problem.batch_shape, np.shape(degrees))
+            pieces, empty = region.broadcast_to(rows).pieces()
             parts = log_probability(loc, covariance, pieces, method, key, df, noncentral)
             total: Estimate = sum_of_pieces(parts, empty)
             return total
