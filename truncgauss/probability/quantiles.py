@@ -398,7 +398,7 @@ def _of_rows(inputs: Inputs, family: Family, method: Method, key: Array) -> Quan
     groups: list[Any] = [*np.flatnonzero(alone)]
     if not alone.all():
         groups.append(np.flatnonzero(~alone))
-    of_rows = lambda k: jax.tree.map(lambda x: x[k], rows)
+    of_rows: Any = lambda k: jax.tree.map(lambda x: x[k], rows)
     results = [_quantile(of_rows(k), family, method, key) for k in groups]
     order = np.argsort(np.concatenate([np.atleast_1d(k) for k in groups]))
     joined = lambda *x: jnp.concatenate([jnp.atleast_1d(y) for y in x])[order].reshape(shape)
