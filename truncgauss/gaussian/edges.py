@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, refuse_text
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
-from truncgauss.special.tails import FAR, ratio
+from truncgauss.special.tails import FAR, as_floats, ratio
 
 
 class Edge:
@@ -40,12 +40,6 @@ def _with_limits(margin: ArrayLike, value: Array, below: float, above: float) ->
     """The value, or its limits where the margin is infinite."""
     margin = as_float_array(margin)
     return jnp.where(margin == jnp.inf, above, jnp.where(margin == -jnp.inf, below, value))
-
-
-def _pair(margin: ArrayLike, width: ArrayLike) -> tuple[Array, Array]:
-    dtype = jnp.result_type(as_float_array(margin), as_float_array(width))
-    margin, width = jnp.broadcast_arrays(jnp.asarray(margin, dtype), jnp.asarray(width, dtype))
-    return margin, width
 
 
 @frozen_pytree
@@ -113,7 +107,7 @@ class Probit(Edge):
 
     def _position(self, margin: ArrayLike, start: float = -jnp.inf) -> Array:
         """margin/width, constant where the edge is flat and the quotient's slope may overflow."""
-        margin, width = _pair(_finite(margin), self.width)
+        margin, width = as_floats(_finite(margin), as_float_array(self.width))
         below, above = margin < start * width, margin > FAR * width
         flat = jnp.where(below, start, FAR).astype(margin.dtype)
         outside = below | above
@@ -166,7 +160,7 @@ class Bump(Edge):
         above: float,
         start: float,
     ) -> Array:
-        margin, width = _pair(margin, self.width)
+        margin, width = as_floats(as_float_array(margin), as_float_array(self.width))
         inside = (margin > start * width) & (margin < width)
         odds = _bump_log_odds(jnp.where(inside, margin, 0.5), jnp.where(inside, width, 1.0))
         # Only a NaN is on neither side; the sum propagates it.

@@ -97,22 +97,21 @@ class SoftMonteCarlo(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        z = self.samples
-        if z is None:
-            z = normal_points(key, self.num_samples, loc.shape[-1], self.points, loc.dtype)
-        margins = region.margins(loc[None, :] + z.astype(loc.dtype) @ covariance.scale_tril.T)
+        margins = region.margins(loc[None, :] + self._deviations(key, covariance.scale_tril))
         if not isinstance(self.edge, Surrogate):
             return self._filtered(self.edge, margins)
         soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
         return Estimate(with_slope_of(hard.log_prob, soft.log_prob), hard.stderr)
 
-    def _filtered(self, edge: Edge, margins: Array) -> Estimate:
-        log_weights = edge.log_value(margins).sum(-1)
-        log_prob = log_mean_exp(log_weights)
-        return Estimate(log_prob, self._stderr(jax.lax.stop_gradient(log_weights)))
+    def _deviations(self, key: Array, factor: Array) -> Array:
+        """The samples less the mean, shape (n, d)."""
+        z = self.samples
+        if z is None:
+            z = normal_points(key, self.num_samples, len(factor), self.points, factor.dtype)
+        return z.astype(factor.dtype) @ factor.T
 
-    def _stderr(self, log_weights: Array) -> Array:
-        """The standard error of the log of the mean of the weights.
+    def _filtered(self, edge: Edge, margins: Array) -> Estimate:
+        """The log of the mean of the weights, and its standard error.
 
         Two additional samples, one of weight 0 and one of the largest weight, enter the variance:
         when all samples lie inside, the fraction is not known to be exactly 1. For a single lattice
@@ -122,6 +121,8 @@ class SoftMonteCarlo(Method):
             Agresti and Coull (1998), Approximate is better than "exact" for interval estimation of
             binomial proportions.
         """
+        log_weights = edge.log_value(margins).sum(-1)
+        log_prob, log_weights = log_mean_exp(log_weights), jax.lax.stop_gradient(log_weights)
         top = jnp.max(log_weights)
         weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
         effective = effective_sample_size(log_weights)
@@ -132,17 +133,14 @@ class SoftMonteCarlo(Method):
         if self.points == "lattice" and self.samples is None:
             stderr = jnp.full_like(stderr, jnp.nan)
         supported = (effective >= MIN_EFFECTIVE_SAMPLES) | jnp.isnan(top)
-        return jnp.where(supported, stderr, jnp.inf)
+        return Estimate(log_prob, jnp.where(supported, stderr, jnp.inf))
 
     def moments(self, row: Problem, key: Array) -> Moments:
         loc, covariance, region = row
         factor = covariance.scale_tril
 
         def one(key: Array) -> tuple[Array, Array]:
-            z = self.samples
-            if z is None:
-                z = normal_points(key, self.num_samples, len(loc), self.points, loc.dtype)
-            deviations = z.astype(loc.dtype) @ factor.T
+            deviations = self._deviations(key, factor)
             log_weights = self.edge.log_value(region.margins(loc[None, :] + deviations)).sum(-1)
             return log_weights, deviations.T
 

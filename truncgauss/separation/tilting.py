@@ -73,11 +73,6 @@ class DenseTriangle(NamedTuple):
         return cho_solve(cho_factor(matrix, lower=True), right)
 
 
-class _SaddleProblem(NamedTuple):
-    unit: DenseTriangle
-    limits: Interval  # in units of diag(L)
-
-
 class _Iterate(NamedTuple):
     x: Array
     mu: Array
@@ -128,7 +123,6 @@ def saddle_of(unit: DenseTriangle, limits: Interval, start: Array, precise: floa
         precise: the gain in log P by another Newton step, beside rounding, below which the solver
             stops.
     """
-    problem = _SaddleProblem(unit, limits)
     zero = jnp.zeros_like(start)
     nowhere = jnp.full((), -jnp.inf, start.dtype)
     before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
@@ -147,7 +141,7 @@ def saddle_of(unit: DenseTriangle, limits: Interval, start: Array, precise: floa
 
     def advance(state: Any) -> Any:
         now, num_steps, _ = state
-        later, moved = _line_search(problem, now)
+        later, moved = _line_search(unit, limits, now)
         # The Newton step from there, at which both linearised gradients of psi vanish.
         v = later.variance
         q = jnp.maximum(1.0 - v, 1e-30)
@@ -168,7 +162,7 @@ def saddle_of(unit: DenseTriangle, limits: Interval, start: Array, precise: floa
     # In a narrow interval the draw is nearly uniform whatever the tilt, and the tilt, which depends
     # on the slope across the interval, is ill-conditioned and may be large, which costs digits.
     # Leaving it out changes a weight by at most the factor exp(|mu| width).
-    low, high, width = problem.limits.low, problem.limits.high, problem.limits.width
+    low, high, width = limits
     narrow = width < eps**NARROW
     # The width of the interval that the solver saw is the difference of two rounded limits.
     seen = eps * (jnp.abs(low) + jnp.abs(high)) / jnp.where(narrow & (width > 0), width, 1.0)
@@ -177,9 +171,8 @@ def saddle_of(unit: DenseTriangle, limits: Interval, start: Array, precise: floa
     return Tilt(tilt, bound, converged, now.x)
 
 
-def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Array]:
+def _line_search(unit: DenseTriangle, limits: Interval, now: _Iterate) -> tuple[_Iterate, Array]:
     """The first point along the repeatedly halved step that is inside and has a larger value."""
-    unit, limits = problem
     place, move = unit.times(now.x), unit.times(now.dx)
     room = jnp.where(move < 0, limits.low - place, limits.high - place)
     reach = jnp.min(jnp.where(move == 0, jnp.inf, room / jnp.where(move == 0, 1.0, move)))
@@ -187,7 +180,7 @@ def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Arra
 
     def trial(state: Any) -> Any:
         _, length, halvings, _ = state
-        later = _minimum_over_mu(problem, now.x + length * now.dx, now.mu + length * now.dmu)
+        later = _minimum_over_mu(unit, limits, now.x + length * now.dx, now.mu + length * now.dmu)
         wanted = now.value + 1e-4 * length * jnp.where(halvings > 0, now.gain, 0.0) - slack
         sufficient = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
         return later, 0.5 * length, halvings + 1, sufficient
@@ -199,14 +192,13 @@ def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Arra
     return jax.tree.map(lambda new, old: jnp.where(sufficient, new, old), later, now), sufficient
 
 
-def _minimum_over_mu(problem: _SaddleProblem, x: Array, mu: Array) -> _Iterate:
+def _minimum_over_mu(unit: DenseTriangle, limits: Interval, x: Array, mu: Array) -> _Iterate:
     """min over mu of psi(x, mu), where the truncated means equal x, by Newton's method from mu.
 
     The truncated mean increases with mu, convexly below the middle of the interval and concavely
     above it. A step across the middle (across x, if only one limit is finite) ends there; all
     further steps approach the root from one side.
     """
-    unit, limits = problem
     others = unit.strict_times(x)
     low, high = limits.low - others, limits.high - others
     both = jnp.isfinite(low) & jnp.isfinite(high)
