@@ -290,9 +290,7 @@ class Automatic(Method):
         answers, recipe = [], []
         for rows in groups:
             # As many rows as there are in all, or a power of two: for these programs are compiled.
-            some_rows = padded(rows)
-            if 2 * len(rows) > count:
-                some_rows = np.concatenate([rows, np.full(count - len(rows), rows[0])])
+            some_rows = padded(rows, count if 2 * len(rows) > count else 0)
             answer = self.answer(taken(flat, some_rows), key, goal, wanted)
             answers.append(answer)
             for method, chosen in answer.recipe:

@@ -137,8 +137,7 @@ class Search:
             # Filled up to a number for which the program is compiled: at the few points of a
             # beginning rows are computed sooner than another program is compiled.
             compiled = min(len(rows), at_once(held.in_pieces(1), self.problem))
-            filling = np.full(max(0, compiled - len(needy)), needy[0])
-            needy = padded(needy) if len(needy) > compiled else np.concatenate([needy, filling])
+            needy = padded(needy, compiled)
             more = held.enlarged(factor)
             if cost(more, self.problem) * len(needy) <= self.left:
                 method = more
@@ -270,9 +269,10 @@ def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
     return whole.loc if isinstance(whole, LocRows) else whole
 
 
-def padded(rows: np.ndarray) -> np.ndarray:
-    """Row numbers, the first repeated up to a power of two, so that few shapes are compiled."""
-    size = 2 ** math.ceil(math.log2(len(rows)))
+def padded(rows: np.ndarray, compiled: int = 0) -> np.ndarray:
+    """Row numbers, the first repeated up to a number for which a program is compiled, or, of more
+    rows, up to a power of two, so that few shapes are compiled."""
+    size = compiled if len(rows) <= compiled else 2 ** math.ceil(math.log2(len(rows)))
     return np.concatenate([rows, np.full(size - len(rows), rows[0])])
 
 
