@@ -39,15 +39,15 @@ from truncgauss.probability.method import (
     check_linear,
 )
 from truncgauss.probability.separation import is_large
-from truncgauss.separation.kernel import Constraints, paths
+from truncgauss.separation.kernel import paths
 from truncgauss.separation.particles import (
-    Chain,
     chain_of,
     log_weights,
     particles,
     surviving,
     twist_of,
 )
+from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import Twist
 from truncgauss.separation.weights import draw_offsets, inner_point
 from truncgauss.special import effective_sample_size
@@ -158,10 +158,11 @@ class SequentialMonteCarlo(Method):
         if len(keys) > 1:
             effective = effective_sample_size(log_probs)
             unsupported = unsupported | (effective < MIN_EFFECTIVE_REPLICATES * len(keys))
+        assert chain.twist is not None
         stderr = jnp.where(lax.stop_gradient(unsupported), jnp.inf, chain.twist.rounding)
         return Estimate(log_probs, stderr.astype(log_probs.dtype))
 
-    def _chain(self, limits: GaussianLimits) -> Chain:
+    def _chain(self, limits: GaussianLimits) -> Proposal:
         twist = self.twist
         if self.twisted and twist is None:
             twist = twist_of(limits, LEAST_SHARE)
@@ -169,28 +170,25 @@ class SequentialMonteCarlo(Method):
 
     def moments(self, row: Problem, key: Array) -> Moments:
         chain = self._chain(row.limits)
-        proposal, d = chain.constraints, len(chain.constraints.loc)
-        low, high, mean, factor = proposal
-        extra = Constraints(low[:0], high[:0], mean[:0], factor[:0])
-        tilt = jnp.zeros_like(proposal.loc)
-        point = inner_point(proposal, tilt)
+        constraints, extra, tilt = chain[:3]
+        point = inner_point(constraints, tilt)
 
         def one(key: Array) -> Pieces:
             record = lax.stop_gradient(particles(chain, key, self.num_particles))
             uniforms = surviving(record)
-            means = paths(proposal, tilt, uniforms).means
+            means = paths(constraints, tilt, uniforms).means
             moved = log_weights(chain, uniforms)
             weights = record.log_weights + (moved - lax.stop_gradient(moved))
-            drawn = draw_offsets(proposal, tilt, uniforms, means, point)
+            drawn = draw_offsets(constraints, tilt, uniforms, means, point)
             pieces = weighted_pieces(weights[None], drawn.deviations[None], drawn.variances[-1:])
             pieces = jax.tree.map(lambda x: x[0], pieces)
             effective = jnp.minimum(record.least_effective, pieces.num_effective)
             return pieces._replace(log_shares=record.log_prob, num_effective=effective)
 
         pieces = parallel.each_replicate(one, jax.random.split(key, self.num_replicates))
-        factors = proposal.factor, extra.factor
-        region = as_linear(row.region)
-        regression = region.regression(row.loc, row.covariance, jnp.arange(d), factors, point)
+        factors = constraints.factor, extra.factor
+        region, order = as_linear(row.region), jnp.arange(len(tilt))
+        regression = region.regression(row.loc, row.covariance, order, factors, point)
         return pooled_moments(followed(pieces, regression), regression.origin)
 
 
@@ -207,7 +205,7 @@ def _twists(problem: Problem) -> Twist:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _run(chain: Chain, key: Array, num_particles: int) -> tuple[Array, Array]:
+def _run(chain: Proposal, key: Array, num_particles: int) -> tuple[Array, Array]:
     """The log of the estimate of one run, and its smallest effective sample size."""
     record = particles(chain, key, num_particles)
     return record.log_prob, record.least_effective
@@ -223,7 +221,7 @@ def _run_jvp(
     uniforms = surviving(record)
     shares = record.log_weights - log_sum_exp(record.log_weights)
 
-    def reweighted(chain: Chain) -> Array:
+    def reweighted(chain: Proposal) -> Array:
         """The estimate by the surviving paths, reweighted for another problem."""
         log_weight = log_weights(chain, uniforms)
         return log_sum_exp(shares + log_weight - lax.stop_gradient(log_weight))

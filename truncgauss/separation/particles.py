@@ -17,27 +17,13 @@ from jax import Array, lax
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints, paths
-from truncgauss.separation.plan import input_rounding
+from truncgauss.separation.plan import Proposal, input_rounding
 from truncgauss.separation.twisting import Twist, log_site_mean, sites_for, twisted
 from truncgauss.special import effective_sample_size, separation_step, standardize
 from truncgauss.special.logspace import log_sum_exp
 
 BLOCK = 32
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
-
-
-class Chain(NamedTuple):
-    """A twisted distribution and its sites.
-
-    Attributes:
-        constraints: the limits, and the twisted Gaussian before truncation.
-        twist: the sites.
-        log_start: log g_0.
-    """
-
-    constraints: Constraints
-    twist: Twist
-    log_start: Array
 
 
 def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
@@ -48,8 +34,9 @@ def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
     return replace(sites.twist(), rounding=rounding)
 
 
-def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
-    """The twisted distribution for limits, differentiable in the limits at fixed sites.
+def chain_of(limits: GaussianLimits, twist: Twist | None) -> Proposal:
+    """The twisted distribution for limits, differentiable in the limits at fixed sites, without a
+    tilt; without sites these have precision 0.
 
     It is NaN if the covariance is not symmetric positive semi-definite.
     """
@@ -57,21 +44,24 @@ def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
     constraints = Constraints(low, high, loc, limits.scale_tril)
     if twist is None:
         nothing = jnp.zeros_like(loc)
-        return Chain(constraints, Twist(nothing, loc, nothing[0]), nothing[0])
-    twist = lax.stop_gradient(twist)
-    constraints, log_start = twisted(constraints, twist)
-    return Chain(constraints, twist, log_start)
+        twist, log_start = Twist(nothing, loc, nothing[0]), nothing[0]
+    else:
+        twist = lax.stop_gradient(twist)
+        constraints, log_start = twisted(constraints, twist)
+    extra = Constraints(*(x[:0] for x in constraints))
+    return Proposal(constraints, extra, jnp.zeros_like(loc), twist, log_start)
 
 
-def log_weights(chain: Chain, uniforms: Array) -> Array:
+def log_weights(chain: Proposal, uniforms: Array) -> Array:
     """The log importance weights of paths, shape (n,), from uniforms of shape (m - 1, n)."""
-    constraints, twist = chain.constraints, chain.twist
-    path = paths(constraints, jnp.zeros_like(constraints.loc), uniforms)
+    constraints, _, tilt, twist, log_start = chain
+    assert twist is not None
+    path = paths(constraints, tilt, uniforms)
     loc, scale, precision, center = (
         x[:, None] for x in (constraints.loc, constraints.scale, twist.precision, twist.center)
     )
     site = log_site_mean(precision, center, loc + path.means, scale)
-    return chain.log_start + jnp.sum(path.log_mass - site, axis=0)
+    return log_start + jnp.sum(path.log_mass - site, axis=0)
 
 
 class ParticleRun(NamedTuple):
@@ -125,9 +115,10 @@ class _Cloud(NamedTuple):
     least: Array
 
 
-def particles(chain: Chain, key: Array, num_particles: int) -> ParticleRun:
+def particles(chain: Proposal, key: Array, num_particles: int) -> ParticleRun:
     """One run of sequential Monte Carlo over all constraints, in blocks of variables."""
-    low, high, loc, factor = chain.constraints
+    (low, high, loc, factor), twist = chain.constraints, chain.twist
+    assert twist is not None
     m, n, size = len(loc), num_particles, min(BLOCK, len(loc))
     dtype, blocks = loc.dtype, -(-m // size)
     padding = blocks * size - m
@@ -138,8 +129,8 @@ def particles(chain: Chain, key: Array, num_particles: int) -> ParticleRun:
             (high, jnp.inf),
             (loc, 0.0),
             (jnp.diagonal(factor), 1.0),
-            (chain.twist.precision, 0.0),
-            (chain.twist.center, 0.0),
+            (twist.precision, 0.0),
+            (twist.center, 0.0),
         )
     )
     strict = jnp.pad(jnp.tril(factor, -1), ((0, padding), (0, padding)))
