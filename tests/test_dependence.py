@@ -225,5 +225,6 @@ def test_the_bound_of_single_constraints():
 
 @pytest.mark.full
 def test_an_estimate_of_unknown_error_stays_unknown():
-    result = bounded(tg.Estimate(jnp.asarray(0.5), jnp.asarray(jnp.nan)), jnp.zeros(()))
+    row = tg.gaussian.problem.as_problem(np.zeros(1), np.eye(1), tg.Box([-1.0], [1.0]))
+    result = bounded(tg.Exact(), row, tg.Estimate(jnp.asarray(0.5), jnp.asarray(jnp.nan)))
     assert np.isnan(result.stderr)
