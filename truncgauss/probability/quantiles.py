@@ -62,6 +62,7 @@ from truncgauss.probability.directions import (
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
+from truncgauss.probability.refinement import joined
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
 from truncgauss.tables.names import check_choice
@@ -395,14 +396,17 @@ def _of_rows(inputs: Inputs, family: Family, method: Method, key: Array) -> Quan
         jax.tree.map(lambda leaf: flat(leaf, leaf.shape[len(shape) :]), covariance),
         flat(inputs.df, ()),
     )
-    groups: list[Any] = [*np.flatnonzero(alone)]
-    if not alone.all():
-        groups.append(np.flatnonzero(~alone))
-    of_rows: Any = lambda k: jax.tree.map(lambda x: x[k], rows)
-    results = [_quantile(of_rows(k), family, method, key) for k in groups]
-    order = np.argsort(np.concatenate([np.atleast_1d(k) for k in groups]))
-    joined = lambda *x: jnp.concatenate([jnp.atleast_1d(y) for y in x])[order].reshape(shape)
-    return Quantile(*jax.tree.map(joined, *results))
+    groups = [*np.flatnonzero(alone)[:, None], np.flatnonzero(~alone)]
+    groups = [chosen for chosen in groups if len(chosen)]
+
+    def of_group(chosen: np.ndarray) -> Quantile:
+        index = chosen[0] if len(chosen) == 1 else chosen
+        some = jax.tree.map(lambda x: x[index], rows)
+        of_some: Quantile = jax.tree.map(jnp.atleast_1d, _quantile(some, family, method, key))
+        return of_some
+
+    whole: Quantile = joined([of_group(chosen) for chosen in groups], groups, shape)
+    return whole
 
 
 def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Quantile:
