@@ -60,6 +60,16 @@ def test_gradients_survive_the_tail():
     np.testing.assert_allclose(gradient, np.linalg.solve(covariance, low), rtol=2e-3)
 
 
+@pytest.mark.full
+def test_hessians_in_a_loop_are_not_those_of_cavities_at_rest():
+    """JAX forgets the implicit derivative of the cavities where it differentiates a loop."""
+    covariance, low = equal_correlations(3, 0.5), np.zeros(3)
+    value = lambda loc, low: log_prob(loc, covariance, low, low + INF)
+    in_loop = lambda loc: jax.lax.map(lambda low: value(loc, low), low[None]).sum()
+    assert np.all(np.isfinite(jax.jit(jax.hessian(value))(np.ones(3), low)))
+    assert np.all(np.isnan(jax.jit(jax.hessian(in_loop))(np.ones(3))))
+
+
 def test_rows_without_variance_and_singular_covariances():
     inside = jax.jit(lambda loc, matrix, high: log_prob(loc, matrix, np.array([0.0, -1.0]), high))
     covariance, high = equal_correlations(2, 0.5), np.array([1.0, 2.0])

@@ -170,6 +170,39 @@ def panel(a, b):
     return 0.5 * (b - a) * grid + 0.5 * (a + b), 0.5 * (b - a) * weight
 
 
+@pytest.mark.parametrize("kind", [tg.Ball, tg.Polyhedron])
+def test_regions_of_each_row_have_the_derivatives_of_each_alone(kind):
+    """Six rows, of which a loop takes four balls at a time; exact, as the probabilities are."""
+    centers = np.random.default_rng(0).normal(size=(6, 2)) * 0.5
+    ball, faces = kind is tg.Ball, np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+
+    def region(centers):
+        middle = centers @ faces.T
+        return tg.Ball(centers, 0.8) if ball else tg.Polyhedron(faces, middle - 0.9, middle + 0.7)
+
+    def parts(x):
+        matrix = jnp.array([[x[2], x[3]], [x[3], x[4]]])
+        return jnp.linalg.cholesky(matrix), (x[:2], matrix)
+
+    def total(x):
+        return tg.log_likelihood(rows, *parts(x)[1]).log_prob.sum()
+
+    def alone(x, center):
+        factor, gaussian = parts(x)
+        z = jax.scipy.linalg.solve_triangular(factor, center - x[:2], lower=True)
+        density = -0.5 * z @ z - jnp.log(jnp.diagonal(factor)).sum() - np.log(2 * np.pi)
+        return density - tg.log_probability(*gaussian, region(center)).log_prob
+
+    rows, x = (
+        tg.Observations.exact(centers, region=region(centers)),
+        jnp.array([0.2, 0, 1, 0.4, 1.5]),
+    )
+    assert jnp.all(tg.log_likelihood(rows, *parts(x)[1]).stderr == 0)
+    one = jax.jit(jax.jacfwd(jax.jacfwd(alone)))
+    truth = sum(one(x, center) for center in centers)
+    np.testing.assert_allclose(jax.jit(jax.hessian(total))(x), truth, atol=1e-10)
+
+
 @pytest.mark.full
 def test_limits_on_latent_values_agree_with_quadrature():
     loc, covariance, noise = LOC[:2], COVARIANCE[:2, :2], np.array([[0.3, 0.1], [0.1, 0.5]])

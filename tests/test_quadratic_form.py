@@ -119,6 +119,23 @@ def test_moments_in_a_small_ball_keep_their_digits():
 
 
 @pytest.mark.full
+def test_hessians_in_a_loop_are_those_outside():
+    """JAX forgets rules for derivatives where it differentiates a loop in reverse."""
+    centers = jnp.array([[0.4, -0.3], [-0.8, 0.5]])
+
+    def log_prob(x, center):
+        matrix = jnp.array([[x[2], x[3]], [x[3], x[4]]])
+        return tg.log_probability(x[:2], matrix, tg.Outside(tg.Ball(center, 1.0))).log_prob
+
+    in_loop = lambda x: jax.lax.map(lambda center: log_prob(x, center), centers).sum()
+    x = jnp.array([0.2, 0.1, 1.0, 0.4, 1.5])
+    one = jax.jit(jax.jacfwd(jax.jacfwd(log_prob)))
+    truth = sum(one(x, center) for center in centers)
+    for outer in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jax.jit(outer(jax.grad(in_loop)))(x), truth, atol=1e-12)
+
+
+@pytest.mark.full
 def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
     """The fit moves the ball with the rows, whose likelihood is exact before and after."""
     rng = np.random.default_rng(2)

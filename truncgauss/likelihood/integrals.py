@@ -6,13 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.execution import parallel
 from truncgauss.execution.batches import at_once
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
@@ -27,7 +25,7 @@ from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxe
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact, log_masses_of
 from truncgauss.probability.importance import ImportanceSampling
-from truncgauss.probability.method import Method
+from truncgauss.probability.method import Method, with_derivative
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
 
@@ -82,7 +80,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
         points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))
         points = min(MOST_IMPORTANCE, max(LEAST_IMPORTANCE, points))
         return ImportanceSampling(num_points=points, num_replicates=4)
-    deterministic = isinstance(integrals.region, Box) and d <= 3
+    deterministic = d <= (3 if isinstance(integrals.region, Box) else 2)
     deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
     if deterministic:
         return Exact() if kind_of(integrals) == "3" else method
@@ -151,17 +149,18 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     covariances = covariance if covariance.batch_shape else None
     methods = method if method.batch_shape else None
 
-    def one(row: Any) -> Estimate:
+    def one(row: Any) -> tuple[Any, ...]:
         loc, region, key, row_covariance, planned = row
         row_covariance = covariance if row_covariance is None else row_covariance
-        chosen = method if planned is None else planned
-        return with_derivative(log_probability, loc, row_covariance, region, chosen, key)
+        return loc, row_covariance, region, method if planned is None else planned, key
 
     rows, most = (loc, region, keys, covariances, methods), CHUNK_OF_ANY
     if isinstance(region, LinearRegion):
         boxes_of = CHUNK if isinstance(region, Box) else {}
         most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
-    result = parallel.over_rows(lambda rows: in_chunks(jax.vmap(one), rows, most), (rows,), (0,))
+    most = min(most, at_once(lambda row: log_probability(*one(row)), (rows,), (0,)))
+    each = jax.vmap(lambda row: with_derivative(log_probability, most, *one(row)))
+    result = parallel.over_rows(each, (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
 
@@ -183,38 +182,6 @@ def of_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array)
     u, d = low.shape
     most = max(1, MOST_AT_ONCE // NODES[d] ** (d - 1))
     return in_chunks(lambda rows: in_boxes(u >= WORTH, *rows), (low, high, loc, factor), most)
-
-
-def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:
-    """An estimate whose derivative is computed along with it, where one is needed.
-
-    A derivative of a chunk of rows then needs neither the chunk's intermediate values, which would
-    fill the memory, nor to compute it again.
-    """
-    leaves, structure = jax.tree.flatten(arguments)
-
-    @jax.custom_jvp
-    def value(leaves: list[Any]) -> Estimate:
-        return function(*jax.tree.unflatten(structure, leaves))
-
-    def rule(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
-        (leaves,), (changes,) = primals, tangents
-        moved = [i for i, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
-
-        def log_prob(values: list[Any]) -> tuple[jax.Array, jax.Array]:
-            every = list(leaves)
-            for i, new in zip(moved, values):
-                every[i] = new
-            return function(*jax.tree.unflatten(structure, every))
-
-        at = [leaves[i] for i in moved]
-        (value_at, stderr), slopes = jax.value_and_grad(log_prob, has_aux=True)(at)
-        parts = [jnp.sum(slope * changes[i]) for i, slope in zip(moved, slopes)]
-        change = sum(parts, jnp.zeros_like(value_at))
-        return Estimate(value_at, stderr), Estimate(change, jnp.zeros_like(stderr))
-
-    value.defjvp(in_full_precision(rule), symbolic_zeros=True)
-    return value(leaves)
 
 
 def in_chunks(batched: Callable[[Any], Any], rows: Any, size: int) -> Any:

@@ -384,10 +384,22 @@ def _average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
     width = method.rows_in_turn(row.covariance.dimension)
     if width is None:
         return average(method, row, key)
-    leaves, structure = jax.tree.flatten((method, row, key))
+    return with_derivative(average, width, method, row, key)
+
+
+def with_derivative(function: Callable[..., Estimate], width: int, *arguments: Any) -> Estimate:
+    """An estimate, of which `jax.vmap` computes `width` rows at a time, and whose derivative is
+    computed along with it, where one is needed.
+
+    A derivative then needs neither the intermediate values of all rows, which would fill the
+    memory, nor to compute them again. The rule stands outside of the loop over rows: where a loop
+    is differentiated in reverse, JAX forgets the rules of what is computed in it, and derivatives
+    of the gradient would be those of the functions that the rules are for.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
 
     def plain(*leaves: Array) -> Estimate:
-        return average(*jax.tree.unflatten(structure, leaves))
+        return function(*jax.tree.unflatten(structure, leaves))
 
     @jax.custom_jvp
     def value(*leaves: Array) -> Estimate:

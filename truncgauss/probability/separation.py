@@ -73,7 +73,7 @@ from truncgauss.special import effective_sample_size
 PASS_SIZE = 2**21
 # Points of a growing lattice at a time on a CPU, where more need more than its cache, and XLA
 # divides longer loops among threads, which costs more than it brings. A loop over passes has no
-# Hessian in mixed mode, see `_nan_slope` of `special.intervals`: other lattices, through which JAX
+# Hessian in mixed mode, see `nan_slope` of `special.intervals`: other lattices, through which JAX
 # takes derivatives, have as few passes as possible.
 CPU_POINTS = 256
 # Numbers in an array of all rows that are computed at a time under `jax.vmap`, on a CPU.

@@ -81,9 +81,20 @@ def principal(mean: Array, covariance: Array) -> Principal:
 
 @jax.custom_jvp
 def resolvents(nodes: Array, variances: Array, covariance: Array) -> Array:
-    """(I + 2 s S)^-1 for every node s, shape (n, d, d); S is diagonal up to its derivative."""
+    """(I + 2 s S)^-1 for every node s, shape (n, d, d); S is diagonal up to its derivative.
+
+    The first derivative of these operations is that of the rule: where a loop is differentiated in
+    reverse, JAX forgets the rule before a second derivative is taken.
+    """
     inverse = 1.0 / _spread(nodes, variances)
-    return inverse[:, :, None] * jnp.eye(len(variances), dtype=inverse.dtype)[None]
+    diagonal = inverse[:, :, None] * jnp.eye(len(variances), dtype=inverse.dtype)[None]
+    left, right = nodes[:, None, None] * inverse[:, :, None], inverse[:, None, :]
+    return diagonal - 2.0 * left * _nothing(covariance, inverse)[None] * right
+
+
+def _nothing(covariance: Array, like: Array) -> Array:
+    """0, of which the derivative is that of the covariance."""
+    return (covariance - lax.stop_gradient(covariance)).astype(like.dtype)
 
 
 def _spread(nodes: Array, variances: Array) -> Array:
@@ -102,10 +113,16 @@ def _resolvents_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def log_transform(nodes: Array, variances: Array, mean: Array, covariance: Array) -> Array:
-    """log phi(s) at every node s, shape (n,), where S is diagonal up to its derivative."""
+    """log phi(s) at every node s, shape (n,), where S is diagonal up to its derivative.
+
+    As in `resolvents` the first derivative of these operations is that of the rule.
+    """
     spread = _spread(nodes, variances)
     squares = (mean * mean)[None].astype(spread.dtype)
-    return -jnp.sum(0.5 * jnp.log(spread) + nodes[:, None] * squares / spread, axis=1)
+    value = -jnp.sum(0.5 * jnp.log(spread) + nodes[:, None] * squares / spread, axis=1)
+    nothing, moved = _nothing(covariance, spread), mean.astype(spread.dtype)[None] / spread
+    trace, square = (1.0 / spread) @ jnp.diagonal(nothing), jnp.sum(moved @ nothing * moved, axis=1)
+    return value - nodes * trace + 2.0 * nodes**2 * square
 
 
 @log_transform.defjvp

@@ -35,6 +35,7 @@ from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product, times_vector
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.special import Interval, log_interval_mass, standardize
+from truncgauss.special.intervals import nan_slope
 from truncgauss.special.normal import fixed_interval, quick_moments
 
 MAX_STEPS = 100
@@ -358,10 +359,12 @@ def differentiable(solution: FixedPoint, constraints: ScaledLimits) -> Cavity:
         log_variance, mean = jnp.split(jnp.linalg.solve(slope, stacked), 2)
         return Cavity(log_variance, deviation * mean)
 
+    # Where JAX forgets the rule, in loops, a derivative is NaN, not that of cavities at rest.
+    still = nan_slope(*constraints[:3], jnp.sum(constraints.correlation, axis=1))
     return jax.lax.custom_root(
         lambda cavity: residual(cavity, constraints),
         jax.lax.stop_gradient(solution.cavity),
-        lambda _, cavity: cavity,
+        lambda _, cavity: jax.tree.map(lambda x: x + still, cavity),
         tangent_solve,
     )
 

@@ -166,7 +166,7 @@ def step(a: Array, w: Array, u: Array, v: Array) -> tuple[Array, Array]:
     m, c = masses(a, w), _anchor(a)
     below, mass = _sides(m, a, u, v)
     side, mass = sign_beside(below, mass)
-    t = _beyond(c, mass) + _nan_slope(a, w, u)
+    t = _beyond(c, mass) + nan_slope(a, w, u)
     return side * t, relative_log(m, a, w) - 0.5 * c * c
 
 
@@ -181,11 +181,11 @@ def sign_beside(negative: Array, x: Array) -> tuple[Array, Array]:
     return jax.lax.optimization_barrier((sign, x)) if jax.default_backend() == "cpu" else (sign, x)
 
 
-def _nan_slope(*inputs: Array) -> Array:
-    """Zero, with derivative NaN, so that only the custom rule can differentiate the draw.
+def nan_slope(*inputs: Array) -> Array:
+    """Zero, with derivative NaN, so that only a custom rule can differentiate a result.
 
-    In some versions of JAX the second of two derivatives through a loop, the first in reverse mode,
-    ignores custom rules. It would differentiate the series of the draw, which gives wrong numbers.
+    The second of two derivatives through a loop, the first in reverse mode, ignores custom rules of
+    what is computed in it. It would differentiate the series of a draw, which gives wrong numbers.
     """
     moved = sum(jnp.where(jnp.isinf(x), 0.0, x) for x in inputs)
     return jnp.sqrt(jnp.square(moved - jax.lax.stop_gradient(moved)))
