@@ -282,8 +282,7 @@ def edges_of(normals: bytes) -> tuple[np.ndarray, np.ndarray]:
             ends = np.linspace(low, high, math.ceil((high - low) / LONGEST_PIECE) + 1)
             reach = 0.5 * np.diff(ends)[:, None]
             w = ends[:-1, None] + reach * (1.0 + PIECE_NODES[0])
-            with np.errstate(divide="ignore"):  # a vertex at the origin, whose nodes are infinite
-                nodes.append(np.hypot(1.0, np.cosh(w) / np.hypot(*points[at])).ravel())
+            nodes.append(np.hypot(1.0, np.cosh(w) / np.hypot(*points[at])).ravel())
             weights.append((reach * PIECE_NODES[1] / np.cosh(w)).ravel() / (2.0 * math.pi))
             at, azimuth = following, after
     return np.concatenate(nodes), np.concatenate(weights)
