@@ -110,6 +110,25 @@ def test_margins_of_a_probit_model(probit, affairs):
 
 
 @pytest.mark.full
+def test_a_truncation_that_all_rows_share_bounds_new_outcomes(affairs):
+    """As a bound given to `predict` does, while bounds that differ are asked for."""
+    seen = affairs[0] > 0
+    y, x = affairs[0][seen], np.column_stack([np.ones(sum(seen)), affairs[1]["age"][seen]])
+    fit = tg.fit_regression(y, x, truncated_low=0.0)
+    new = x[:5]
+    expected = tobit_kinds(new, np.append(fit.coefficients, fit.scale))
+    for kind in ("observed", "mean_observed"):
+        found = fit.predict(new, kind).value
+        np.testing.assert_array_equal(found, fit.predict(new, kind, low=0.0).value)
+        np.testing.assert_allclose(np.ravel(found), expected[kind], rtol=1e-9)
+    with pytest.raises(ValueError, match="none in common"):
+        fit.predict(new, "recorded")  # nothing is recorded beyond a truncation
+    differing = tg.fit_regression(y, x, truncated_low=np.where(y > 3.0, 0.0, -1.0))
+    with pytest.raises(ValueError, match="none in common"):
+        differing.predict(new, "observed")
+
+
+@pytest.mark.full
 def test_weights_and_units_of_margins(affairs):
     """A weight of 2 is a row twice, and an effect by tens of years is ten times that by years."""
     y, design = affairs[0][::4], {name: column[::4] for name, column in affairs[1].items()}

@@ -527,11 +527,14 @@ def prediction_of(
     region = getattr(fit.observations, "region", None)
     if none and kind != "probability":  # those between which an outcome is seen
         low, high = fit.limits
-        if kind != "recorded" and isinstance(region, Box) and region.batch_shape:
-            low = high = None  # each row has its own
-        elif kind != "recorded" and isinstance(region, Box):
-            low = np.maximum(region.low, -np.inf if low is None else low)
-            high = np.minimum(region.high, np.inf if high is None else high)
+        if kind != "recorded" and isinstance(region, Box):
+            ends = np.asarray(region.low), np.asarray(region.high)
+            first, last = (np.unique(end.reshape(-1, shape[1]), axis=0) for end in ends)
+            if len(first) == len(last) == 1:  # the box of all rows
+                low = np.maximum(first[0], -np.inf if low is None else low)
+                high = np.minimum(last[0], np.inf if high is None else high)
+            else:
+                low = high = None
         limits, none = (low, high), low is None and high is None
     if none and kind.endswith("observed") and region is not None and not region.batch_shape:
         return Prediction(
