@@ -289,3 +289,18 @@ def test_derivatives_in_df_and_in_a_singular_covariance():
     slopes = jax.grad(quantile)(jnp.array(pairs @ pairs.T))
     along = np.sum(slopes * (pairs @ pairs.T))
     np.testing.assert_allclose(along, 0.5 * quantile(pairs @ pairs.T), rtol=1e-9)
+
+
+@pytest.mark.full
+def test_hessians_in_a_loop_are_not_those_of_a_level_at_rest():
+    """JAX forgets the implicit derivative of the level where it differentiates a loop."""
+    covariance, centers = np.array([[1.0, 0.5], [0.5, 2.0]]), jnp.array([[0.3, -0.2], [-0.4, 0.1]])
+    value = lambda loc: tg.quantile(0.9, loc, covariance).value
+    total = lambda batch: lambda loc: batch(lambda center: value(loc + center), centers).sum()
+    by_rows = total(lambda f, rows: jax.vmap(f)(rows))
+    loc = np.array([0.1, 0.2])
+    true = jax.jit(jax.hessian(by_rows))(loc)
+    np.testing.assert_allclose(jax.grad(total(jax.lax.map))(loc), jax.grad(by_rows)(loc), 1e-12)
+    assert np.all(np.isnan(jax.jit(jax.hessian(total(jax.lax.map)))(loc)))
+    again = total(lambda f, rows: jax.lax.map(jax.checkpoint(f), rows))
+    np.testing.assert_allclose(jax.jit(jax.hessian(again))(loc), true, rtol=1e-10)

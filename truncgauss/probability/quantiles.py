@@ -65,6 +65,7 @@ from truncgauss.probability.radial import LargestCoordinate, radial_quantile, ra
 from truncgauss.probability.refinement import joined
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special import log1mexp
+from truncgauss.special.intervals import nan_slope
 from truncgauss.tables.names import check_choice
 from truncgauss.tables.shares import of_percent
 
@@ -446,8 +447,11 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
         def root(y: Array) -> Array:
             return held(inputs, y).log_prob - _logit(inputs.share)
 
+        # Where JAX forgets this rule, in loops, a derivative is NaN, not that of a point at rest.
+        moves = (jnp.where(jnp.isfinite(x), x, 0.0) for x in jax.tree.leaves((problem, inputs)))
+        still = nan_slope(*(jnp.sum(x - lax.stop_gradient(x)) for x in moves))
         solved: Any = lax.custom_root
-        point = solved(root, point, lambda f, y: y, lambda g, y: y / g(jnp.ones_like(y)))
+        point = solved(root, point, lambda f, y: y + still, lambda g, y: y / g(jnp.ones_like(y)))
     return Quantile(family.level(fixed, point), lax.stop_gradient(stderr))
 
 
