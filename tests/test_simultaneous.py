@@ -155,6 +155,41 @@ def test_angles_polygons_and_a_common_factor_are_the_same_distribution(df):
         assert abs(apart.log_tail(limit) - true) < 1e-13 * (1.0 + abs(true))
 
 
+def test_polygons_of_nearly_equal_directions():
+    """Each as three that are up to a distance apart: P changes by some times that."""
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(4, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    for distance in 10.0 ** np.arange(-16, -2):
+        moved = directions + distance * rng.normal(size=(3, 4, 3))
+        root = np.concatenate(
+            [directions, (moved * rng.choice([-1.0, 1.0], (3, 4, 1))).reshape(-1, 3)]
+        )
+        root /= np.linalg.norm(root, axis=1, keepdims=True)
+        single = LargestCoordinate(root, True, math.inf, jax.random.key(0))
+        polygons = ExactLargest(None, None, True, math.inf, single, root)
+        for limit in (0.2, 1.0, 3.0, 8.0):
+            one, other = polygons.log_tail(limit, slice(4)), polygons.log_tail(limit)
+            assert -1e-14 < other - one < 50.0 * distance + 2e-14, (distance, limit)
+
+
+def test_a_singular_covariance_of_contrasts_is_exact():
+    """As the contrasts of its estimates are, of which the matrix has three dimensions."""
+    rng = np.random.default_rng(1)
+    factor, estimates = rng.normal(size=(4, 4)), rng.normal(size=4)
+    pairs = np.array([[1.0, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1], [1, 0, 0, -1], [1, 0, -1, 0]])
+    of_pairs = tg.simultaneous(estimates, factor @ factor.T, contrasts=pairs)
+    matrix = pairs @ factor @ factor.T @ pairs.T
+    by_hand = tg.simultaneous(pairs @ estimates, matrix)
+    twice = tg.simultaneous(np.tile(pairs @ estimates, 2), np.tile(matrix, (2, 2)))
+    for other in (by_hand, twice):
+        assert other.critical_value.stderr == 0
+        np.testing.assert_allclose(other.critical_value.value, of_pairs.critical_value.value, 1e-12)
+        np.testing.assert_allclose(other.p_values[:5], of_pairs.p_values, 1e-11)
+    with pytest.raises(ValueError, match="no variance"):
+        tg.simultaneous([0.0, 1.0], np.ones((2, 2)), contrasts=[[1.0, -1.0], [1.0, 0.0]])
+
+
 @pytest.mark.full
 def test_the_largest_coordinate_by_directions_is_within_its_error():
     """Against independent coordinates, Dunnett's quantiles and the studentized range."""

@@ -272,20 +272,22 @@ def simultaneous(
             f"{np.diagonal(matrix).min():g}. Variances are squares of standard errors."
         )
     errors = np.sqrt(np.maximum(np.diagonal(spread), 0.0))
-    if not np.all(errors > 0):
+    # From the factors rather than from the correlations, of which nearly equal ones lose digits.
+    scales = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
+    sizes, vectors = np.linalg.eigh(matrix / np.outer(scales, scales))
+    sizes = np.where(sizes > len(sizes) * np.finfo(float).eps * sizes[-1], sizes, 0.0)
+    factor = rows * scales @ (vectors * np.sqrt(sizes))
+    lengths = np.where(errors > 0, np.linalg.norm(factor, axis=1), 0.0)
+    if not np.all(lengths > 0):
         raise ValueError(
-            f"the contrast {labels[int(np.argmin(errors))]!r} has no variance. Leave it out."
+            f"the contrast {labels[int(np.argmin(lengths))]!r} has no variance. Leave it out."
         )
+    factor /= lengths[:, None]
     correlation = spread / np.outer(errors, errors)
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
     unknown = Quantile(jax.device_put(np.nan), jax.device_put(np.nan))
     two_sided = alternative == "two-sided"
-    # From the factors rather than from the correlations, of which nearly equal ones lose digits.
-    scales = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
-    sizes, vectors = np.linalg.eigh(matrix / np.outer(scales, scales))
-    factor = rows * scales / errors[:, None] @ (vectors * np.sqrt(np.maximum(sizes, 0.0)))
-    factor /= np.linalg.norm(factor, axis=1, keepdims=True)
     largest = LargestCoordinate.of(factor, two_sided, df, as_key(key))
     automatic = isinstance(method, Automatic)
     exact = ExactLargest.of(correlation, largest) if automatic and level >= LOWEST_LEVEL else None

@@ -54,7 +54,7 @@ WEIGHTS = 0.03125 * 0.5 * math.pi * np.cosh(STEPS) / np.cosh(0.5 * math.pi * np.
 # Along an edge kappa = 1 / (h cosh w), whose singularities are at least pi / 2 away from real w.
 LONGEST_PIECE, PIECE_NODES = 3.0, np.polynomial.legendre.leggauss(32)
 MOST_POLYGONS = 40
-SAME, STRAIGHT = 1e-12, 1e-9  # distance of equal directions; angle of edges in one line
+SAME = 1e-12  # distance of equal directions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,41 +248,37 @@ def edges_of(normals: bytes) -> tuple[np.ndarray, np.ndarray]:
     number of polygons, of the bytes of normals (d, 3)."""
     v = np.frombuffer(normals).reshape(-1, 3)
     v = v / np.linalg.norm(v, axis=1, keepdims=True)
-    both = np.concatenate([v, -v])
+    both = np.stack([v, -v])
+    apart = np.linalg.norm(v[:, None] - both[:, None], axis=-1).min(axis=0)
+    groups = scipy.sparse.csgraph.connected_components(apart < SAME)[1]
+    v = v[np.unique(groups, return_index=True)[1]]  # one of directions that are equal
+    if len(v) == 1:
+        return np.array([np.inf]), np.ones(1)
     nodes, weights = [], []
     for j, centre in enumerate(v):
-        apart = np.linalg.norm(both - centre, axis=1)
-        if np.any(apart[:j] < SAME) or np.any(apart[len(v) : len(v) + j] < SAME):
-            continue  # the polygon of an earlier one
+        others = np.delete(v, j, axis=0)
+        both = np.concatenate([others, -others])
+        apart, opposed = (np.linalg.norm(x, axis=1) for x in (both - centre, both + centre))
         # With the inverse distance of the edge along its azimuth, an edge is a point in the plane;
-        # kappa is the support function of their convex hull, whose sides are the vertices.
-        axes = np.linalg.svd(centre[None])[2][1:]
-        other = both[apart >= SAME]
-        across = other @ axes.T
-        half = np.linalg.norm(other + centre, axis=1) / apart[apart >= SAME]
-        size = np.linalg.norm(across, axis=1)
-        points = across * np.where(size > 0, half / np.where(size > 0, size, 1.0), 0.0)[:, None]
-        if not np.any(points):  # there is no other one
-            nodes.append(np.array([np.inf]))
-            weights.append(np.ones(1))
-            continue
-        at, azimuth = int(np.argmin(points[:, 1])), -0.5 * math.pi
-        end = azimuth + 2.0 * math.pi
-        while azimuth < end:
-            step = points - points[at]
-            length = np.hypot(*step.T)
-            turn = np.arctan2(step[:, 1], step[:, 0]) - 0.5 * math.pi - azimuth + STRAIGHT
-            turn = np.where(length > SAME * np.hypot(*points[at]), turn % (2.0 * math.pi), np.inf)
-            nearest = np.flatnonzero(turn < turn.min() + STRAIGHT)
-            following = nearest[np.argmax(length[nearest])]
-            after = min(azimuth + max(turn[following] - STRAIGHT, 0.0), end)
-            span = np.array([azimuth, after]) - math.atan2(points[at, 1], points[at, 0])
-            span -= 2.0 * math.pi * round(0.5 * (span[0] + span[1]) / (2.0 * math.pi))
-            low, high = np.arcsinh(np.tan(np.clip(span, -0.5 * math.pi, 0.5 * math.pi)))
-            ends = np.linspace(low, high, math.ceil((high - low) / LONGEST_PIECE) + 1)
-            reach = 0.5 * np.diff(ends)[:, None]
-            w = ends[:-1, None] + reach * (1.0 + PIECE_NODES[0])
-            nodes.append(np.hypot(1.0, np.cosh(w) / np.hypot(*points[at])).ravel())
+        # kappa is the support function of their convex hull, whose sides are the vertices. Nearly
+        # equal directions are told apart by their exact difference.
+        sign = np.where(apart < opposed, -1.0, 1.0)[:, None]
+        across = (both + sign * centre) @ np.linalg.svd(centre[None])[2][1:].T
+        far = np.where(apart < opposed, (opposed / np.hypot(*across.T)) ** 2, (2.0 / apart) ** 2)
+        points = 0.5 * far[:, None] * across
+        size, azimuth = np.hypot(*points.T), np.arctan2(points[:, 1], points[:, 0])
+        # Azimuths at which a point is farther than another one are a half circle, within that at
+        # which it is farther than the centre.
+        step = points[:, None] - points
+        turn = np.arctan2(step[..., 1], step[..., 0]) - azimuth[:, None]
+        turn = np.remainder(turn + math.pi, 2.0 * math.pi) - math.pi
+        np.fill_diagonal(turn, 0.0)
+        begins, ends = turn.max(axis=1) - 0.5 * math.pi, turn.min(axis=1) + 0.5 * math.pi
+        for k in np.flatnonzero(begins < ends):
+            low, high = np.arcsinh(np.tan([begins[k], ends[k]]))
+            cuts = np.linspace(low, high, math.ceil((high - low) / LONGEST_PIECE) + 1)
+            reach = 0.5 * np.diff(cuts)[:, None]
+            w = cuts[:-1, None] + reach * (1.0 + PIECE_NODES[0])
+            nodes.append(np.hypot(1.0, np.cosh(w) / size[k]).ravel())
             weights.append((reach * PIECE_NODES[1] / np.cosh(w)).ravel() / (2.0 * math.pi))
-            at, azimuth = following, after
     return np.concatenate(nodes), np.concatenate(weights)
