@@ -201,6 +201,64 @@ def test_regions_of_each_row_have_the_derivatives_of_each_alone(kind):
     np.testing.assert_allclose(jax.jit(jax.hessian(total))(x), truth, atol=1e-10)
 
 
+def within(region, x, k):
+    """Where coordinate k leaves a ball or an ellipsoid, the others being x: roots of a square."""
+    matrix = np.eye(3) * region.radius**2 if isinstance(region, tg.Ball) else region.shape_matrix
+    inverse, unit = np.linalg.inv(matrix), np.arange(3) == k
+    away = np.where(unit, 0.0, x - region.center)
+    square, half, rest = unit @ inverse @ unit, unit @ inverse @ away, away @ inverse @ away - 1.0
+    root = np.sqrt(half**2 - square * rest)
+    return region.center[k] + (-half + np.array([-root, root])) / square
+
+
+@pytest.mark.parametrize("kind", [tg.Ball, tg.Ellipsoid])
+def test_missing_entries_in_balls_and_ellipsoids_agree_with_quadrature(kind):
+    """Rows of which one entry is missing, or limited, or two are."""
+    size = (
+        1.7 if kind is tg.Ball else np.array([[3.0, 0.8, -0.4], [0.8, 2.0, 0.3], [-0.4, 0.3, 1.5]])
+    )
+    region = kind(np.array([0.3, -0.2, 0.1]), size)
+    lower = np.array([[0.2, -0.3, -INF], [0.2, 0.1, 0.3], [0.4, -INF, -INF], [3.0, 0.0, -INF]])
+    upper = np.where(np.isinf(lower), INF, lower + [[0.0], [0.0], [0.0], [0.0]])
+    upper[1, 2] = 4.0
+    rows = tg.Observations(lower, upper, region=region)
+
+    def log_density(x, last):  # of coordinate 2 between limits, the others being x
+        head = COVARIANCE[:2, :2]
+        gain = np.linalg.solve(head, COVARIANCE[:2, 2])
+        mean, scale = (
+            LOC[2] + gain @ (x - LOC[:2]),
+            np.sqrt(COVARIANCE[2, 2] - gain @ COVARIANCE[:2, 2]),
+        )
+        mass = np.diff(stats.norm.cdf((last - mean) / scale))[0]
+        return stats.multivariate_normal(LOC[:2], head).logpdf(x) + np.log(mass)
+
+    ends = [within(region, np.append(row[:2], 0.0), 2) for row in lower[:2]]
+    ends[1] = np.array([0.3, min(ends[1][1], 4.0)])
+    expected = [log_density(row[:2], end) for row, end in zip(lower, ends)]
+    # The middle coordinate between the roots of a discriminant, by the midpoint rule in an angle.
+    shape = np.eye(3) * size**2 if kind is tg.Ball else size
+    gap, head = lower[2, 0] - region.center[0], shape[:2, :2]
+    share = 1.0 - gap**2 / head[0, 0]
+    middle = region.center[1] + head[1, 0] * gap / head[0, 0]
+    reach = np.sqrt(share * (head[1, 1] - head[1, 0] ** 2 / head[0, 0]))
+    angles = (np.arange(200) + 0.5) * np.pi / 200
+    points = [np.array([lower[2, 0], middle - reach * np.cos(angle)]) for angle in angles]
+    parts = [np.exp(log_density(x, within(region, np.append(x, 0.0), 2))) for x in points]
+    expected.append(np.log(np.mean(parts * np.sin(angles)) * np.pi * reach))
+    whole = tg.log_probability(LOC, COVARIANCE, region).log_prob
+    found = tg.log_likelihood(rows, LOC, COVARIANCE)
+    np.testing.assert_allclose(found.log_prob[:3] + whole, expected, rtol=1e-9)
+    assert found.log_prob[3] == -INF and jnp.all(found.stderr == 0.0)
+    # Of one outcome, limits meet those of the region.
+    line = kind([0.3], 1.1 if kind is tg.Ball else [[1.21]])
+    lower, upper = np.array([[0.2, -0.5, -INF, 1.2], [0.2, 0.4, 0.1, INF]])[..., None]
+    found = tg.log_likelihood(tg.Observations(lower, upper, region=line), [0.0], [[1.5]])
+    in_box = tg.Observations(lower, upper, region=tg.Box([-0.8], [1.4]))
+    np.testing.assert_allclose(found.log_prob, tg.log_likelihood(in_box, [0.0], [[1.5]]).log_prob)
+    assert jnp.all(found.stderr == 0.0)
+
+
 @pytest.mark.full
 def test_limits_on_latent_values_agree_with_quadrature():
     loc, covariance, noise = LOC[:2], COVARIANCE[:2, :2], np.array([[0.3, 0.1], [0.1, 0.5]])

@@ -16,7 +16,7 @@ from truncgauss.execution.batches import mapped
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.linalg import product
-from truncgauss.gaussian.regions import Box, Polyhedron, Region, Section
+from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region, Section
 from truncgauss.likelihood.patterns import Pattern, RowOrders
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
@@ -217,11 +217,22 @@ def _open_region(
     """The region of the limited entries of each row, and which are empty, see `_opened`."""
     limited = jnp.array(pattern.limited, int)
     if rows.region is not None and not isinstance(rows.region, Polyhedron):
-        regions = _regions(rows.region, pattern)
+        regions: Any = _regions(rows.region, pattern)
         lower, upper, empty = _opened(lower, upper)
         before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
         if not pattern.exact and not pattern.bounded and not before:
             return regions, empty
+        alone = len(pattern.limited) == 1
+        if isinstance(regions, QuadraticRegion) and not before and (alone or not pattern.bounded):
+            known = () if pattern.exact is None else pattern.exact
+            parts, broken = jax.vmap(lambda region, x: region.section(known, x))(regions, values)
+            if not alone:
+                return parts, empty | broken
+            reach = jax.vmap(lambda part: part.root[0])(parts)
+            low, high = parts.center - reach, parts.center + reach
+            ends = jnp.maximum(lower, low), jnp.minimum(upper, high)
+            lower, upper, empty = _opened(*ends, empty | broken)
+            return Box(lower, upper), empty
         where = tuple(max(coordinate - before, -1) for coordinate in pattern.limited)
         point = _with_zeros(rows, pattern, values)
         return Section(regions, point, where, lower, upper), empty
@@ -229,9 +240,9 @@ def _open_region(
         region = _regions(rows.region, pattern)
         matrix, low, high = region.matrix[..., limited], region.low, region.high
         if pattern.exact:
-            known = region.matrix[..., jnp.array(pattern.exact, int)]
-            known = jnp.einsum("ume,ue->um", known, values)
-            low, high = low - known, high - known
+            moved = region.matrix[..., jnp.array(pattern.exact, int)]
+            moved = jnp.einsum("ume,ue->um", moved, values)
+            low, high = low - moved, high - moved
         if pattern.bounded:
             unit = jnp.eye(len(limited), dtype=matrix.dtype)
             unit = jnp.broadcast_to(unit, (len(matrix), *unit.shape))

@@ -54,6 +54,16 @@ class Ball(QuadraticRegion):
     def root(self) -> Float[Array, "d d"]:
         return self.radius * jnp.eye(self.dimension, dtype=self.center.dtype)
 
+    def section(
+        self, known: tuple[int, ...], values: Float[Array, " e"]
+    ) -> tuple["Ball", Bool[Array, ""]]:
+        away = (values - self.center[jnp.array(known, int)]) / self.radius
+        square = 1.0 - jnp.sum(away**2)
+        empty = square <= 0
+        rest = jnp.array([k for k in range(self.dimension) if k not in known])
+        radius = self.radius * jnp.sqrt(jnp.where(empty, 1.0, square))
+        return Ball(self.center[rest], radius), empty
+
     @property
     def is_proper(self) -> Bool[Array, ""]:
         return self.radius >= 0

@@ -71,6 +71,25 @@ class Ellipsoid(QuadraticRegion):
     def root(self) -> Float[Array, "d d"]:
         return jnp.linalg.cholesky(self.shape_matrix)
 
+    def section(
+        self, known: tuple[int, ...], values: Float[Array, " e"]
+    ) -> tuple["Ellipsoid", Bool[Array, ""]]:
+        """As a Gaussian is conditioned, with a share of the matrix that is 0 at the surface."""
+        e = len(known)
+        rest = [k for k in range(self.dimension) if k not in known]
+        order = jnp.array([*known, *rest])
+        center, factor = (
+            self.center[order],
+            jnp.linalg.cholesky(self.shape_matrix[order[:, None], order]),
+        )
+        away = lax.linalg.triangular_solve(
+            factor[:e, :e], (values - center[:e])[:, None], left_side=True, lower=True
+        )[:, 0]
+        share = 1.0 - jnp.sum(away**2)
+        empty, tail = share <= 0, factor[e:, e:]
+        matrix = jnp.where(empty, 1.0, share) * (tail @ tail.T)
+        return Ellipsoid(center[e:] + factor[e:, :e] @ away, matrix), empty
+
     @property
     def is_proper(self) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.shape_matrix)))

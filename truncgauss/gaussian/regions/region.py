@@ -268,6 +268,13 @@ class QuadraticRegion(Region):
         """L, of a region without leading axes."""
         raise NotImplementedError(f"{type(self).__name__} does not define root.")
 
+    def section(
+        self, known: tuple[int, ...], values: Float[Array, " e"]
+    ) -> tuple["QuadraticRegion", Bool[Array, ""]]:
+        """The set of the other coordinates where some are known, of a region without leading axes;
+        and whether it has no inside: another one stands for it then."""
+        raise NotImplementedError(f"{type(self).__name__} does not define section.")
+
     def moved(self, by: Float[Array, "*#batch d"]) -> "QuadraticRegion":
         """The set of all x + by, for x inside."""
         region: Any = self
