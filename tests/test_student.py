@@ -136,6 +136,21 @@ def test_a_trace_with_df_as_a_number_takes_its_nodes():
     assert result.stderr == 0
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("df", [5.0, math.inf])
+def test_hessians_of_sampled_vectors_in_a_loop(df):
+    """Of a t, which is a loop itself, and of rows in one."""
+    box, steps = tg.Box(-np.ones(4), [np.inf, 1.0, 2.0, np.inf]), jnp.array([[0.3], [-0.4]]) * jnp.ones(4)
+    covariance = 0.5 * np.eye(4) + 0.5
+    method = tg.Separation(64, 4).hold(np.zeros(4), covariance, box)
+    value = lambda loc: tg.log_probability(loc, covariance, box, method, df=df).log_prob
+    total = lambda batch: lambda loc: batch(lambda step: value(loc + step), steps).sum()
+    slope = jax.jit(jax.grad(total(lambda f, rows: jax.vmap(f)(rows))))
+    differences = [(slope(1e-4 * row) - slope(-1e-4 * row)) / 2e-4 for row in np.eye(4)]
+    found = jax.jit(jax.hessian(total(jax.lax.map)))(jnp.zeros(4))
+    np.testing.assert_allclose(found, differences, atol=1e-7)
+
+
 def test_degrees_of_freedom_that_are_no_tracer_are_known_inside_of_a_trace():
     df = jnp.asarray(4.0)
     value = lambda low: tg.log_probability(np.zeros(2), np.eye(2), tg.Box(low, 2.0), df=df)

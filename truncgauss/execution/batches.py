@@ -55,13 +55,17 @@ def vmapped_in_turns(
             all results; None for a call with a single row.
     """
 
-    @custom_vmap
-    def every(*rows: jax.Array) -> Any:
+    def of_rows(*rows: jax.Array) -> Any:
         return function(*rows) if axes is None else _in_turns(function, rows, axes, width)
+
+    every = custom_vmap(of_rows)
 
     @every.def_vmap
     def more(count: int, batched: Any, *rows: jax.Array) -> tuple[Any, Any]:
         """The rows of both axes as those of one."""
+        if not any(batched):  # which JAX asks where a derivative alone has the new axis
+            results = of_rows(*rows)
+            return results, jax.tree.map(lambda _: False, results)
         inner = tuple(None for _ in rows) if axes is None else axes
         size = next(
             (row.shape[new] for row, new, axis in zip(rows, batched, inner) if axis == 0), 1
