@@ -188,6 +188,12 @@ def test_ratios_whose_parameters_vanish_are_refused():
         )
     test = tg.likelihood_ratio(single, effects)
     assert np.isclose(test.p_value, 0.5 * stats.chi2.sf(test.statistic, 1))
+    assert tg.likelihood_ratio(tg.fit_regression(y, ones), effects) == pytest.approx(test)
+    with pytest.raises(ValueError, match="term factor of the larger model"):
+        tg.likelihood_ratio(tg.fit_regression(y, ones), factor)
+    loadings = fit(tg.Factor(1, time), tg.Diagonal(time))  # equal ones are a random intercept
+    test = tg.likelihood_ratio(effects, loadings)
+    assert test.p_value == stats.chi2.sf(test.statistic, test.degrees) and test.degrees == 8
 
 
 def test_processes_without_a_maximum_are_named():

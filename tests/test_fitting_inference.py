@@ -87,6 +87,8 @@ def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
     np.testing.assert_allclose(test.statistic, expected, rtol=1e-10)
     assert test.degrees == 1
     np.testing.assert_allclose(test.p_value, stats.chi2.sf(expected, 1), rtol=1e-6)
+    weighted = tg.fit_regression(y, design, weights=np.ones(60))
+    assert tg.likelihood_ratio(small, weighted) == pytest.approx(test)
     with pytest.raises(ValueError, match="must have more parameters, got 3 and 2"):
         tg.likelihood_ratio(large, small)
     with pytest.raises(ValueError, match="are of different observations"):

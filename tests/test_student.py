@@ -140,7 +140,10 @@ def test_a_trace_with_df_as_a_number_takes_its_nodes():
 @pytest.mark.parametrize("df", [5.0, math.inf])
 def test_hessians_of_sampled_vectors_in_a_loop(df):
     """Of a t, which is a loop itself, and of rows in one."""
-    box, steps = tg.Box(-np.ones(4), [np.inf, 1.0, 2.0, np.inf]), jnp.array([[0.3], [-0.4]]) * jnp.ones(4)
+    box, steps = (
+        tg.Box(-np.ones(4), [np.inf, 1.0, 2.0, np.inf]),
+        jnp.array([[0.3], [-0.4]]) * jnp.ones(4),
+    )
     covariance = 0.5 * np.eye(4) + 0.5
     method = tg.Separation(64, 4).hold(np.zeros(4), covariance, box)
     value = lambda loc: tg.log_probability(loc, covariance, box, method, df=df).log_prob

@@ -505,21 +505,22 @@ class ClusterFit(LikelihoodFit):
         return dataclasses.replace(fit, profiles=fit.profiles | profiles)
 
     def untestable(self, other: LikelihoodFit) -> str | None:
-        if not isinstance(other, ClusterFit):
-            return None
-        errors = [any(t.independent for t in fit.terms) for fit in (self, other)]
+        terms = terms_of(other)
+        errors = [any(t.independent for t in some) for some in (self.terms, terms)]
         if errors[1] and not errors[0]:  # a process in the place of independent errors
             return None
+        mine = {(type(t), t.label) for t in self.terms}
+        if any((type(t), t.label) not in mine for t in terms if not t.independent):
+            return None  # effects that this model has by other terms, which do not vanish
         lost = [t for t in self.terms if t.lost_at_zero and not {*t.names} <= {*other.names}]
         if not lost or self.num_parameters <= other.num_parameters:
             return None
         return UNTESTABLE.format(lost[0].label, " and ".join(lost[0].names))
 
     def edges_beyond(self, small: LikelihoodFit) -> int:
-        if not isinstance(small, ClusterFit):
-            return 0
-        effects = [sum(t.edges for t in f.terms if not t.independent) for f in (self, small)]
-        errors = [sum(t.edges for t in f.terms if t.independent) for f in (self, small)]
+        both = self.terms, terms_of(small)
+        effects = [sum(t.edges for t in terms if not t.independent) for terms in both]
+        errors = [sum(t.edges for t in terms if t.independent) for terms in both]
         if errors[1] and not errors[0]:  # independent errors are a process with rho = 0
             effects[0] -= any(isinstance(t, AutoRegressive) for t in self.terms)
         return effects[0] - effects[1] + (0 if errors[1] else errors[0])
@@ -690,6 +691,11 @@ class ClusterFit(LikelihoodFit):
                 return Effects(table.labels, *each)
             whole = (np.asarray(table.of_rows(parts, np.nan)) for parts in (means, errors))
             return Effects(np.arange(table.observations.num_rows), *whole)
+
+
+def terms_of(fit: LikelihoodFit) -> tuple[CovarianceTerm, ...]:
+    """The terms of a fit; of one that knows no clusters that of independent errors."""
+    return fit.terms if isinstance(fit, ClusterFit) else (Residual(),)
 
 
 def critical_root(level: float, zero: float) -> float:

@@ -656,7 +656,10 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
         raise ValueError(f"likelihood_ratio: {why}")
     assert small.observations is not None and large.observations is not None
     if not same_rows(small.observations, large.observations):
-        raise ValueError("likelihood_ratio: the two fits are of different observations.")
+        raise ValueError(
+            "likelihood_ratio: the two fits are of different observations, or of these in another "
+            "order."
+        )
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:
         raise ValueError(
@@ -680,7 +683,11 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
 
 def same_rows(one: Observations, other: Observations) -> bool:
     """Whether two objects hold the same observations."""
-    mine, yours = ((o.lower, o.upper, o.region, o.noise, o.weights, o.latent) for o in (one, other))
+    weights = (np.ones(len(o.lower)) if o.weights is None else o.weights for o in (one, other))
+    mine, yours = (
+        (o.lower, o.upper, o.region, o.noise, o.latent, weight)
+        for o, weight in zip((one, other), weights)
+    )
     if str(jax.tree.structure(mine)) != str(jax.tree.structure(yours)):
         return False
     pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(yours))
