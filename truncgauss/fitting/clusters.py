@@ -1287,7 +1287,8 @@ def fit_clusters(
         num_starts: from how many points to begin, by default 3 of few rows that are all exact, else
             1.
         information: what standard errors come from: "observed", or "sandwich", which sums over
-            clusters and holds for many of these even where the covariance is another.
+            clusters and holds for many of these even where the covariance is another (without a
+            factor G / (G - 1) of their number G).
         num_profiles: up to how many estimates get a profile interval in the table at once.
         progress: say on standard error what goes on, if the fit takes more than a second.
 
