@@ -376,6 +376,24 @@ def test_rows_that_are_singular_up_to_rounding_are_not_integrated_as_if_exact():
     assert float(exact[0].stderr) == 0.0
 
 
+@FULL
+@pytest.mark.parametrize("distance", [1e-8, 3e-8, 1e-7, 1e-6])
+def test_three_coordinates_in_a_plane_of_which_two_nearly_agree(distance):
+    """As polygons in that plane, which their limits cut at edges that nearly coincide."""
+    rng = np.random.default_rng(5)
+    for _ in range(15):
+        root = rng.normal(size=(3, 2))
+        root[2] = root[0] * rng.normal() + distance * rng.normal(size=2)
+        inside = root @ rng.normal(size=2)
+        width = rng.exponential(size=3) * 10.0 ** rng.uniform(-3.0, 0.5, size=3)
+        low = inside - width * rng.random(3)
+        polygon = tg.Polyhedron(root, low, low + width)
+        truth = tg.log_probability(np.zeros(2), np.eye(2), polygon).log_prob
+        box = tg.Box(low, low + width)
+        log_prob, stderr = tg.log_probability(np.zeros(3), root @ root.T, box)
+        assert abs(log_prob - truth) < 5.0 * stderr + 1e-10 and stderr < 0.05, (root, low, width)
+
+
 def test_panels_for_three_coordinates_of_which_two_determine_each_other():
     """Under `jit` a covariance is taken to have full rank: where it has not, by rounding, the kinks
     of the integrand are resolved all the same. Two of 300 random ones that were off by 4e-5."""

@@ -211,6 +211,7 @@ def within(region, x, k):
     return region.center[k] + (-half + np.array([-root, root])) / square
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [tg.Ball, tg.Ellipsoid])
 def test_missing_entries_in_balls_and_ellipsoids_agree_with_quadrature(kind):
     """Rows of which one entry is missing, or limited, or two are."""

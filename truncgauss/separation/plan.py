@@ -102,7 +102,10 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])
     below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
     left = lax.stop_gradient(diagonal_of(covariance)[rank:] - jnp.sum(below**2, axis=1))
-    known = left <= UNDETERMINED * rounding(lax.stop_gradient(covariance))[rank:]
+    # The rounding of a pivot moves the variance that is left by its own share of this row.
+    shares = lax.stop_gradient(below / diagonal_of(factor)[None]) ** 2
+    rounded = UNDETERMINED * rounding(lax.stop_gradient(covariance))
+    known = left <= rounded[rank:] + jnp.sum(shares * rounded[:rank], axis=1)
     below = jnp.where(known[:, None], below, jnp.nan)
     return (
         Constraints(low[:rank], high[:rank], loc[:rank], factor),

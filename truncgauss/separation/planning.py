@@ -82,7 +82,9 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
 
     Such a constraint may have a residual standard deviation t by rounding, of which the draws take
     no account. With P(t) the probability with its limits further out by t, log P may be off by
-    log{P(t) + P(-t)} / 2P(0), and rounding of the limits by a fraction of log P(t) - log P(0).
+    log{P(t) + P(-t)} / 2P(0), and rounding of the limits by a fraction of log P(t) - log P(0). If t
+    is that of a variable which was left out, its value, of about (-2 log P)^(1/2) at most, moves
+    the limits to one side.
 
     That a constraint fails at no point of the pilot does not show that it holds: it may cut off
     what lies outside, but not much more than one point of all.
@@ -97,13 +99,16 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     uniforms = open_uniforms(bits.T, extra.low.dtype)
     eps = float(jnp.finfo(extra.low.dtype).eps)
     deviation = ordered.residual_rounding[rank:]
+    factor = proposal.constraints.factor
     if ordered.root is None:
         left = variances - jnp.sum(extra.factor**2, axis=1)
         deviation = jnp.sqrt(jnp.maximum(left, 0.0) + 2.0 * eps * variances)
+        below = solve_triangular(factor, ordered.covariance[:rank, rank:], lower=True).T
+        dropped = row_norms(below - extra.factor)
     else:
-        gain = solve_triangular(proposal.constraints.factor.T, extra.factor.T, lower=False).T
-        left = ordered.root[rank:] - gain @ ordered.root[:rank]
-        deviation = jnp.hypot(deviation, row_norms(left))
+        gain = solve_triangular(factor.T, extra.factor.T, lower=False).T
+        dropped = row_norms(ordered.root[rank:] - gain @ ordered.root[:rank])
+        deviation = jnp.hypot(deviation, dropped)
 
     def pilot(ends: tuple[Array, Array]) -> tuple[Array, Array]:
         """The log weights and log P with other limits on the determined constraints."""
@@ -119,6 +124,10 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     bend = jnp.logaddexp(wider, narrower) - math.log(2.0) - log_prob
     known = eps * jnp.sqrt(variances) / jnp.where(deviation > 0, deviation, 1.0)
     error = jnp.hypot(bend, jnp.max(known) * (wider - log_prob))
+    # A coefficient that was left out moves the limits by itself times its variable.
+    share = jnp.max(dropped / jnp.where(deviation > 0, deviation, 1.0))
+    reach = 1.0 + jnp.sqrt(jnp.maximum(-2.0 * log_prob, 0.0))
+    error = jnp.hypot(error, share * reach * 0.5 * (wider - narrower))
     error = jnp.where(wider == -jnp.inf, 0.0, error)
     a, b, _ = standardize(
         extra.low, extra.high, extra.loc, jnp.sqrt(jnp.maximum(variances, eps**2))
