@@ -529,7 +529,7 @@ def prediction_of(
         low, high = fit.limits
         if kind != "recorded" and isinstance(region, Box):
             ends = np.asarray(region.low), np.asarray(region.high)
-            first, last = (np.unique(end.reshape(-1, shape[1]), axis=0) for end in ends)
+            first, last = (np.unique(end.reshape(-1, region.dimension), axis=0) for end in ends)
             if len(first) == len(last) == 1:  # the box of all rows
                 low = np.maximum(first[0], -np.inf if low is None else low)
                 high = np.minimum(last[0], np.inf if high is None else high)

@@ -127,7 +127,8 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     # A coefficient that was left out moves the limits by itself times its variable.
     share = jnp.max(dropped / jnp.where(deviation > 0, deviation, 1.0))
     reach = 1.0 + jnp.sqrt(jnp.maximum(-2.0 * log_prob, 0.0))
-    error = jnp.hypot(error, share * reach * 0.5 * (wider - narrower))
+    moved = share * reach * jnp.expm1(wider - log_prob)
+    error = jnp.hypot(error, jnp.where(share > 0, moved, 0.0))
     error = jnp.where(wider == -jnp.inf, 0.0, error)
     a, b, _ = standardize(
         extra.low, extra.high, extra.loc, jnp.sqrt(jnp.maximum(variances, eps**2))
