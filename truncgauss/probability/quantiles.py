@@ -449,7 +449,7 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
 
         # Where JAX forgets this rule, in loops, a derivative is NaN, not that of a point at rest.
         moves = (jnp.where(jnp.isfinite(x), x, 0.0) for x in jax.tree.leaves((problem, inputs)))
-        still = nan_slope(*(jnp.sum(x - lax.stop_gradient(x)) for x in moves))
+        still = nan_slope(*(jnp.sum(x - lax.stop_gradient(x)) for x in moves)).astype(point.dtype)
         solved: Any = lax.custom_root
         point = solved(root, point, lambda f, y: y + still, lambda g, y: y / g(jnp.ones_like(y)))
     return Quantile(family.level(fixed, point), lax.stop_gradient(stderr))

@@ -105,7 +105,7 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     # The rounding of a pivot moves the variance that is left by its own share of this row.
     shares = lax.stop_gradient(below / diagonal_of(factor)[None]) ** 2
     rounded = UNDETERMINED * rounding(lax.stop_gradient(covariance))
-    known = left <= rounded[rank:] + jnp.sum(shares * rounded[:rank], axis=1)
+    known = left <= rounded[rank:] + jnp.sum(shares * rounded[None, :rank], axis=1)
     below = jnp.where(known[:, None], below, jnp.nan)
     return (
         Constraints(low[:rank], high[:rank], loc[:rank], factor),
