@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Real
 from truncgauss.execution.arguments import explained_class
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.linalg import solve_lower
 from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
 
@@ -78,13 +79,9 @@ class Ellipsoid(QuadraticRegion):
         e = len(known)
         rest = [k for k in range(self.dimension) if k not in known]
         order = jnp.array([*known, *rest])
-        center, factor = (
-            self.center[order],
-            jnp.linalg.cholesky(self.shape_matrix[order[:, None], order]),
-        )
-        away = lax.linalg.triangular_solve(
-            factor[:e, :e], (values - center[:e])[:, None], left_side=True, lower=True
-        )[:, 0]
+        center = self.center[order]
+        factor = jnp.linalg.cholesky(self.shape_matrix[order[:, None], order])
+        away = solve_lower(factor[:e, :e], values - center[:e])
         share = 1.0 - jnp.sum(away**2)
         empty, tail = share <= 0, factor[e:, e:]
         matrix = jnp.where(empty, 1.0, share) * (tail @ tail.T)
