@@ -35,7 +35,8 @@ from truncgauss.fitting.optimization.newton import Point, newton_steps, point
 MOST_STEPS = 40  # of Newton's method at one value
 SETTLED = 1e-4  # standard errors from a constrained maximum, at which its steps end
 ROUGH = 0.05  # likewise, at which a fall still has two digits
-ON_SURFACE = 1e-12  # of the value, to which it is held
+ON_SURFACE = 1e-9  # standard errors, to which the value is held
+ROUNDED = 5e-3  # likewise, where rounding lets it come no closer
 MOST_VALUES = 100  # on the way to an end
 CLOSE_BY = 1e-4  # standard errors from an end, where a step by the rate of the fall reaches it
 JUMP = 1e-12  # likewise: between values on both sides of an end, where the fall is no function
@@ -198,7 +199,9 @@ class Profile:
             reached = self.at(last.value + side * step, last, before)
             if reached is None:
                 longest = step = step / 4
-                if step < LEAST_STEP * self.error:
+                # Near a bound of the estimate the fall is steep: there a standard error is long.
+                steepest = abs(last.rate) / last.root if last.root > 0 else 0.0
+                if step * max(1.0 / self.error, steepest) < LEAST_STEP:
                     return nowhere
                 continue
             if abs(reached.root - whole) < CLOSE_BY and side * reached.rate > 0:
@@ -266,13 +269,17 @@ class Profile:
             y, nothing = start + tangents @ z, np.full(len(z), np.nan)
             matrix = np.outer(nothing, nothing)
             nowhere = ConstrainedPoint(z, np.nan, nothing, matrix, y, value, np.nan)
+            closest = np.inf
             for _ in range(MOST_STEPS):
                 estimate, slope, bend = self.target(y)
                 along = float(slope @ normal)
                 if not np.isfinite(estimate) or not np.isfinite(along) or along == 0.0:
                     return nowhere
-                if abs(value - estimate) <= ON_SURFACE * max(1.0, abs(value)):
+                missed = abs(value - estimate)
+                least = ROUNDED if missed >= closest else ON_SURFACE
+                if missed <= least * self.error:
                     break
+                closest = missed
                 y = y + (value - estimate) / along * normal
             else:
                 return nowhere
