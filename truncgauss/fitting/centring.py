@@ -40,6 +40,7 @@ from truncgauss.gaussian.regions import (
 from truncgauss.likelihood import Observations
 from truncgauss.tables import Table
 
+SMALLEST, LARGEST = 1e-75, 1e75  # spreads whose fourth powers are numbers in float64
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
 DEPENDENT, MOST_REASONS = 1e-8, 5  # part of a column that others leave; columns in a message
@@ -396,16 +397,15 @@ def _moved(region: Region, by: np.ndarray) -> Region:
     return Section(region, by, tuple(range(by.shape[-1])))
 
 
-def check_units(
-    spread: np.ndarray, smallest: float, largest: float, labels: tuple[str, ...], what: str
-) -> None:
-    """Raise ValueError if the powers of an outcome's spread (d,) leave float64."""
-    wrong = np.flatnonzero(~((spread >= smallest) & (spread <= largest)))
+def check_units(spread: np.ndarray, labels: tuple[str, ...], what: str) -> None:
+    """Raise ValueError if the powers of an outcome's spread (d,) leave float64: the square of the
+    error of a variance is a fourth power."""
+    wrong = np.flatnonzero(~((spread >= SMALLEST) & (spread <= LARGEST)))
     if len(wrong):
-        size = "large" if not spread[wrong[0]] < smallest else "small"
+        size = "large" if not spread[wrong[0]] < SMALLEST else "small"
         raise ValueError(
             f"{what}: the values of {labels[wrong[0]]} spread over {spread[wrong[0]]:.2g}, too "
-            f"{size} for their powers to be numbers in float64 ({smallest:g} to {largest:g}). Give "
+            f"{size} for their powers to be numbers in float64 ({SMALLEST:g} to {LARGEST:g}). Give "
             "it in other units, so that its spread is about 1."
         )
 

@@ -16,7 +16,6 @@ from truncgauss.likelihood import Observations
 from truncgauss.tables.formulas import DROPPED
 from truncgauss.tables.names import check_choice
 
-SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STRUCTURES = ("full", "diagonal")
 OR_MATRIX = " or a matrix with NaN where it is free"
@@ -182,8 +181,7 @@ def first_guess(
     scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
     free = np.isin(np.arange(len(scale)), coordinates.scales)
     scale = np.where(free, scale, np.sqrt(np.diagonal(fixed)))
-    bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
-    check_units(scale, *bounds, observations.labels, what)
+    check_units(scale, observations.labels, what)
     matrix, standard = fixed.copy(), residuals / scale
     matrix[np.diag_indices(len(scale))] = scale**2
     products, weight = (weights[:, None] * standard).T @ standard, weights.sum()

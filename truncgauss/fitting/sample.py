@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.fitting.centring import check_units
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.gaussian.regions import Box, Region
 from truncgauss.tables import Table
@@ -46,6 +47,8 @@ def as_sample(
     check_statistics(statistics, low, high, table)
     weight = float(statistics.weight)
     centre, scale = statistics.mean, np.sqrt(np.diagonal(statistics.scatter) / weight)
+    columns = columns_of(table, d)
+    check_units(scale, columns, "fit_truncated_normal")
     correlation = statistics.scatter / weight / np.outer(scale, scale)
     if np.linalg.eigvalsh(correlation)[0] < 1e-12 * d:
         raise ValueError(
@@ -54,7 +57,6 @@ def as_sample(
         )
     region = Box((low - centre) / scale, (high - centre) / scale)
     root = jax.device_put(np.linalg.cholesky(correlation))
-    columns = columns_of(table, d)
     return Sample(statistics.num_rows, weight, centre, scale, root, region, columns)
 
 

@@ -50,7 +50,6 @@ from truncgauss.likelihood import Observations
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
 LLOYD_STEPS = 10
-SMALLEST, LARGEST = 1e-150, 1e150  # spreads whose squares are numbers in float64
 SHRUNK = 0.2  # part of each first covariance that is the spread of all rows
 
 
@@ -208,7 +207,7 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
             f"fit_mixture: all observations have the same entry {flat[0]}, {centre[flat[0]]:.6g}, "
             "so that it has no spread to be fitted. Remove that column."
         )
-    check_units(scale, SMALLEST, LARGEST, observations.labels, "fit_mixture")
+    check_units(scale, observations.labels, "fit_mixture")
     return np.where(known, (table - centre) / scale, np.nan), centre, scale
 
 
