@@ -219,14 +219,20 @@ class MixtureFit(LikelihoodFit):
     ) -> np.ndarray:
         """The log-likelihood of each of these rows, old or new, under the fitted mixture, (n,).
 
+        Their weights are not counted: of a row that a fit leaves out, by a weight of 0, this is how
+        well the fit predicts it.
+
         Example:
             >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
             >>> fit.row_log_likelihood(tg.Observations.exact([2.5])).round(3)
             array([-1.031])
         """
+        rows = dataclasses.replace(
+            as_observations(observations, "row_log_likelihood"), weights=None
+        )
         with jax.enable_x64(True):
             mixture = self.weights, self.locs, self.covariances
-            terms = mixture_log_likelihood(observations, *mixture, method)
+            terms = mixture_log_likelihood(rows, *mixture, method)
             return np.asarray(terms.log_prob)
 
     @reported
