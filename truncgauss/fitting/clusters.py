@@ -94,6 +94,7 @@ from truncgauss.fitting.terms import (
     CommonCorrelation,
     CovarianceTerm,
     LongRows,
+    Parts,
     RandomEffects,
     Residual,
 )
@@ -147,7 +148,8 @@ UNTESTABLE = (
     "in the smaller one: twice the gain has no chi-squared distribution then, nor a mixture of "
     "these. Compare AIC, or simulate the ratio under the smaller model."
 )
-ROUNDING = 1e-9  # of the outcomes' standard deviation: what is 0 at an edge
+ZERO = 1e-7  # of the outcomes' standard deviation: what is 0 at an edge
+ROUNDING = 1e-9  # of numbers that are alike, and of a correlation matrix that is singular
 FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
 RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
@@ -412,9 +414,13 @@ class ClusterFit(LikelihoodFit):
         if name in self.edges or name not in variances:
             return low, high
         with jax.enable_x64(True):  # by the likelihood ratio of 0
+            parts = self.coordinates.covariance.split(self.coordinates.halves(self.best.x)[1])
+            others = [0.0 * x if t.names == (name,) else x for t, x in zip(self.terms, parts)]
+            if is_singular(self.loss, others):  # a variance without which the rows cannot be
+                return low, high
             plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
             zero = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
-            if not np.isfinite(zero):  # a variance without which the rows cannot be
+            if not np.isfinite(zero):  # likewise
                 return low, high
             critical = critical_root(level, zero)
             if critical >= zero:
@@ -713,6 +719,34 @@ def critical_root(level: float, zero: float) -> float:
     return float(scipy.optimize.brentq(excess, one_sided, min(usual, zero)))
 
 
+def is_singular(loss: Any, parts: list[Any], least: float = 0.0) -> bool:
+    """Whether the exact rows of a cluster have a singular covariance at these coordinates of the
+    terms, where deviations of single rows below `least` are 0. Such rows cannot be, or their
+    likelihood has no bound.
+
+    Args:
+        loss: with `shapes` and `inner`, as of `ClustersLoss`.
+    """
+    covariance = loss.inner.covariance
+    zeroed = [
+        np.where(np.abs(x) < least, 0.0, x) if term.independent else x
+        for term, x in zip(covariance.terms, parts)
+    ]
+    x = jnp.concatenate(zeroed)
+    of: Any = jax.vmap(lambda columns, v: (covariance.parts(x, columns) + Parts(None, v)).dense)
+    for rows in loss.shapes:
+        e = rows.num_exact
+        seen = np.asarray(rows.index)[:, :e] >= 0
+        matrix = np.asarray(of(rows.columns, rows.noise))[:, :e, :e]
+        scale = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
+        scale = np.where(scale > 0, scale, 1.0)
+        matrix = matrix / (scale[:, :, None] * scale[:, None, :])
+        matrix = np.where(seen[:, :, None] & seen[:, None, :], matrix, np.eye(e))
+        if e and np.any(np.linalg.eigvalsh(matrix)[:, 0] < ROUNDING):
+            return True
+    return False
+
+
 # ---------------------------------------------------------------- the model
 
 
@@ -920,7 +954,7 @@ class ClusterModel(Model):
             wide = [name for name, z in zip(term.sigma_names, np.abs(x)) if z > FARTHEST]
             if self.scaleless and wide:
                 return APART.format(wide[0])
-            if term.independent and self.unbounded and term.at_edge(x, EDGE):
+            if term.independent and term.at_edge(x, EDGE) and is_singular(self, parts, EDGE):
                 return MET_EXACTLY.format(term.at_edge(x, EDGE)[0])
             if term.lost_at_zero and term.at_edge(x, EDGE):
                 return VANISHED.format(term.label, " and ".join(term.shape_names or term.names))
@@ -943,20 +977,12 @@ class ClusterModel(Model):
     @property
     def short(self) -> str:
         """A reason why a process may not be told from errors of rows, if there is one."""
-        return SHORT if any(t.lost_at_zero for t in self.inner.covariance.terms) else ""
+        terms = self.inner.covariance.terms
+        return SHORT if any(t.lost_at_zero and t.shape_names for t in terms) else ""
 
     @property
     def flat(self) -> str:
         return f"{Model.flat}{self.short}"
-
-    @property
-    def unbounded(self) -> bool:
-        """Whether the likelihood has no bound where the variances of single rows are 0."""
-        exact = [rows for rows in self.shapes if rows.num_exact]
-        forms = [self.inner.covariance.form(rows.columns) is not None for rows in exact]
-        return (
-            bool(exact) and all(forms) and not any(np.any(np.asarray(rows.noise)) for rows in exact)
-        )
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         edges = self.edges(path.end.x) if fields["converged"] else ()
@@ -972,7 +998,7 @@ class ClusterModel(Model):
     def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
         edges = self.edges(path.end.x)
         known = np.array([name not in edges for name in fields["names"]])
-        zero = ~known & (np.abs(fields["estimates"]) < ROUNDING * float(self.inner.unit))
+        zero = ~known & (np.abs(fields["estimates"]) < ZERO * float(self.inner.unit))
         fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
         if not np.isinf(fields["errors"]).all():  # else nothing is determined, at edges too
             fields["errors"] = np.where(known, fields["errors"], np.nan)
