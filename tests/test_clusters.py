@@ -418,6 +418,48 @@ def test_there_is_no_maximum_where_outcomes_are_separated():
     assert not met.converged and "explain the exact outcomes" in met.reason
 
 
+def test_an_item_that_a_factor_determines_is_at_an_edge():
+    """A Heywood case: the covariance of the items is regular where one of them has no error."""
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(30, 1)) @ np.array([[0.9, 0.6, 0.5]])
+    y = factor + rng.normal(size=(30, 3)) * np.array([0.2, 0.8, 0.9])
+    cluster, item = np.repeat(np.arange(30), 3), np.tile(np.arange(3), 30)
+    terms = tg.Factor(item=item), tg.Diagonal(item=item)
+    fit = tg.fit_clusters(y.ravel(), np.eye(3)[item], cluster, terms, progress=False)
+    assert fit.converged and fit.edges == ("sigma[0]",) and fit.estimates[6] == 0.0
+    assert np.isnan(fit.errors[6]) and np.all(np.isfinite(np.delete(fit.errors, 6)))
+
+    def log_likelihood(x):
+        mean, loading, sigma = x[:3], x[3:6], x[6:]
+        covariance = np.outer(loading, loading) + np.diag(sigma**2)
+        return stats.multivariate_normal(mean, covariance).logpdf(y).sum()
+
+    top = log_likelihood(fit.estimates)
+    assert abs(fit.log_likelihood - top) < 1e-6
+    for step in (*0.01 * np.eye(9), *-0.01 * np.eye(9)):
+        assert log_likelihood(fit.estimates + step) < top
+    two = y[:, :2].ravel(), np.eye(2)[np.tile([0, 1], 30)], np.repeat(np.arange(30), 2)
+    short = tg.fit_clusters(*two, (tg.Factor(), tg.Diagonal()), progress=False)
+    assert not short.converged and "process" not in short.reason
+
+
+@pytest.mark.full
+def test_rows_that_need_errors_of_their_own_have_a_profile_without_zero(monkeypatch):
+    rng = np.random.default_rng(0)
+    cluster, x = np.repeat(np.arange(30), 4), rng.normal(size=120)
+    y = 0.5 * x + 0.8 * rng.normal(size=30)[cluster] + rng.normal(size=120)
+    fit = tg.fit_clusters(y, np.c_[np.ones(120), x], cluster, censored_low=-0.3, num_profiles=0)
+    ends = fit.profile("sigma")
+    falls = [fit.profile_fall("sigma", end) for end in ends]
+    np.testing.assert_allclose(falls, 0.5 * stats.chi2.ppf(0.95, 1), rtol=1e-3)
+
+    def asked(*_):
+        raise AssertionError("the likelihood of a deviation of 0 is 0")
+
+    monkeypatch.setattr(type(fit), "profile_fall", asked)
+    assert fit.profile("sigma") == ends
+
+
 @pytest.mark.full
 def test_the_error_of_a_row_beside_a_process_may_be_zero():
     cluster, ones = np.repeat(np.arange(40), 6), np.ones((240, 1))

@@ -318,42 +318,48 @@ for name in ("safe", "edges", "special", "parallel"):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("region", ["box", "polyhedron"])
-def test_rows_that_are_singular_beside_rows_that_are_not(region):
-    """In three dimensions, X3 = X1 + X2: by quadrature over X1, and alone."""
+SUM, REGULAR = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 2]]), np.eye(3) + 0.3  # X3 = X1 + X2
+CUBE = tg.Box(-np.ones((3, 3)), np.ones((3, 3)))  # of three rows
+CUT = tg.Polyhedron(np.stack([np.eye(3)] * 3), CUBE.low, CUBE.high)
+
+
+def sum_in_the_cube():
+    """log P of the cube where X3 = X1 + X2, by quadrature over X1."""
     slab = lambda x: special.ndtr(min(1.0, 1.0 - x)) - special.ndtr(max(-1.0, -1.0 - x))
     density = lambda x: np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
-    truth = np.log(sum(
+    return np.log(sum(
         integrate.quad(lambda x: density(x) * slab(x), *ends, epsabs=1e-13)[0]
         for ends in ((-1.0, 0.0), (0.0, 1.0))
     ))  # fmt: skip
-    singular, regular = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 2]]), np.eye(3) + 0.3
-    ones, zeros = np.ones((3, 3)), np.zeros((3, 3))
-    box = tg.Box(-ones, ones)
-    where = box if region == "box" else tg.Polyhedron(np.stack([np.eye(3)] * 3), -ones, ones)
-    both = np.stack([regular, singular, regular])
-    found = tg.log_probability(zeros, both, where)
-    alone = tg.log_probability(zeros[0], regular, tg.Box(-ones[0], ones[0])).log_prob
+
+
+@pytest.mark.parametrize("region", [CUBE, CUT], ids=["box", "polyhedron"])
+def test_rows_that_are_singular_beside_rows_that_are_not(region):
+    found = tg.log_probability(np.zeros((3, 3)), np.stack([REGULAR, SUM, REGULAR]), region)
+    alone = tg.log_probability(np.zeros(3), REGULAR, tg.Box(-np.ones(3), np.ones(3))).log_prob
     errors = np.asarray(found.stderr)
-    assert np.all(errors < 1e-4) and (region == "polyhedron" or errors[0] == errors[2] == 0)
-    exact = np.array([alone, truth, alone])
+    assert np.all(errors < 1e-4) and (region is CUT or errors[0] == errors[2] == 0)
+    exact = np.array([alone, sum_in_the_cube(), alone])
     assert np.all(np.abs(found.log_prob - exact) <= 5.0 * errors + 1e-12)
+
+
+@pytest.mark.full
+def test_derivatives_and_moments_of_rows_that_are_singular_beside_rows_that_are_not():
+    both, truth = np.stack([REGULAR, SUM, REGULAR]), sum_in_the_cube()
     # Taken to have full rank, as under `jit`, the third constraint still cuts off what it should.
-    if region == "polyhedron":
-        traced = jax.jit(tg.log_probability)(zeros, both, where)
-        assert abs(traced.log_prob[1] - truth) <= 5.0 * traced.stderr[1] < 5e-2
-        return
-    assert float(tg.log_probability(zeros, both, where, df=1e9).log_prob[1]) == pytest.approx(
-        truth, abs=1e-6
-    )
+    traced = jax.jit(tg.log_probability)(np.zeros((3, 3)), both, CUT)
+    assert abs(traced.log_prob[1] - truth) <= 5.0 * traced.stderr[1] < 5e-2
+    of_t = tg.log_probability(np.zeros((3, 3)), both, CUBE, df=1e9)
+    assert float(of_t.log_prob[1]) == pytest.approx(truth, abs=1e-6)
     slope = lambda matrix, box: jax.grad(
         lambda loc: jnp.sum(tg.log_probability(loc, matrix, box).log_prob)
     )(jnp.full(matrix.shape[:-1], 0.1))
-    slopes = [slope(matrix, tg.Box(-ones[0], ones[0])) for matrix in both]
-    np.testing.assert_allclose(slope(both, box), np.stack(slopes), rtol=1e-6)
-    moments = tg.truncated_moments(zeros, both, box).covariance
-    one = tg.truncated_moments(zeros[0], singular, tg.Box(-ones[0], ones[0])).covariance
-    np.testing.assert_allclose(moments[1], one, rtol=1e-10)
+    one = tg.Box(-np.ones(3), np.ones(3))
+    slopes = np.stack([slope(matrix, one) for matrix in both])
+    np.testing.assert_allclose(slope(both, CUBE), slopes, rtol=1e-6)
+    moments = tg.truncated_moments(np.zeros((3, 3)), both, CUBE).covariance[1]
+    alone = tg.truncated_moments(np.zeros(3), SUM, one).covariance
+    np.testing.assert_allclose(moments, alone, rtol=1e-10)
 
 
 def test_rows_that_are_singular_up_to_rounding_are_not_integrated_as_if_exact():

@@ -4,6 +4,7 @@ import re
 import sys
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -402,7 +403,50 @@ def test_units_whose_powers_are_no_numbers_are_named(unit):
     with pytest.raises(ValueError, match="fit_regression: the values of 0 spread over"):
         tg.fit_regression(y, np.ones((30, 1)), censored_low=0.0)
     with pytest.raises(ValueError, match="fit_mixture: the values of 0 spread over"):
-        tg.fit_mixture(tg.Observations.exact(y * unit**0.1), 1)
+        tg.fit_mixture(tg.Observations.exact(y), 1)
+    with pytest.raises(ValueError, match="fit_truncated_normal: the values of 0 spread over"):
+        tg.fit_truncated_normal(y, low=-3.0 * unit)
+
+
+def test_profiles_are_those_of_other_units():
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=60), rng.normal(size=60)
+    design = lambda unit: {"c": np.ones(60), "x": x * unit}
+    one = tg.fit_regression(0.5 + x + y, design(1.0), censored_low=0.0)
+    ends = one.profile("x")
+    for of_y, of_x in ((1e-12, 1.0), (1.0, 1e11)):
+        fit = tg.fit_regression((0.5 + x + y) * of_y, design(of_x), censored_low=0.0)
+        np.testing.assert_allclose(np.array(fit.profile("x")) * of_x / of_y, ends, rtol=1e-6)
+    # Of a small probability, and of its logarithm.
+    below = lambda log: lambda p: log((-5.0 - p.coefficients[0]) / p.sigma)
+    plain = one.derived(below(jax.scipy.stats.norm.cdf)).profile()
+    in_logs = one.derived(below(jax.scipy.stats.norm.logcdf)).profile()
+    np.testing.assert_allclose(plain, np.exp(in_logs), rtol=1e-4)
+    # Values far from 0 are held as closely as they are rounded.
+    far = tg.fit_regression(0.5 + x + y + 1e11, design(1.0), censored_low=1e11)
+    close = np.array(far.profile("c")) - 1e11
+    np.testing.assert_allclose(close, one.profile("c"), atol=1e-3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("unit", [1e-74, 1e74])
+def test_estimates_and_intervals_are_those_of_other_units(unit):
+    rng = np.random.default_rng(2)
+    x = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.5], [0.5, 1.0]], 400)
+    x = x[(x[:, 0] > -0.5) & (x[:, 1] < 2.0)]
+    low, high = np.array([-0.5, -np.inf]), np.array([np.inf, 2.0])
+    rows = lambda u: tg.Observations.exact(x * u, region=tg.Box(low * u, high * u))
+    fits = [
+        lambda u: tg.fit_truncated_normal(x * u, low=low * u, high=high * u, num_profiles=0),
+        lambda u: tg.fit_observations(rows(u), num_profiles=0),
+    ]
+    for fit in fits:
+        one, other = fit(1.0), fit(unit)
+        powers = unit ** np.array([1, 1, 2, 2, 2])
+        np.testing.assert_allclose(other.estimates / powers, one.estimates, rtol=1e-7)
+        np.testing.assert_allclose(other.errors / powers, one.errors, rtol=1e-6)
+        ends = np.array(other.profile("covariance[1, 0]")) / unit**2
+        np.testing.assert_allclose(ends, one.profile("covariance[1, 0]"), rtol=1e-6)
 
 
 def test_rows_of_weight_zero_are_not_counted():
