@@ -461,6 +461,36 @@ def test_rows_that_need_errors_of_their_own_have_a_profile_without_zero(monkeypa
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("shift", [1e4, 2.45e6])
+def test_random_slopes_of_a_time_far_from_zero(shift):
+    """The model is the same, whatever the day from which time is counted."""
+    rng = np.random.default_rng(1)
+    cluster, ones = np.repeat(np.arange(60), 5), np.ones(300)
+    t = np.tile(np.arange(5.0), 60) + rng.uniform(0.0, 0.2, 300)
+    b = rng.multivariate_normal([0, 0], [[0.8, 0.1], [0.1, 0.15]], 60)
+    y = 1 + 0.4 * t + b[cluster, 0] + b[cluster, 1] * t + 0.6 * rng.normal(size=300)
+
+    def fit(t):
+        terms = tg.RandomEffects(np.c_[ones, t]), tg.Residual()
+        return tg.fit_clusters(y, np.c_[ones, t], cluster, terms, num_profiles=0, progress=False)
+
+    near, far = fit(t), fit(t + shift)
+    assert far.converged and far.edges == () and np.all(np.isfinite(far.errors))
+    assert abs(far.log_likelihood - near.log_likelihood) < 1e-7
+    for name in ("sigma[1]", "sigma"):
+        k = near.names.index(name)
+        np.testing.assert_allclose(far.estimates[k], near.estimates[k], rtol=1e-6)
+        np.testing.assert_allclose(far.errors[k], near.errors[k], rtol=1e-5)
+        np.testing.assert_allclose(far.profile(name), near.profile(name), rtol=1e-6)
+    ours, theirs = far.effects().mean, near.effects().mean
+    np.testing.assert_allclose(ours[:, 1], theirs[:, 1], atol=1e-6)
+    np.testing.assert_allclose(ours[:, 0] + shift * ours[:, 1], theirs[:, 0], atol=1e-3)
+    new = np.array([[1.0, 2.0]]), np.array([[1.0, 2.0 + shift]])
+    shares = [x.predict(at, kind="probability", high=2.0).value for x, at in zip((near, far), new)]
+    np.testing.assert_allclose(*shares, rtol=1e-4)
+
+
+@pytest.mark.full
 def test_the_error_of_a_row_beside_a_process_may_be_zero():
     cluster, ones = np.repeat(np.arange(40), 6), np.ones((240, 1))
     matrix = 0.7 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))

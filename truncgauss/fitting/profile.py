@@ -238,7 +238,7 @@ class Profile:
         none, to components whose labels are exchanged, or off the way to a lower maximum."""
         slope = self.target(last.y)[1]
         direction, rise = slope / (slope @ slope), 1.0 / self.error
-        if before is not None:
+        if before is not None and last.value != before.value:
             direction = (last.y - before.y) / (last.value - before.value)
             rise = abs(last.rate) / last.root if last.root > 0 else rise
         start = last.y + (value - last.value) * direction

@@ -20,6 +20,8 @@ from truncgauss.fitting.terms.term import (
     signs_of_columns,
 )
 
+FAR = 16.0  # spreads from 0, up to which a column stays where it is
+
 
 @frozen_pytree
 class RandomEffects(CovarianceTerm):
@@ -37,6 +39,10 @@ class RandomEffects(CovarianceTerm):
 
     design: Any = static_field(default=None)
     units: tuple[float, ...] = static_field(default=(), kw_only=True)  # of the columns
+    # Where columns far from 0 have their middle, in units, and the number of the constant column:
+    # the coordinates are those of effects at the middle.
+    middles: tuple[float, ...] = static_field(default=(), kw_only=True)
+    constant: int | None = static_field(default=None, kw_only=True)
     title = "intercept"
     shared = True
     lost_at_zero = False  # covariances are 0 then
@@ -60,13 +66,23 @@ class RandomEffects(CovarianceTerm):
             raise ValueError(f"{what} holds NaN or infinity, first in row {wrong[0, 0]}.")
         if len(labels) > 1 and self.sigma is not None:
             raise ValueError("RandomEffects: sigma can be fixed for one effect only.")
+        constants = np.flatnonzero((values == 1.0).all(axis=0))
+        constant = int(constants[0]) if len(constants) else None
+        spreads, middles = values.std(axis=0), values.mean(axis=0)
+        far = (spreads > 0) & (np.abs(middles) > FAR * spreads) & (constant is not None)
+        middles = np.where(far, middles, 0.0)
+        sizes = np.where(far, spreads, np.sqrt(np.mean(values**2, axis=0)))
         # Powers of two, so that rows of like sizes share their programs.
-        sizes = np.sqrt(np.mean(values**2, axis=0))
         units = 2.0 ** np.round(np.log2(np.where(sizes > 0, sizes, 1.0)))
         sigma = None if self.sigma is None else float(self.sigma * units[0])
         term = type(self)(
-            units=tuple(units.tolist()), sigma=sigma, name=self.name, labels=labels
-        )  # fmt: skip
+            units=tuple(units.tolist()),
+            middles=tuple((middles / units).tolist()) if far.any() else (),
+            constant=constant if far.any() else None,
+            sigma=sigma,
+            name=self.name,
+            labels=labels,
+        )
         return term, lambda index: values[index] / units
 
     @property
@@ -92,7 +108,14 @@ class RandomEffects(CovarianceTerm):
     def factor(self, x: jax.Array) -> jax.Array:
         """L with G = L L^T, (r, r), for columns in units."""
         sigma = self.split(x)[0]
-        return sigma[None, None] if self.rank == 1 else lower_factor(x, self.rank)
+        if self.rank == 1:
+            return sigma[None, None]
+        factor = lower_factor(x, self.rank)
+        return factor if self.constant is None else self.moved(factor, -1.0)
+
+    def moved(self, factor: jax.Array, sign: float) -> jax.Array:
+        """The effects at 0 from those at the middles of the columns, or with sign 1 back."""
+        return factor.at[self.constant].add(sign * (jnp.array(self.middles) @ factor))
 
     def parts(self, x: jax.Array, columns: jax.Array) -> Parts:
         return Parts(factor=columns @ self.factor(x))
@@ -108,7 +131,13 @@ class RandomEffects(CovarianceTerm):
 
     def free(self, estimates: jax.Array) -> jax.Array:
         estimates = jnp.asarray(estimates).at[: len(self.sigma_names)].multiply(self.divisors)
-        return estimates if self.rank == 1 else factor_of(estimates, self.rank)
+        if self.rank == 1:
+            return estimates
+        outer = factor_of(estimates, self.rank)
+        if self.constant is None:
+            return outer
+        inner = self.moved(lower_factor(outer, self.rank), 1.0)
+        return jnp.linalg.cholesky(inner @ inner.T)[np.tril_indices(self.rank)]
 
     @property
     def divisors(self) -> np.ndarray:
@@ -121,4 +150,6 @@ class RandomEffects(CovarianceTerm):
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
         if self.rank == 1:
             return super().at_edge(x, least)
-        return edges_of_factor(np.asarray(self.factor(jnp.asarray(x))), self.names, least)
+        free = jnp.asarray(x)
+        inner, outer = lower_factor(free, self.rank), self.factor(free)
+        return edges_of_factor(np.asarray(inner), np.asarray(outer), self.names, least)

@@ -231,15 +231,25 @@ def factor_of(estimates: jax.Array, r: int) -> jax.Array:
     return (estimates[:r, None] * jnp.linalg.cholesky(matrix))[np.tril_indices(r)]
 
 
-def edges_of_factor(factor: np.ndarray, names: tuple[str, ...], least: float) -> tuple[str, ...]:
+def edges_of_factor(
+    factor: np.ndarray, effects: np.ndarray, names: tuple[str, ...], least: float
+) -> tuple[str, ...]:
     """Names of the deviations that are below `least`, and of the correlations of an effect that the
-    ones before it determine, for L L^T; `names` are those of deviations and correlations."""
+    ones before it determine.
+
+    Args:
+        factor: L of the covariance L L^T of the coordinates, (r, r).
+        effects: A L for effects that are A times these, (r, r).
+        names: of the deviations and correlations of the effects.
+        least: see above.
+    """
     r = len(factor)
     sizes = np.linalg.norm(factor, axis=1)
-    zero = sizes < least
+    zero = np.linalg.norm(effects, axis=1) < least
     determined = (np.abs(np.diagonal(factor)) < least * sizes) & (np.arange(r) > 0)
+    determined |= zero | (sizes < least)
     i, j = np.tril_indices(r, -1)
-    edges = np.concatenate([zero, (determined | zero)[i] | zero[j]])
+    edges = np.concatenate([zero, determined[i] | zero[j] | (sizes[j] < least)])
     return tuple(name for name, at in zip(names, edges[edges.size - len(names) :]) if at)
 
 

@@ -84,4 +84,5 @@ class Unstructured(CovarianceTerm):
         return signs_of_columns(x, len(self.labels)) if self.sigma is None else np.ones(len(x))
 
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
-        return edges_of_factor(np.asarray(self.factor(jnp.asarray(x))), self.names, least)
+        factor = np.asarray(self.factor(jnp.asarray(x)))
+        return edges_of_factor(factor, factor, self.names, least)
