@@ -1,5 +1,7 @@
 """Balls and ellipsoids: integrals in 25 digits, closed forms, finite differences, rounding."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -288,3 +290,16 @@ def reference(variances, squares, b=3.0, n=1024):
     t, real, _ = values(np.arcsinh(7 / scale))
     _, logs, steps = values(t[min(n - 1, np.flatnonzero(real.real > -40)[-1] + 16)])
     return level + np.log(np.sum((np.exp(logs) * steps / np.pi).imag))
+
+
+@pytest.mark.parametrize("d", [3, 10])
+def test_balls_as_small_as_their_volume_tells(d):
+    """log P of a ball about the mean, whose density there is nearly constant."""
+    for radius in (1e-12, 1e-20, 1e-100, 1e-150):
+        ball = tg.Ball(np.zeros(d), radius)
+        truth = d * (math.log(radius) - 0.5 * math.log(2.0)) - math.lgamma(0.5 * d + 1.0)
+        value, stderr = tg.log_probability(np.zeros(d), np.eye(d), ball)
+        assert abs(value - truth) < 1e-12 * abs(truth) and stderr == 0
+    log_tail = tg.log_quadratic_form_tail(-1e-100, [-1.0, -2.0, -0.5]).log_prob
+    expected = 1.5 * math.log(1e-100 / 2) - math.lgamma(2.5)
+    assert abs(log_tail - expected) < 1e-11 * abs(expected)

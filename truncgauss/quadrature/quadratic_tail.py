@@ -112,9 +112,15 @@ def log_moments(t: Array, form: QuadraticForm) -> Array:
 def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -> list[Array]:
     """The real part of K(x + i y), and the imaginary one unless it is not wanted."""
     count = 1 if form.df.ndim else FACTORS[x.dtype.itemsize]
+    df = jnp.broadcast_to(form.df, form.weights.shape)
+    # Factors are divided by what they are about, where their product would overflow.
+    about = jnp.abs(form.weights) * jnp.max(jnp.abs(x))
+    about = jnp.where(about > float(jnp.finfo(x.dtype).max) ** (0.25 / count), about, 1.0)
+    size = -0.5 * jnp.sum(df * jnp.log(about))
+    parts = 1.0 / about, form.weights / about, df, form.shifts / about
     groups = [
-        jnp.pad(part, (0, -len(part) % count)).reshape(-1, count)
-        for part in (form.weights, jnp.broadcast_to(form.df, form.weights.shape), form.shifts)
+        jnp.pad(part, (0, -len(part) % count), constant_values=empty).reshape(-1, count)
+        for part, empty in zip(parts, (1, 0, 0, 0))
     ]
 
     def added(sums: list[Array], group: list[Array]) -> tuple[list[Array], None]:
@@ -122,8 +128,8 @@ def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -
         size, *angle = sums
         real, imag, turns = jnp.ones_like(x), jnp.zeros_like(x), jnp.zeros_like(x)
         squares = jnp.ones_like(x)
-        for weight, shift in zip(group[0], group[2]):
-            a, b = 1.0 - 2.0 * weight * x, -2.0 * weight * y
+        for one, weight, shift in zip(group[0], group[1], group[3]):
+            a, b = one - 2.0 * weight * x, -2.0 * weight * y
             square = a * a + b * b
             # t / z = t conj(z) / |z|^2
             inverse = shift / square
@@ -136,7 +142,7 @@ def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -
             real, imag = real * a - imag * b, real * b + imag * a
             turns = turns + jnp.where(above & (imag < 0), 1.0, 0.0)
             turns = turns - jnp.where(below & (imag >= 0), 1.0, 0.0)
-        df = group[1][0]
+        df = group[2][0]
         squares = real * real + imag * imag if angles else squares
         size = size - 0.25 * df * jnp.log(squares)
         if angles:
@@ -144,7 +150,8 @@ def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -
         return [size, *angle], None
 
     start = 0.0 * (x + jnp.sum(form.weights))
-    return lax.scan(added, [start, start] if angles else [start], groups)[0]
+    sums = lax.scan(added, [start, start] if angles else [start], groups)[0]
+    return [sums[0] + size, *sums[1:]]
 
 
 @functools.partial(log_moments.defjvp, symbolic_zeros=True)
