@@ -196,3 +196,9 @@ def test_a_fit_does_not_converge_without_effective_samples():
     assert known.converged and not doubted.converged
     assert "too few effective samples" in doubted.reason
     np.testing.assert_allclose(doubted.params, known.params)
+
+
+def test_limits_that_no_trial_met_have_no_optimum():
+    locs = [[-1.0], [0.0], [1.0], [2.0]]
+    fit = tg.fit_limits([0, 0, 0, 0], locs, [[1.0]], tg.Box([0.0], [3.0]), 1000)
+    assert not fit.converged and "optimum lies at infinity" in fit.reason

@@ -515,7 +515,9 @@ class LimitsModel(FractionsModel):
         return Limits().value({"middle": middle, "log_width": log_width}, held)
 
     def problem(self, x: jax.Array) -> Problem:
-        return Problem(self.loc, self.covariance, Box(**self.limits(x)))
+        limits = self.limits(x)  # which rounding may make equal, on the way to infinity
+        box = jax.tree.unflatten(jax.tree.structure(self.start), [limits["low"], limits["high"]])
+        return Problem(self.loc, self.covariance, box)
 
     def standard(self, x: jax.Array) -> jax.Array:
         limits = self.limits(x)
