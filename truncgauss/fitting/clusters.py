@@ -150,6 +150,7 @@ UNTESTABLE = (
 )
 ZERO = 1e-7  # of the outcomes' standard deviation: what is 0 at an edge
 ROUNDING = 1e-9  # of numbers that are alike, and of a correlation matrix that is singular
+FIRST_ROWS, NUMBERS = 32, 10**7  # of a cluster, and of matrices at a time, seen to be singular
 FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
 RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
@@ -733,17 +734,28 @@ def is_singular(loss: Any, parts: list[Any], least: float = 0.0) -> bool:
         for term, x in zip(covariance.terms, parts)
     ]
     x = jnp.concatenate(zeroed)
-    of: Any = jax.vmap(lambda columns, v: (covariance.parts(x, columns) + Parts(None, v)).dense)
+
+    def of_cluster(columns: Any, noise: Any, e: int) -> Any:
+        """The covariance of the first exact rows."""
+        factor, variances, matrix = covariance.parts(x, columns) + Parts(None, noise)
+        factor = None if factor is None else factor[:e]
+        return Parts(factor, variances[:e], None if matrix is None else matrix[:e, :e]).dense
+
     for rows in loss.shapes:
-        e = rows.num_exact
-        seen = np.asarray(rows.index)[:, :e] >= 0
-        matrix = np.asarray(of(rows.columns, rows.noise))[:, :e, :e]
-        scale = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
-        scale = np.where(scale > 0, scale, 1.0)
-        matrix = matrix / (scale[:, :, None] * scale[:, None, :])
-        matrix = np.where(seen[:, :, None] & seen[:, None, :], matrix, np.eye(e))
-        if e and np.any(np.linalg.eigvalsh(matrix)[:, 0] < ROUNDING):
-            return True
+        # Where so many first rows are singular all are, and few are quickly seen to be.
+        index, e = np.asarray(rows.index), min(rows.num_exact, FIRST_ROWS)
+        step = max(1, NUMBERS // index.shape[1] ** 2)
+        for k in range(0, len(index) if e else 0, step):
+            part = slice(k, k + step)
+            inputs = jax.tree.map(lambda leaf, some=part: leaf[some], (rows.columns, rows.noise))
+            matrix = np.asarray(jax.vmap(functools.partial(of_cluster, e=e))(*inputs))
+            scale = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
+            scale = np.where(scale > 0, scale, 1.0)
+            matrix = matrix / (scale[:, :, None] * scale[:, None, :])
+            seen = index[part, :e] >= 0
+            matrix = np.where(seen[:, :, None] & seen[:, None, :], matrix, np.eye(e))
+            if np.any(np.linalg.eigvalsh(matrix)[:, 0] < ROUNDING):
+                return True
     return False
 
 
