@@ -427,3 +427,13 @@ def test_everything_goes_by_labels():
     }.items():
         with pytest.raises(ValueError, match=f"simultaneous: {what}: .*labelled otherwise"):
             call()
+
+
+def test_equal_correlations_are_exact_without_float64_too():
+    estimates, covariance = [0.5, 1.0, 2.0, -1.5], np.eye(4) + 0.3
+    with jax.enable_x64(False):
+        single = tg.simultaneous(estimates, covariance, df=12.0)
+        p_values = single.p_values
+    double = tg.simultaneous(estimates, covariance, df=12.0)
+    np.testing.assert_allclose(p_values, double.p_values, rtol=1e-12)
+    np.testing.assert_allclose(single.critical_value.value, double.critical_value.value, rtol=1e-7)

@@ -34,6 +34,7 @@ import functools
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import scipy
 from scipy import special
@@ -87,7 +88,8 @@ class ExactLargest:
             return cls(None, np.arctan2(plane[:, 1], plane[:, 0]), *shared)
         if not np.any(correlation - np.eye(len(correlation))):
             return cls(np.zeros(len(correlation)), None, *shared)
-        factor = common_factor(correlation)
+        with jax.enable_x64(True):  # of which the matrix is
+            factor = common_factor(correlation)
         if factor is None and rank == 3 and largest.two_sided and len(correlation) <= MOST_POLYGONS:
             return cls(None, None, *shared, largest.root)
         if factor is None:
