@@ -443,6 +443,18 @@ def test_an_item_that_a_factor_determines_is_at_an_edge():
     assert not short.converged and "process" not in short.reason
 
 
+def test_a_sampler_without_float64_has_the_likelihood_too():
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(20), 4)
+    y = rng.normal(size=20)[cluster] + rng.normal(size=80)
+    fit = tg.fit_clusters(y, np.ones((80, 1)), cluster, progress=False)
+    with jax.enable_x64(False):  # a warning of a dtype would be an error
+        total = jax.jit(jax.value_and_grad(lambda x: fit.log_likelihoods(x).sum()))
+        value, slopes = total(jnp.asarray(fit.estimates))
+    assert value.dtype == jnp.float32 and abs(value - fit.log_likelihood) < 1e-4
+    assert np.all(np.abs(slopes) < 1e-3)
+
+
 @pytest.mark.full
 def test_rows_that_need_errors_of_their_own_have_a_profile_without_zero(monkeypatch):
     rng = np.random.default_rng(0)

@@ -361,8 +361,14 @@ class ClusterFit(LikelihoodFit):
             >>> bool(np.isclose(fit.log_likelihoods(fit.estimates).sum(), fit.log_likelihood))
             True
         """
-        free = self.coordinates.free(jnp.asarray(estimates))
-        result: jax.Array = self.loss.evaluated(free).log_prob[self.table.number]
+        loss: ClustersLoss = self.loss
+        if jnp.result_type(float) != np.float64:  # in the types that JAX has then
+            leaves, structure = jax.tree.flatten(loss)
+            wide = [getattr(leaf, "dtype", None) in (np.float64, np.int64) for leaf in leaves]
+            leaves = [jax.device_put(np.asarray(x)) if w else x for x, w in zip(leaves, wide)]
+            loss = jax.tree.unflatten(structure, leaves)
+        free = loss.inner.free(jnp.asarray(estimates))
+        result: jax.Array = loss.evaluated(free).log_prob[self.table.number]
         return result
 
     @reported

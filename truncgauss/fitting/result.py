@@ -655,10 +655,13 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
     if why is not None:
         raise ValueError(f"likelihood_ratio: {why}")
     assert small.observations is not None and large.observations is not None
-    if not same_rows(small.observations, large.observations):
+    both = small.observations, large.observations
+    if not same_rows(*both):
+        one, other = (np.asarray([rows.lower, rows.upper], np.float32) for rows in both)
+        cure = " They are the same in float32: enable jax_enable_x64 before they are made."
         raise ValueError(
             "likelihood_ratio: the two fits are of different observations, or of these in another "
-            "order."
+            f"order.{cure * np.array_equal(one, other)}"
         )
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:
