@@ -4,9 +4,16 @@
 precision, except where the answer is a Monte Carlo estimate.
 """
 
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from problems import PROBLEMS
 from scipy import special, stats
@@ -90,3 +97,25 @@ def test_a_fit_recovers_its_gaussian():
     assert fit.converged
     bound = stats.norm.ppf(1 - 1e-6)
     assert np.all(np.abs(fit.loc) < bound * fit.standard_errors.loc)
+
+
+def examples():
+    """Examples of the docstrings of the package, without those of packages that are extras."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for module in pkgutil.walk_packages(tg.__path__, "truncgauss."):
+        if module.name.rpartition(".")[2] not in ("sklearn", "torch", "__main__"):
+            yield from finder.find(importlib.import_module(module.name), module.name)
+
+
+@pytest.mark.slow
+def test_examples_of_docstrings_run_without_float64_too():
+    """As in JAX's default mode; a warning of a truncated dtype is an error."""
+    count = 0
+    for found in examples():
+        names = dict(found.globs) | {"jax": jax, "jnp": jnp, "np": np, "optax": optax, "tg": tg}
+        for example in found.examples:
+            if example.exc_msg is None:
+                with jax.enable_x64(False), contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(example.source, found.name, "single"), names)
+                count += 1
+    assert count > 200
