@@ -296,3 +296,10 @@ def test_a_held_plan_gives_the_same_draws(orthant):
     twisted = Separation().hold(loc, covariance.covariance_matrix, region).plan
     third = tg.truncated_draws(KEY, *problem, 2000, plan=twisted).samples
     np.testing.assert_array_equal(first, third)
+
+
+def test_a_million_draws_are_all_different():
+    box = tg.Box([0.0], [jnp.inf])
+    draws = tg.truncated_samples(jax.random.key(0), [0.0], [[1.0]], box, 1_000_000)
+    assert len(np.unique(draws)) == 1_000_000
+    np.testing.assert_allclose(np.mean(draws), np.sqrt(2 / np.pi), atol=4e-3)

@@ -112,7 +112,7 @@ def test_steepness_is_trained_and_annealed_without_compiling_again():
 
 
 def test_equal_settings_share_one_compilation():
-    programs = _estimate.traced, *map(_estimate.program, (LIGHT, MEDIUM))
+    programs = {_estimate.traced, *map(_estimate.program, (LIGHT, MEDIUM))}  # one on a GPU
     for program in programs:
         program.clear_cache()
     box = tg.Box([0.0, 0.0], [1.0, INF])
