@@ -39,7 +39,7 @@ class RandomEffects(CovarianceTerm):
 
     design: Any = static_field(default=None)
     units: tuple[float, ...] = static_field(default=(), kw_only=True)  # of the columns
-    # Where columns far from 0 have their middle, in units, and the number of the constant column:
+    # Where columns far from 0 have about their middle, in units, and the constant column's number:
     # the coordinates are those of effects at the middle.
     middles: tuple[float, ...] = static_field(default=(), kw_only=True)
     constant: int | None = static_field(default=None, kw_only=True)
@@ -77,7 +77,8 @@ class RandomEffects(CovarianceTerm):
         sigma = None if self.sigma is None else float(self.sigma * units[0])
         term = type(self)(
             units=tuple(units.tolist()),
-            middles=tuple((middles / units).tolist()) if far.any() else (),
+            # Whole numbers, so that rows drawn again share their programs.
+            middles=tuple(np.round(middles / units).tolist()) if far.any() else (),
             constant=constant if far.any() else None,
             sigma=sigma,
             name=self.name,
