@@ -198,7 +198,9 @@ def test_a_fit_does_not_converge_without_effective_samples():
     np.testing.assert_allclose(doubted.params, known.params)
 
 
-def test_limits_that_no_trial_met_have_no_optimum():
+@pytest.mark.parametrize("counts", [[0, 0, 0, 0], [1000, 0, 1000, 0]])
+def test_limits_that_go_to_infinity_are_told(counts):
+    """Both together, and the lower one alone while the upper one is known."""
     locs = [[-1.0], [0.0], [1.0], [2.0]]
-    fit = tg.fit_limits([0, 0, 0, 0], locs, [[1.0]], tg.Box([0.0], [3.0]), 1000)
+    fit = tg.fit_limits(counts, locs, [[1.0]], tg.Box([0.0], [3.0]), 1000)
     assert not fit.converged and "optimum lies at infinity" in fit.reason

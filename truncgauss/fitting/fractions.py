@@ -293,10 +293,15 @@ class FractionsModel(Model):
         noise = 8 * np.finfo(float).eps * (1.0 if partly else end.loss)
         steps = [side * unit for unit in np.eye(len(x)) for side in (1.0, -1.0)]
         steps += [-end.gradient / slope] if slope > 0 else []
+        steps += self.outward(x)
         return any(
             end.loss - evaluate(x + step).loss > 0.01 * abs(float(end.gradient @ step)) + noise
             for step in steps
         )
+
+    def outward(self, x: np.ndarray) -> list[np.ndarray]:
+        """Further steps of one standard deviation, which only some coordinates take together."""
+        return []
 
     def obstacle(self, path: Path) -> str | None:
         return AT_INFINITY if path.endless else None
@@ -536,6 +541,17 @@ class LimitsModel(FractionsModel):
         keys = jax.random.split(jax.random.key(1), count - 1) if count > 1 else ()
         noise = [jax.random.normal(key, (self.start.dimension,), float) for key in keys]
         return [first[moving], *((first + 0.5 * np.tile(each, 2))[moving] for each in noise)]
+
+    def outward(self, x: np.ndarray) -> list[np.ndarray]:
+        """One limit by itself, which moves the middle and the width."""
+        limits, steps = self.limits(jnp.asarray(x)), []
+        for j in self.ends:
+            moved = np.array([limits["low"], limits["high"]])
+            moved.flat[j] += 1.0 if j >= self.start.dimension else -1.0
+            free = Limits().free({"low": jnp.asarray(moved[0]), "high": jnp.asarray(moved[1])})
+            both = np.concatenate([free["middle"], free["log_width"]])
+            steps.append(both[np.asarray(self.moving)] - x)
+        return steps
 
     @property
     def centre(self) -> np.ndarray:
