@@ -657,11 +657,13 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
     assert small.observations is not None and large.observations is not None
     both = small.observations, large.observations
     if not same_rows(*both):
-        one, other = (np.asarray([rows.lower, rows.upper], np.float32) for rows in both)
+        one, other = (np.asarray([rows.lower, rows.upper]) for rows in both)
+        with np.errstate(over="ignore"):
+            alike = np.array_equal(one.astype(np.float32), other.astype(np.float32))
         cure = " They are the same in float32: enable jax_enable_x64 before they are made."
         raise ValueError(
             "likelihood_ratio: the two fits are of different observations, or of these in another "
-            f"order.{cure * np.array_equal(one, other)}"
+            f"order.{cure * (alike and not np.array_equal(one, other))}"
         )
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:
