@@ -422,15 +422,16 @@ class ClusterFit(LikelihoodFit):
             return low, high
         with jax.enable_x64(True):  # by the likelihood ratio of 0
             parts = self.coordinates.covariance.split(self.coordinates.halves(self.best.x)[1])
-            others = [0.0 * x if t.names == (name,) else x for t, x in zip(self.terms, parts)]
-            if is_singular(self.loss, others):  # a variance without which the rows cannot be
+            zero = [term.independent and term.names == (name,) for term in self.terms]
+            others = [0.0 * x if at_zero else x for x, at_zero in zip(parts, zero)]
+            if any(zero) and is_singular(self.loss, others):  # without it the rows cannot be
                 return low, high
             plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
-            zero = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
-            if not np.isfinite(zero):  # likewise
+            root = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
+            if not np.isfinite(root):  # likewise
                 return low, high
-            critical = critical_root(level, zero)
-            if critical >= zero:
+            critical = critical_root(level, root)
+            if critical >= root:
                 return 0.0, high
             if critical >= special.ndtri(0.5 + 0.5 * level):
                 return low, high
