@@ -98,6 +98,7 @@ from truncgauss.fitting.terms import (
     RandomEffects,
     Residual,
 )
+from truncgauss.gaussian.linalg import ranks_of
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.tables import labels_of
@@ -756,12 +757,9 @@ def is_singular(loss: Any, parts: list[Any], least: float = 0.0) -> bool:
             part = slice(k, k + step)
             inputs = jax.tree.map(lambda leaf, some=part: leaf[some], (rows.columns, rows.noise))
             matrix = np.asarray(jax.vmap(functools.partial(of_cluster, e=e))(*inputs))
-            scale = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
-            scale = np.where(scale > 0, scale, 1.0)
-            matrix = matrix / (scale[:, :, None] * scale[:, None, :])
             seen = index[part, :e] >= 0
             matrix = np.where(seen[:, :, None] & seen[:, None, :], matrix, np.eye(e))
-            if np.any(np.linalg.eigvalsh(matrix)[:, 0] < ROUNDING):
+            if np.any(ranks_of(matrix, ROUNDING) < e):
                 return True
     return False
 

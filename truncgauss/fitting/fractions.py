@@ -521,8 +521,11 @@ class LimitsModel(FractionsModel):
 
     def problem(self, x: jax.Array) -> Problem:
         limits = self.limits(x)  # which rounding may make equal, on the way to infinity
-        box = jax.tree.unflatten(jax.tree.structure(self.start), [limits["low"], limits["high"]])
-        return Problem(self.loc, self.covariance, box)
+        return Problem(self.loc, self.covariance, self.unchecked(limits["low"], limits["high"]))
+
+    def unchecked(self, *limits: jax.Array) -> Box:
+        """A box of low and high in any order."""
+        return jax.tree.unflatten(jax.tree.structure(self.start), limits)
 
     def standard(self, x: jax.Array) -> jax.Array:
         limits = self.limits(x)
@@ -532,7 +535,7 @@ class LimitsModel(FractionsModel):
         values = 0.0 + fixed * np.repeat([-1.0, 1.0], self.start.dimension)
         values[np.asarray(self.ends)] = estimates
         leaves = [jnp.asarray(part, self.dtype) for part in np.split(values, 2)]
-        return jax.tree.unflatten(jax.tree.structure(self.start), leaves)  # errors need no order
+        return self.unchecked(*leaves)  # errors need no order
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         count, moving = count or 1, np.asarray(self.moving)

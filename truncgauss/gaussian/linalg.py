@@ -99,14 +99,14 @@ def rounding(covariance_matrix: jax.Array) -> jax.Array:
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
 
 
-def ranks_of(covariance_matrix: np.ndarray) -> np.ndarray:
+def ranks_of(covariance_matrix: np.ndarray, least: float | None = None) -> np.ndarray:
     """The rank of each covariance, shape (..., d, d) -> (...), up to rounding; NaN counts as full
-    rank."""
+    rank. Eigenvalues of the correlations that are not above `least` are 0."""
     d = covariance_matrix.shape[-1]
     scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)
     correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
-    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
+    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps if least is None else least
     known = np.all(np.isfinite(correlation), axis=(-2, -1))
     # Seen quickly that most are not: the determinant is below e times the least eigenvalue.
     determinant = np.linalg.det(np.where(known[..., None, None], correlation, np.eye(d)))

@@ -247,9 +247,9 @@ def edges_of_factor(
     sizes = np.linalg.norm(factor, axis=1)
     zero = np.linalg.norm(effects, axis=1) < least
     determined = (np.abs(np.diagonal(factor)) < least * sizes) & (np.arange(r) > 0)
-    determined |= zero | (sizes < least)
+    absent = zero | (sizes < least)
     i, j = np.tril_indices(r, -1)
-    edges = np.concatenate([zero, determined[i] | zero[j] | (sizes[j] < least)])
+    edges = np.concatenate([zero, (determined | absent)[i] | absent[j]])
     return tuple(name for name, at in zip(names, edges[edges.size - len(names) :]) if at)
 
 
