@@ -196,6 +196,19 @@ def test_ratios_whose_parameters_vanish_are_refused():
     assert test.p_value == stats.chi2.sf(test.statistic, test.degrees) and test.degrees == 8
 
 
+def test_no_interval_of_a_table_reaches_below_a_deviation_of_0():
+    rng = np.random.default_rng(24)
+    cluster = np.repeat(np.arange(10), 4)
+    outcomes = 0.35 * rng.normal(size=10)[cluster] + rng.normal(size=40)
+    fit = tg.fit_clusters(outcomes, np.ones((40, 1)), cluster, progress=False)
+    assert fit.wald()[1, 0] < -0.4 and fit.wald_coverages[1] > 0.95
+    low, high = fit.profiles["sigma[intercept]"]
+    assert low == 0 and high < fit.wald()[1, 1] * 1.2
+    assert "of sigma[intercept] in the table. Wald's reach below 0" in str(fit)
+    plain = fit.with_intervals(0)
+    assert "Do not trust the Wald intervals of sigma[intercept]" in " ".join(plain.notes)
+
+
 def test_processes_without_a_maximum_are_named():
     cluster, ones, time = (
         np.repeat(np.arange(30), 5),
@@ -208,6 +221,7 @@ def test_processes_without_a_maximum_are_named():
     together = rng.normal(size=30)[cluster] + rng.normal(size=150)
     process = fit(together, tg.AutoRegressive(time), tg.Residual())
     assert not process.converged and "grows as rho goes to 1" in process.reason
+    assert np.all(np.isinf(process.errors))  # of rho too, which no longer changes
     process = fit(together, tg.Exponential(time), tg.Residual())
     assert not process.converged and "grows with the range" in process.reason
     process = fit(noise, tg.Exponential(time), tg.Residual())

@@ -153,7 +153,6 @@ ZERO = 1e-7  # of the outcomes' standard deviation: what is 0 at an edge
 ROUNDING = 1e-9  # of numbers that are alike, and of a correlation matrix that is singular
 FIRST_ROWS, NUMBERS = 32, 10**7  # of a cluster, and of matrices at a time, seen to be singular
 FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
-RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
     "sigma of {} is fixed at 1, as {} do not tell the scale of what is behind them: coefficients "
     "are in units of it."
@@ -410,12 +409,6 @@ class ClusterFit(LikelihoodFit):
                 if self._profile(deviation).by_cheaper(Profile.end, -1.0, goal) == -np.inf:
                     return -1.0, 1.0
         low, high = super().profile(name, level)
-        if number < self.num_means:
-            return low, high
-        least, most = RANGES.get(name.partition("[")[0], (-np.inf, np.inf))
-        if name.startswith("correlation"):
-            least, most = -1.0, 1.0
-        low, high = max(low, least), min(high, most)
         # Those without which a term has no parameters.
         variances = {t.names[0] for t in self.terms if len(t.names) == len(t.sigma_names) == 1}
         variances |= {self.names[k] for k in self.squares}
@@ -475,6 +468,10 @@ class ClusterFit(LikelihoodFit):
             return "variance"
         # A deviation at its edge 0 may have either sign: a logarithm has no profile there.
         return "number" if self.names[number] in self.edges else super().kind_of(number)
+
+    def range_of(self, number: int) -> tuple[float, float]:
+        least, most = super().range_of(number)
+        return (0.0 if number in self.squares else least), most
 
     @property
     def squares(self) -> set[int]:
@@ -1017,6 +1014,8 @@ class ClusterModel(Model):
         known = np.array([name not in edges for name in fields["names"]])
         zero = ~known & (np.abs(fields["estimates"]) < ZERO * float(self.inner.unit))
         fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
+        if not fields["converged"]:  # an estimate that steps have left where it no longer changes
+            fields["errors"] = np.where(fields["errors"] == 0, np.inf, fields["errors"])
         if not np.isinf(fields["errors"]).all():  # else nothing is determined, at edges too
             fields["errors"] = np.where(known, fields["errors"], np.nan)
         mean, cuts = self.inner.halves(fields["estimates"])[0], None

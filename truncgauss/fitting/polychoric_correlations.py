@@ -92,10 +92,6 @@ class PolychoricFit(LikelihoodFit):
     table: np.ndarray
     expected: np.ndarray
 
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        low, high = super().profile(name, level)
-        return (max(low, -1.0), min(high, 1.0)) if name == "rho" else (low, high)
-
     def __str__(self) -> str:
         test, rho, error = self.normality, *self.two_step[:2]
         lines = [super().__str__()]

@@ -45,7 +45,6 @@ STRAIGHT, CLOSE = 0.5, 0.25  # parts of a step, and standard errors, by which it
 # Part of the fall that is left, of which twice the way must bring more, or it is taken for one that
 # reaches no end once it has become so many times longer.
 LITTLE, LONGER = 0.02, 4.0
-BOUNDS = {"number": (-np.inf, np.inf), "variance": (0.0, np.inf), "weight": (0.0, 1.0)}
 
 
 @frozen_pytree

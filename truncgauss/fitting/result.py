@@ -43,7 +43,7 @@ from truncgauss.fitting.predictions import (
     predict,
     prediction_of,
 )
-from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
+from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.likelihood import Observations
 from truncgauss.tables.names import closest, listed
 from truncgauss.tables.shares import check_share
@@ -53,6 +53,10 @@ FEW_ROWS = (
     "The observations are few for {1} parameters: maximum likelihood takes {0} for too small, and "
     "Wald intervals of 95 % would hold the truth in about {2:.0%} of the samples{3}."
 )
+RANGES = {  # of estimates with such names that are no coefficients
+    re.compile(r"(sigma|range)(\[.*\])?|covariance\[(.+), \3\]"): (0.0, np.inf),
+    re.compile(r"(rho|correlation)(\[.*\])?"): (-1.0, 1.0),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,8 +141,8 @@ class LikelihoodFit(InformationCriteria, Fit):
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
         not speak against them at that level. Unlike Wald's, it need not be symmetric. Where the
-        likelihood does not fall that far the end is infinite, that of a weight 0 or 1, and the
-        lower one of `sigma`, or of a variance of a mixture, 0.
+        likelihood does not fall that far the end is infinite, or that of the estimate's range: 0 of
+        a deviation or a variance, -1 and 1 of a correlation, 0 and 1 of a weight.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -154,7 +158,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         presume_the_model("profile", self)
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(float(special.gammaincinv(0.5, level)))
-        least, most = BOUNDS[self.kind_of(self.names.index(name))]
+        least, most = self.range_of(self.names.index(name))
         return max(low, least), min(high, most)
 
     @reported
@@ -236,6 +240,14 @@ class LikelihoodFit(InformationCriteria, Fit):
     def kind_of(self, number: int) -> str:
         """The kind of an estimate, see `fitting.profile.Unbounded`."""
         return "variance" if self.names[number] == self.names[-1] == "sigma" else "number"
+
+    def range_of(self, number: int) -> tuple[float, float]:
+        """The least and the largest value that an estimate may have."""
+        if number >= sum(len(design.names) for design in self.designs):  # coefficients come first
+            for pattern, ends in RANGES.items():
+                if pattern.fullmatch(self.names[number]):
+                    return ends
+        return -np.inf, np.inf
 
     def profile_along(self, number: int, function: Any = None) -> Profile:
         """The profile likelihood of the estimate of that number; or of that entry of a function of
@@ -511,9 +523,14 @@ class LikelihoodFit(InformationCriteria, Fit):
         trusted, if these are no more than `num_profiles` and take less than so many seconds by
         estimate, and a note that says so. Profile intervals presume the model, and so do not stand
         beside errors of the sandwich, which do not."""
-        wrong = np.flatnonzero(untrusted(self.wald_coverages))
         if not self.converged:
             return self
+        impossible, where = self.impossible_intervals()
+        reasons = [f"Wald's reach {where}, where no such value can be."] if where else []
+        rough = np.flatnonzero(untrusted(self.wald_coverages))
+        if len(rough):
+            reasons.append(far_from_quadratic(self.wald_coverages))
+        wrong = np.union1d(impossible, rough)
         names, profiles = [self.names[k] for k in wrong], {}
         small = self.small_sample(set(names))
         if not names:
@@ -528,7 +545,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             else:
                 advice = f" Use profile(name): all take some {needed:.2g} s, more than this fit."
         some = ", ".join(names)
-        why = far_from_quadratic(self.wald_coverages)
+        why = " ".join(reasons)
         if profiles:
             notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
         else:
@@ -540,6 +557,16 @@ class LikelihoodFit(InformationCriteria, Fit):
                 "likelihood falls too little to rule out any value."
             )
         return dataclasses.replace(self, profiles=profiles, notes=(*self.notes, *notes, *small))
+
+    def impossible_intervals(self) -> tuple[np.ndarray, str]:
+        """Numbers of the estimates whose Wald interval holds values that they cannot have, and
+        where these lie, in words."""
+        least, most = np.transpose([self.range_of(k) for k in range(len(self.names))])
+        low, high = np.where(np.isfinite(self.errors), self.wald().T, np.nan)
+        negative = (low < least) & (least == 0)
+        others = ((low < least) & (least != 0)) | (high > most)
+        words = ["below 0"] * bool(np.any(negative)) + ["beyond 1"] * bool(np.any(others))
+        return np.flatnonzero(negative | others), " and ".join(words)
 
     def seconds_of_profiles(self, names: list[str]) -> float:
         """About how long profile intervals take, by the time of a step."""
@@ -556,7 +583,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         rows, and of the coefficients of their means."""
         count = float(max((len(design.names) for design in self.designs), default=1))
         pattern = re.compile(r"sigma|covariance\[(.+), \1\]")
-        return {name: (self.num_rows, count) for name in self.names if pattern.fullmatch(name)}
+        return {
+            name: (self.num_rows, count)
+            for k, name in enumerate(self.names)
+            if pattern.fullmatch(name) and self.range_of(k)[0] == 0  # no coefficient
+        }
 
     def small_sample(self, known: set[str]) -> tuple[str, ...]:
         """A sentence where Wald intervals hold the truth too seldom as the rows are few, but for

@@ -195,10 +195,6 @@ class SelectionFit(ObservationsFit):
         first = int(known is not None)
         return tuple(parts[first:]), tuple(labels[first:])
 
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        low, high = super().profile(name, level)
-        return (max(low, -1.0), min(high, 1.0)) if name.startswith("rho") else (low, high)
-
     def __str__(self) -> str:
         assert self.observations is not None
         lines = [

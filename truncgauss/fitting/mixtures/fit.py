@@ -68,9 +68,7 @@ ACCIDENT = (
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 EXCHANGED = 0.05  # part of the rows that may change their component between two values
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many observations."
-BELOW_ZERO = (
-    "Do not trust the Wald intervals of {}: they reach below 0, where no such value can be."
-)
+IMPOSSIBLE = "Do not trust the Wald intervals of {}: they reach {}, where no such value can be."
 ROUGH = (
     "Take standard errors and Wald intervals of {} for rough ones: the log-likelihood is far from "
     "quadratic. In simulations of such mixtures 95 % intervals held the truth in 0.82 to 0.96 of "
@@ -151,6 +149,11 @@ class MixtureFit(LikelihoodFit):
         kind: str = self.coordinates.kinds[number]
         return kind
 
+    def range_of(self, number: int) -> tuple[float, float]:
+        return {"weight": (0.0, 1.0), "variance": (0.0, np.inf)}.get(
+            self.kind_of(number), (-np.inf, np.inf)
+        )
+
     def profile_along(self, number: int, function: Any = None) -> Profile:
         """The profile likelihood of an estimate, or of an entry of a function of all; components
         keep their labels."""
@@ -190,11 +193,10 @@ class MixtureFit(LikelihoodFit):
         """The fit with notes on how far Wald's intervals may be trusted."""
         if not self.converged:
             return self
-        notes, low = [], self.wald()[:, 0]
-        positive = np.array(self.coordinates.kinds) != "number"
-        wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
+        notes = []
+        wrong, where = self.impossible_intervals()
         if len(wrong):
-            notes.append(BELOW_ZERO.format(", ".join(self.names[k] for k in wrong)))
+            notes.append(IMPOSSIBLE.format(", ".join(self.names[k] for k in wrong), where))
         if not len(self.wald_coverages):
             return dataclasses.replace(self, notes=(*self.notes, *notes, NOT_COMPARED))
         rough = np.setdiff1d(np.flatnonzero(untrusted(self.wald_coverages)), wrong)
