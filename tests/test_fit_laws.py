@@ -293,9 +293,11 @@ def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     weights = np.ones(n, int)
     weights[::3] = 2
     weights[1::7] = 0 if n > 3 else 3
-    weighted = summary(case.fit(case.rows | {"weights": weights}, units, None))
-    repeated = {key: value.repeat(weights, axis=0) for key, value in case.rows.items()}
-    assert_same(name, weighted, summary(case.fit(repeated, units, None)))
+    weighted = case.fit(case.rows | {"weights": weights}, units, None)
+    rows = {key: value.repeat(weights, axis=0) for key, value in case.rows.items()}
+    repeated = case.fit(rows, units, None)
+    assert_same(name, summary(weighted), summary(repeated))
+    assert weighted.size_in_words == repeated.size_in_words
 
 
 @pytest.mark.quick("fit_observations, region", "fit_limits")

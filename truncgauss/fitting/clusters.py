@@ -324,22 +324,23 @@ class ClusterFit(LikelihoodFit):
         return {"coefficients": coefficients[0], "thresholds": cuts[0]}
 
     @property
-    def size_in_words(self) -> str:
-        """The numbers of rows with an outcome and of clusters, for the table."""
-        rows = sum(int((index >= 0).sum()) for index in self.table.rows)
-        return (
-            f"{rows} observations in {self.num_rows:g} cluster{'' if self.num_rows == 1 else 's'}"
-        )
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L, with the number n of rows that have an outcome,
-        each counted as often as its cluster, as lme4 and Stata have it."""
+    def num_outcomes(self) -> float:
+        """The number of rows that have an outcome, each counted as often as its cluster."""
         rows = self.observations
         assert rows is not None
         seen = np.isfinite(np.asarray(rows.lower)) | np.isfinite(np.asarray(rows.upper))
-        count = float(rows.row_weights[seen[:, 0]].sum())
-        return self.num_parameters * math.log(count) - 2 * self.log_likelihood
+        return float(rows.row_weights[seen[:, 0]].sum())
+
+    @property
+    def size_in_words(self) -> str:
+        """The numbers of rows with an outcome and of clusters, for the table."""
+        clusters = f"{self.num_rows:g} cluster{'' if self.num_rows == 1 else 's'}"
+        return f"{self.num_outcomes:g} observations in {clusters}"
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L, of n = `num_outcomes` as lme4 and Stata have it."""
+        return self.num_parameters * math.log(self.num_outcomes) - 2 * self.log_likelihood
 
     @property
     def array_constants(self) -> Any:
