@@ -6,11 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss import tables
-
-LIMITS = (
-    "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
-    "truncated_low", "truncated_high", "noise_scale",
-)  # fmt: skip
+from truncgauss.tables.known import KINDS
 
 
 class Data(NamedTuple):
@@ -98,7 +94,7 @@ def known_of(
 ) -> dict[str, np.ndarray]:
     """What the table says of the outcomes."""
     names, given = list(config.outcomes), {}
-    for key in LIMITS:
+    for key in KINDS:
         values = {name: getattr(entry, key) for name, entry in config.outcomes.items()}
         given[key] = {name: value for name, value in values.items() if value is not None}
     if config.censoring == "text":
