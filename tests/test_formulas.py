@@ -445,6 +445,22 @@ def test_effects_of_columns_inside_of_a_formula(curved):
     np.testing.assert_allclose(probit.margins(variables="x").value[0], slope, rtol=1e-6, atol=1e-9)
 
 
+def test_effects_of_functions_that_bend_far_from_zero_or_end(curved):
+    year = np.linspace(2001.0, 2014.0, 90)
+    table = curved[0].assign(year=year, x=year - year[0])
+    fit = tg.fit_regression("y ~ np.sin(2 * np.pi * year)", data=table)
+    slope = 2 * np.pi * np.cos(2 * np.pi * year) * fit.coefficients[1]
+    effects = fit.margins(variables="year", average=False)
+    np.testing.assert_allclose(effects.value[0], slope, rtol=1e-6, atol=1e-6)
+    fit = tg.fit_regression("y ~ bs(year, df=4)", data=table)  # without values beyond the rows
+    ends = fit.predict(table.assign(year=[2001.0, *year[1:-1], 2014.0 - 1e-5])).value
+    last = fit.margins(variables="year", average=False).value[0, -1]
+    np.testing.assert_allclose(last, (fit.predict().value[-1] - ends[-1]) / 1e-5, rtol=1e-3)
+    fit = tg.fit_regression("y ~ np.sqrt(x)", data=table)
+    with pytest.raises(ValueError, match="no derivative at 1 of the 90 points, .* is x = 0. Give"):
+        fit.margins(variables="x")
+
+
 @pytest.mark.parametrize(
     "asked, words",
     [

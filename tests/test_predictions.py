@@ -6,6 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
+from truncgauss.fitting import predictions
 
 INF = np.inf
 NUMBERS = ("age", "yearsmarried", "religiousness", "occupation", "rating")
@@ -141,6 +142,56 @@ def test_weights_and_units_of_margins(affairs):
     factors = np.where(np.array(first.names) == "age", 10.0, 1.0)
     np.testing.assert_allclose(second.value, first.value * factors, rtol=1e-7)
     np.testing.assert_allclose(second.standard_error, first.standard_error * factors, rtol=1e-6)
+
+
+def test_rows_of_weight_zero_decide_nothing(affairs):
+    """Neither which covariates are 0 or 1 and which limits all rows share, nor what is said."""
+    y, design = affairs[0][:99], {name: column[:99] for name, column in affairs[1].items()}
+    weights = np.repeat([0.0, 1.0], [9, 90])
+    wild = np.where(weights == 0, 7.0, 0.0)
+    some = tg.fit_regression(
+        y + wild, design | {"male": design["male"] + wild}, censored_low=wild, weights=weights
+    )
+    left = tg.fit_regression(
+        y[9:], {name: column[9:] for name, column in design.items()}, censored_low=0.0
+    )
+    one, other = some.margins(kind="recorded"), left.margins(kind="recorded")
+    np.testing.assert_allclose(one.value, other.value, rtol=1e-9)
+    assert one.names == other.names == (*NUMBERS, "male")
+    codes = tg.Ordinal(np.digitize(y, [1.0, 4.0]))
+    ordered = tg.fit_regression(codes, {"age": design["age"]}, weights=weights)
+    assert not any("lack a category" in note for note in ordered.notes)
+    groups = np.arange(99) // 9
+    clusters = tg.fit_clusters(y + 1e9 * wild, np.ones((99, 1)), groups, weights=weights)
+    alone = tg.fit_clusters(y[9:], np.ones((90, 1)), groups[9:])
+    assert clusters.converged
+    np.testing.assert_allclose(clusters.errors, alone.errors, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "function, slope, low, high",
+    [
+        (lambda x: np.sin(2 * np.pi * x), lambda x: 2 * np.pi * np.cos(2 * np.pi * x), 2001, 2015),
+        (lambda x: np.log(x - 1990.0), lambda x: 1.0 / (x - 1990.0), 1990.001, 2015),
+        (lambda x: np.exp((x - 2000.0) / 3), lambda x: np.exp((x - 2000.0) / 3) / 3, 1991, 2015),
+        (np.log, lambda x: 1.0 / x, 1e-12, 1.0),
+        (np.sqrt, lambda x: 0.5 / np.sqrt(x), 1e-3, 1e6),
+        (lambda x: (x > 3.0) * 1.0, lambda x: 0.0 * x, 0.0, 10.0),
+        (lambda x: np.where((x >= 0) & (x <= 1), x**3, np.nan), lambda x: 3.0 * x**2, 0.0, 1.0),
+    ],
+)
+def test_derivatives_of_formulas_are_taken_where_these_have_values(function, slope, low, high):
+    x = np.append([low, high], np.random.default_rng(0).uniform(low, high, 50))
+    x[-1] = low + 1e-6 * (high - low)
+    rates, found = predictions.by_differences(lambda z: function(z)[..., None], x, x)
+    assert np.all(found)
+    np.testing.assert_allclose(rates[:, 0], slope(x), rtol=2e-6, atol=1e-9 * slope(x).max())
+
+
+def test_where_a_formula_has_no_derivative_none_is_made_up():
+    x = np.array([0.0, 0.5, 1.0])
+    found = predictions.by_differences(lambda z: np.sqrt(z)[..., None], x, x)[1]
+    np.testing.assert_array_equal(found, [False, True, True])
 
 
 @pytest.mark.full

@@ -339,7 +339,7 @@ class ClusterFit(LikelihoodFit):
 
     @property
     def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L, of n = `num_outcomes` as lme4 and Stata have it."""
+        """Schwarz's criterion, q log n - 2 log L, with n = `num_outcomes`, as in lme4 and Stata."""
         return self.num_parameters * math.log(self.num_outcomes) - 2 * self.log_likelihood
 
     @property
@@ -1209,7 +1209,7 @@ class MeanModel(NamedTuple):
 
 def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
     """The mean of outcomes that are numbers, or 0 and 1."""
-    words, seen = f"{WHAT}: the columns of the design", ~inputs.missing
+    words, seen = f"{WHAT}: the columns of the design", ~inputs.missing & (inputs.row_weights > 0)
     if not seen.any():
         raise ValueError(NOTHING_SEEN.format("are missing"))
     for word, side in (("below", inputs.lower[seen]), ("above", inputs.upper[seen])):

@@ -626,7 +626,7 @@ class OrdinalModel(Model):
         unused = zip(self.rows.labels, self.rows.unused)
         words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
         rows = self.rows.observations
-        lost = is_empty(np.asarray(rows.lower), np.asarray(rows.upper))
+        lost = is_empty(np.asarray(rows.lower), np.asarray(rows.upper))[rows.row_weights > 0]
         left = (LEFT_OUT.format(lost.sum(), len(lost)),) * bool(lost.any())
         return (*common, PROBIT_SCALE, *first, *words, *left, *self.centred.notes)
 

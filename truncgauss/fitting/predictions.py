@@ -52,7 +52,9 @@ SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
 INFLATED = 1e4  # variances of coefficients, by which covariates are called nearly collinear
 SHOWN = 20  # rows of a table that is printed
-STEP = 1e-3  # of a column, by which formulas are differenced
+# Between derivatives of formulas by two steps, relative: at which no shorter one is tried, and at
+# most.
+ALIKE, ROUGHLY = 1e-7, 1e-4
 EACH_COLUMN = (
     "Each column of the design moves by itself: the effect of a covariate does not include that of "
     "its products and functions, {}. Compare predictions where it differs instead."
@@ -451,9 +453,60 @@ def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> 
     if known:
         return tuple(np.where(column, 1.0, 0.0 * x) for column, x in pairs), ()
     x = np.asarray(next(source[name] for source in sources if name in source), float)
-    step = STEP * np.where(x == 0, np.abs(x).max() or 1.0, np.abs(x))
-    ends = zip(*(at(x + k * step) for k in (1, -1, 2, -2)))
-    return tuple((8.0 * (a - b) - (c - d)) / (12.0 * step[:, None]) for a, b, c, d in ends), ()
+    column = np.asarray(sources_of(fit)[name], float)
+
+    def read(values: np.ndarray) -> np.ndarray:
+        """All designs, side by side, at values (k, n) of the column: in one reading."""
+        rows = np.tile(np.arange(len(x)), len(values))
+        tiled = [part[rows] for part in designs], [tables.taken(part, rows) for part in sources]
+        moved = carried(fit, *tiled, {name: values.ravel()})
+        return np.concatenate(moved, axis=1).reshape(*values.shape, -1)
+
+    rates, found = by_differences(read, x, column)
+    if not np.all(found):
+        first = int(np.argmin(found))
+        raise ValueError(
+            f"margins: a function of {name!r} in the formula has no derivative at {np.sum(~found)}"
+            f" of the {len(x)} points, the first of which is {name} = {x[first]:g}. Give points by "
+            "`at` where it has one."
+        )
+    ends = np.cumsum([part.shape[1] for part in designs])[:-1]
+    return tuple(np.split(rates, ends, axis=1)), ()
+
+
+def by_differences(
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The derivatives (n, p) of functions of each of n numbers, and where they were found, (n,).
+
+    By differences of the fourth order on one side, towards the middle of the known numbers: no
+    formula need have values beyond these. Steps are parts of their range, as ever shorter ones as
+    it takes for two to agree, and at last of the number itself, as of logarithms.
+
+    Args:
+        function: (k, n) -> (k, n, p), by element.
+        x: (n,).
+        known: numbers at which the function is known to have values.
+    """
+    least, most = np.nanmin(known), np.nanmax(known)
+    side = np.where(x > 0.5 * (least + most), -1.0, 1.0)
+    spread, size = (most - least) or abs(most) or 1.0, np.abs(x)
+    steps = [np.full_like(x, spread * 10.0**-k) for k in range(2, 8)] + [1e-3 * size, 1e-4 * size]
+    rates = before = np.full((len(x), 1), np.nan)
+    apart = np.full(len(x), np.inf)
+    for step in steps:
+        step = (x + side * step) - x  # as rounding leaves it
+        here, *there = function(x + np.arange(5.0)[:, None] * step)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.tensordot([48.0, -36.0, 16.0, -3.0], there - here, 1) / (12.0 * step[:, None])
+            scale = np.maximum(np.abs(rate), 1e-9 * np.nanmax(np.abs(rate), axis=0, initial=0.0))
+            between = np.max(np.where(rate == before, 0.0, np.abs(rate - before) / scale), axis=1)
+        nearer = between < apart
+        rates, apart = np.where(nearer[:, None], rate, rates), np.where(nearer, between, apart)
+        before = rate
+        if np.all(apart < ALIKE):
+            break
+    return rates, apart < ROUGHLY
 
 
 def carried(fit: Any, designs: Any, sources: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -619,10 +672,16 @@ def covariates_of(fit: Any) -> list[str]:
     names = [
         name
         for part in fit.designs
-        for name, column in zip(part.names, part.values.T)
+        for name, column in zip(part.names, part.values[counted(fit)].T)
         if np.any(column != column[0])
     ]
     return list(dict.fromkeys(names))
+
+
+def counted(fit: Any) -> Any:
+    """A mask of the rows of a fit that have a weight, or a slice of all."""
+    weights = getattr(fit.observations, "weights", None)
+    return slice(None) if weights is None else np.asarray(weights) > 0
 
 
 def chosen_covariates(
@@ -633,7 +692,8 @@ def chosen_covariates(
     names, sources = covariates_of(fit), sources_of(fit)
     variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
     chosen = tuple(names if variables is None else variables)
-    columns = [pair for part in fit.designs for pair in zip(part.names, part.values.T)]
+    rows = counted(fit)
+    columns = [pair for part in fit.designs for pair in zip(part.names, part.values[rows].T)]
     other = {name for name, column in columns if np.any((column != 0) & (column != 1))}
     dummies = tuple(x for x in names if x not in other) if discrete is None else tuple(discrete)
     for name in (*chosen, *dummies):

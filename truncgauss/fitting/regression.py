@@ -291,7 +291,7 @@ class Regression(GaussianRows):
             scale, error = np.log(scale), error / scale
         low, high = (
             float(side[0]) if np.all(side == side[0]) and np.isfinite(side[0]) else None
-            for side in self.censoring
+            for side in self.censoring[:, self.observations.row_weights > 0]
         )
         return RegressionFit(
             **fields,
