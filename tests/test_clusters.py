@@ -186,6 +186,9 @@ def test_ratios_whose_parameters_vanish_are_refused():
         tg.likelihood_ratio(
             effects, fit(tg.RandomEffects(), tg.AutoRegressive(time), tg.Residual())
         )
+    slopes = fit(tg.RandomEffects(np.column_stack([ones[:, 0], time])), tg.Residual())
+    with pytest.raises(ValueError, match="holds the process autoregressive of the smaller one"):
+        tg.likelihood_ratio(alone, slopes)
     test = tg.likelihood_ratio(single, effects)
     assert np.isclose(test.p_value, 0.5 * stats.chi2.sf(test.statistic, 1))
     assert tg.likelihood_ratio(tg.fit_regression(y, ones), effects) == pytest.approx(test)

@@ -64,6 +64,8 @@ def test_profile_of_a_correlation_is_that_of_its_likelihood():
     ends = [optimize.brentq(fall, *way) for way in ((-0.99, r), (r, 0.99))]
     quantity = fit.derived(lambda p: p.correlation[0, 1])
     np.testing.assert_allclose(quantity.profile(0.9), ends, rtol=1e-6)
+    matrix = fit.derived("correlation").profile(0.9)  # 1 on its diagonal is no estimate
+    np.testing.assert_allclose(matrix, [[[1, 1], ends], [ends, [1, 1]]], rtol=1e-6)
 
 
 def test_profiles_do_not_depend_on_the_parametrisation_and_wald_intervals_do():

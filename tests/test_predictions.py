@@ -6,6 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
+from truncgauss import tables
 from truncgauss.fitting import predictions
 
 INF = np.inf
@@ -142,6 +143,22 @@ def test_weights_and_units_of_margins(affairs):
     factors = np.where(np.array(first.names) == "age", 10.0, 1.0)
     np.testing.assert_allclose(second.value, first.value * factors, rtol=1e-7)
     np.testing.assert_allclose(second.standard_error, first.standard_error * factors, rtol=1e-6)
+
+
+def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(affairs):
+    y, age = affairs[0][:150], affairs[1]["age"][:150]
+    site = np.array(list("abc"))[np.random.default_rng(1).integers(0, 3, 150)]
+    table = {"age": age, "site": site}
+    y = np.maximum(y + 2.0 * (site == "b"), 0.0)
+    design = tables.design(table, ["age"], {"site": "a"})
+    fit = tg.fit_regression(y, design, censored_low=0.0)
+    at = lambda s: fit.predict({"age": age, "site": np.full(150, s)}, "recorded").value.mean()
+    effects = fit.margins(kind="recorded")
+    assert effects.names == ("age", "site: b", "site: c")
+    np.testing.assert_allclose(effects.value[1:], [at("b") - at("a"), at("c") - at("a")], rtol=1e-9)
+    clusters = tg.fit_clusters(tg.Ordinal(np.digitize(y, [2.0])), design, np.arange(150) // 5)
+    at = lambda s: clusters.predict({"age": age, "site": np.full(150, s)}).value.mean(axis=0)
+    np.testing.assert_allclose(clusters.margins().value[1], at("b") - at("a"), rtol=1e-9)
 
 
 def test_rows_of_weight_zero_decide_nothing(affairs):

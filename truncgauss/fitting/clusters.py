@@ -93,7 +93,9 @@ from truncgauss.fitting.terms import (
     AutoRegressive,
     CommonCorrelation,
     CovarianceTerm,
+    Diagonal,
     LongRows,
+    Matern,
     Parts,
     RandomEffects,
     Residual,
@@ -103,6 +105,11 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.tables import labels_of
 
+WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none holds a process
+NOT_CONTAINED = (
+    "the larger model has no term that holds the process {} of the smaller one, and so does not "
+    "contain it. Compare AIC."
+)
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
 FEW_CLUSTERS = 20
@@ -519,6 +526,10 @@ class ClusterFit(LikelihoodFit):
 
     def untestable(self, other: LikelihoodFit) -> str | None:
         terms = terms_of(other)
+        processes = [t for t in self.terms if isinstance(t, AutoRegressive | Matern)]
+        if processes and self.num_parameters < other.num_parameters:
+            if all(isinstance(t, WITHOUT_TIME) for t in terms):
+                return NOT_CONTAINED.format(processes[0].label)
         errors = [any(t.independent for t in some) for some in (self.terms, terms)]
         if errors[1] and not errors[0]:  # a process in the place of independent errors
             return None

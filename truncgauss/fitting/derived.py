@@ -237,8 +237,11 @@ class Derived:
         presume_the_model("profile", self.fit)
         fall = float(special.gammaincinv(0.5, level))
         with jax.enable_x64(True):
-            entries = range(self.value.size)
-            ends = [self.fit.profile_along(k, self.function).interval(fall) for k in entries]
+            pairs = enumerate(zip(self.value.ravel(), self.standard_error.ravel()))
+            ends = [
+                self.fit.profile_along(k, self.function).interval(fall) if error else (value, value)
+                for k, (value, error) in pairs  # what is constant has no error
+            ]
         return np.reshape(np.array(ends, float), (*self.value.shape, 2))
 
     @property

@@ -52,6 +52,7 @@ SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
 INFLATED = 1e4  # variances of coefficients, by which covariates are called nearly collinear
 SHOWN = 20  # rows of a table that is printed
+CATEGORY = re.compile(r"(.+)\[T\..*\]|(?:(.+): .*)")  # the name of a column of 0 and 1
 # Between derivatives of formulas by two steps, relative: at which no shorter one is tried, and at
 # most.
 ALIKE, ROUGHLY = 1e-7, 1e-4
@@ -440,6 +441,9 @@ def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> 
     differences of the fourth order; and the designs where it is 0 and 1, of a discrete change."""
     pairs = [(np.array(part.names) == name, x) for part, x in zip(fit.designs, designs)]
     if known := any(np.any(column) for column, _ in pairs):
+        if discrete:  # of a category against the one that all are compared with
+            others = [other_categories(part, name, counted(fit)) for part in fit.designs]
+            pairs = [(one, np.where(some, 0.0, x)) for some, (one, x) in zip(others, pairs)]
         at: Any = lambda value: tuple(np.where(column, value, x) for column, x in pairs)
     elif any(name in source for source in sources):
         at = lambda value: carried(fit, designs, sources, {name: value})
@@ -472,6 +476,18 @@ def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> 
         )
     ends = np.cumsum([part.shape[1] for part in designs])[:-1]
     return tuple(np.split(rates, ends, axis=1)), ()
+
+
+def other_categories(part: Covariates, name: str, rows: Any) -> np.ndarray:
+    """A mask of the columns, (p,), that are the other categories of a column of texts: of such a
+    name, and never 1 where this one is."""
+    factor = [CATEGORY.fullmatch(column) for column in part.names]
+    same = np.array([match and (match[1] or match[2]) for match in factor], object)
+    if name not in part.names or same[number := part.names.index(name)] is None:
+        return np.zeros(len(same), bool)
+    values = part.values[rows]
+    apart = ~np.any((values != 0) & (values[:, [number]] != 0), axis=0)
+    return (same == same[number]) & apart
 
 
 def by_differences(
