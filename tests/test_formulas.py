@@ -1,5 +1,6 @@
 """Designs from tables: categories of texts, formulas, and the same columns of other rows."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -494,6 +495,29 @@ def test_clusters_may_be_a_column_of_the_data():
     np.testing.assert_array_equal(named.errors, labels.errors)
     with pytest.raises(ValueError, match="fit_regression: cluster: there is no column 'place'"):
         tg.fit_regression("y", design, data=table, information="sandwich", cluster="place")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_designs_are_stored_and_read_again(kind):
+    table = of_kind(rows(), kind)
+    by_formula = tables.formula("~ poly(age, 2) + `home region`", table)[1]
+    for design in (by_formula, tables.design(table, ["age"], {"home region": "north"})):
+        again = pickle.loads(pickle.dumps(design)).encode(rows(20))
+        for name, column in design.encode(rows(20)).items():
+            np.testing.assert_array_equal(again[name], column)
+
+
+@pytest.mark.full
+def test_fits_by_formula_are_stored_and_read_again(curved):
+    table, formula, fit, _ = curved
+    table = table.assign(seen=table["y"] > 1.0, cluster=np.arange(90) // 3)
+    clusters = tg.fit_clusters(f"y ~ {formula}", cluster="cluster", data=table)
+    selection = tg.fit_selection(outcome="y ~ z", selected="seen ~ C(site)", data=table)
+    for each in (fit, clusters, selection):
+        again = pickle.loads(pickle.dumps(each))
+        assert str(again) == str(each)
+        assert str(again.predict(table[:9])) == str(each.predict(table[:9]))
+        assert str(again.margins()) == str(each.margins())
 
 
 @pytest.mark.parametrize("kind", KINDS)

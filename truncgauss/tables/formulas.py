@@ -7,6 +7,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,16 +90,24 @@ def design(
     categories = categories or {}
     levels = {name: levels_of(named(table), name, first) for name, first in categories.items()}
 
-    def encoder(table: Any) -> dict[str, np.ndarray]:
-        by_name = named(table)
-        columns = {str(x): numbers(chosen(by_name, x, "design"), f"{x!r}") for x in covariates}
-        for name, others in levels.items():
-            cells = texts_of(table, name, [categories[name], *others])
-            columns |= {f"{name}: {level}": (cells == level).astype(float) for level in others}
-        size = len(next(iter(columns.values()))) if columns else len(next(iter(by_name.values())))
-        return {"constant": np.ones(size)} | columns
-
+    encoder = partial(coded, tuple(covariates), dict(categories), levels)
     return Design(encoder(table), encoder, labels_of(table))
+
+
+def coded(
+    covariates: Sequence[Any],
+    categories: Mapping[Any, str],
+    levels: Mapping[Any, list[str]],
+    table: Any,
+) -> dict[str, np.ndarray]:
+    """The columns of `design`, of the table that is read for it or of another."""
+    by_name = named(table)
+    columns = {str(x): numbers(chosen(by_name, x, "design"), f"{x!r}") for x in covariates}
+    for name, others in levels.items():
+        cells = texts_of(table, name, [categories[name], *others])
+        columns |= {f"{name}: {level}": (cells == level).astype(float) for level in others}
+    size = len(next(iter(columns.values()))) if columns else len(next(iter(by_name.values())))
+    return {"constant": np.ones(size)} | columns
 
 
 def levels_of(columns: Mapping[Any, Any], name: Any, reference: str) -> list[str]:
@@ -229,9 +238,7 @@ def formula(
             levels[name] = [first, *levels_of(by_name, name, first)]
     made = matrix_of(right, frame_of(data, names, levels))
 
-    def encoder(table: Any) -> dict[str, np.ndarray]:
-        return columns_of(matrix_of(made.model_spec, frame_of(table, names, levels)))
-
+    encoder = partial(evaluated, made.model_spec, names, levels)
     source = {name: by_name[name] for name in names}
     made_columns = Design(columns_of(made), encoder, labels_of(data), source)
     if left is None:
@@ -337,6 +344,13 @@ def matrix_of(part: Any, frame: Any, action: str = "raise") -> Any:
     if len(made) != len(frame):
         raise ValueError(f"formula '{part}' drops {len(frame) - len(made)} rows. {DROPPED}")
     return made
+
+
+def evaluated(
+    spec: Any, names: list[str], levels: Mapping[str, list[str]], table: Any
+) -> dict[str, np.ndarray]:
+    """The columns of a formula for another table, by what was made of it before."""
+    return columns_of(matrix_of(spec, frame_of(table, names, levels)))
 
 
 def columns_of(matrix: Any) -> dict[str, np.ndarray]:
