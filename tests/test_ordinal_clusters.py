@@ -22,6 +22,26 @@ def visits(count=25, m=5, seed=0, slope=0.0):
     return codes, time, patient
 
 
+def test_ordered_columns_are_an_outcome_of_a_formula():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulaic")
+    codes, time, patient = visits()
+    words = pandas.Categorical.from_codes(
+        np.where(np.isnan(codes), -1, codes).astype(int), ["none", "mild", "bad", "worst"], True
+    )
+    table = pandas.DataFrame({"pain": words, "time": time, "patient": patient})
+    rest = "patient", None, None, None
+    asked = ("pain ~ time", None), ("pain", "~ time"), (tg.Ordinal(words, name="pain"), "~ time")
+    *read, known = (inputs_of((*pair, *rest), table, False) for pair in asked)
+    for inputs in read:
+        np.testing.assert_array_equal(inputs.single.rows.codes, known.single.rows.codes)
+        np.testing.assert_array_equal(inputs.design.values, known.design.values)
+        assert inputs.single.names == known.single.names
+        assert inputs.single.names[-1] == "cut[pain][bad]"
+    with pytest.raises(ValueError, match="the outcome 'pain' holds texts. Say their order"):
+        inputs_of(("pain ~ time", None, *rest), table.astype({"pain": str}), False)
+
+
 def hermite(codes, mean, spreads, cuts, nodes):
     """log P of a cluster's categories, by Gauss-Hermite quadrature over effects of loadings
     (m, r)."""

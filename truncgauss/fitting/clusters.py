@@ -1319,7 +1319,8 @@ def fit_clusters(
             infinite where a side is open, as `np.hstack([rows.lower, rows.upper])` of
             `Observations`; or a formula such as "titre ~ time * arm", which has the
             design too; or a `tg.Ordinal` of n rows, with a design such as "~ time * arm", whose
-            cuts are estimated and shared by all rows: an ordered probit.
+            cuts are estimated and shared by all rows: an ordered probit. A column of ordered
+            categories, of pandas or an Enum of polars, may be the outcome of a formula as it is.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
         cluster: labels (n,) of the clusters, in any order, or the name of a column of the data.

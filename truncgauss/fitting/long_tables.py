@@ -131,6 +131,9 @@ def inputs_of(
     words = "outcome", "design", "cluster", "censored_low", "censored_high", "noise", "weights"
     rows = dict(zip(words, (*columns, weights)))
     data, *rest = tables.in_one_order(WHAT, data=data, **rows)
+    if declared := tables.ordered_outcome(rest[0], rest[1], data):
+        name, outcome, rest[1] = declared
+        rest[0] = Ordinal(outcome, name=name)
     columns = tuple(rest)
     ordered = isinstance(columns[0], Ordinal)
     if not ordered and not binary:
@@ -162,7 +165,7 @@ def inputs_of(
     if ordered:
         each = None if counts is None else counts[codes]
         if binary or (low, high) != (None, None):
-            raise ValueError(f"{WHAT}: a tg.Ordinal is neither binary nor censored.")
+            raise ValueError(f"{WHAT}: ordered categories are neither binary nor censored.")
         if outcome.codes.shape != (n,):
             got = outcome.codes.shape
             raise ValueError(f"{WHAT}: outcome must have {n} categories, got {got}.")
