@@ -152,6 +152,7 @@ def test_any_correlation_is_possible_of_an_effect_that_may_be_absent():
             )
             for some in (terms, (tg.RandomEffects(), tg.Residual()))
         )
+        assert both.effects().names == ("Intercept", "t") and one.effects().names == ("effect",)
         name = "correlation[t, Intercept]"
         ends = both.profile(name)
         if both.log_likelihood - one.log_likelihood < critical:

@@ -328,8 +328,14 @@ def test_effects_are_data_frames_by_their_labels():
     effects = Effects(np.array([7, 9]), np.array([0.5, 1.0]), np.array([0.1, 0.2]))
     frame = effects.to_frame()
     assert frame.loc[9].to_dict() == {"estimate": 1.0, "standard_error": 0.2}
-    several = Effects(effects.labels, np.arange(4.0).reshape(2, 2), np.ones((2, 2))).to_frame()
-    assert several["estimate"].to_dict() == {"7[0]": 0.0, "7[1]": 1.0, "9[0]": 2.0, "9[1]": 3.0}
+    several = Effects(effects.labels, np.arange(4.0).reshape(2, 2), np.ones((2, 2)))
+    several.names = "Intercept", "week"
+    assert several.to_frame()["estimate"].to_dict() == {
+        "7[Intercept]": 0.0, "7[week]": 1.0, "9[Intercept]": 2.0, "9[week]": 3.0
+    }  # fmt: skip
+    heads = ["Intercept", "std.", "error", "week", "std.", "error"]
+    assert str(several).splitlines()[0].split() == heads
+    assert pickle.loads(pickle.dumps(several)).names == several.names
 
 
 def test_absent_packages_are_named(monkeypatch):

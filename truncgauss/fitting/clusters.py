@@ -261,7 +261,15 @@ class ClusterCoordinates:
 # ---------------------------------------------------------------- results
 
 
-class Effects(NamedTuple):
+class Predicted(NamedTuple):
+    """The three arrays of `Effects`."""
+
+    labels: np.ndarray
+    mean: np.ndarray
+    standard_error: np.ndarray
+
+
+class Effects(Predicted):
     """Predictions of the effects of a term, given all that is known of each cluster.
 
     Attributes:
@@ -269,29 +277,29 @@ class Effects(NamedTuple):
         mean: conditional means at the estimates (empirical Bayes), (k,) or (k, r).
         standard_error: conditional standard deviations, likewise; they take the estimates for the
             truth.
+        names: of several effects, (r,), as in the names of their standard deviations.
     """
 
-    labels: np.ndarray
-    mean: np.ndarray
-    standard_error: np.ndarray
+    names: tuple[str, ...] = ("effect",)  # beside the three, so that these can be unpacked
 
     def to_frame(self, backend: str = "pandas") -> Any:
         """The effects as a DataFrame, one row for each label, as `LikelihoodFit.to_frame` without
-        intervals; of several effects a row for each, such as 7[0] and 7[1]."""
-        names = self.labels.tolist()
+        intervals; of several effects a row for each, such as 7[Intercept] and 7[week]."""
+        rows = self.labels.tolist()
         if self.mean.ndim == 2:
-            names = [f"{label}[{j}]" for label in names for j in range(self.mean.shape[1])]
+            rows = [f"{label}[{name}]" for label in rows for name in self.names]
         columns = {"estimate": self.mean.ravel(), "standard_error": self.standard_error.ravel()}
-        return tables.data_frame(names, columns, backend)
+        return tables.data_frame(rows, columns, backend)
 
     def __str__(self) -> str:
         """A table of the first effects; `labels`, `mean` and `standard_error` have all."""
         k, labels = len(self.labels), [str(label) for label in self.labels[:MOST_SHOWN]]
         mean, error = (np.reshape(part, (k, -1)) for part in (self.mean, self.standard_error))
-        width = max(map(len, labels), default=0)
-        lines = [" " * width + f"  {'effect':>12} {'std. error':>12}" * mean.shape[1]]
+        width, widths = max(map(len, labels), default=0), [max(12, len(x)) for x in self.names]
+        heads = (f"  {name:>{w}} {'std. error':>12}" for name, w in zip(self.names, widths))
+        lines = [" " * width + "".join(heads)]
         for label, values, errors in zip(labels, mean, error):
-            cells = (f"  {x:12.6g} {s:12.6g}" for x, s in zip(values, errors))
+            cells = (f"  {x:{w}.6g} {s:12.6g}" for x, s, w in zip(values, errors, widths))
             lines.append(f"{label:{width}}{''.join(cells)}")
         return "\n".join([*lines, *[f"and {k - MOST_SHOWN} more"] * (k > MOST_SHOWN)])
 
@@ -708,11 +716,12 @@ class ClusterFit(LikelihoodFit):
                 parts = effects_of(rows, covariance, local, means_at, rest, number)
                 means.append(unit * np.asarray(parts[0]))
                 errors.append(unit * np.asarray(parts[1]))
-            if isinstance(covariance.terms[number], RandomEffects):
-                units = np.array(covariance.terms[number].units)
+            if isinstance(its := covariance.terms[number], RandomEffects):
+                units = np.array(its.units)
                 pair = [np.concatenate(parts)[table.number] / units for parts in (means, errors)]
-                each = (x[:, 0] if x.shape[1] == 1 else x for x in pair)
-                return Effects(table.labels, *each)
+                effects = Effects(table.labels, *(x[:, 0] if its.rank == 1 else x for x in pair))
+                effects.names = its.labels if its.rank > 1 else effects.names
+                return effects
             whole = (np.asarray(table.of_rows(parts, np.nan)) for parts in (means, errors))
             return Effects(np.arange(table.observations.num_rows), *whole)
 
