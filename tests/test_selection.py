@@ -166,6 +166,21 @@ def test_rho_at_an_edge_is_said():
     assert np.isinf(fit.errors).all()
 
 
+def test_an_edge_beyond_a_valley_is_found():
+    """Of 27 rows, errors correlated by .95: the profile likelihood of rho has a maximum of -25.369
+    at -.05, falls to -26.575 at .96 and rises to -24.787 at 1."""
+    rng = np.random.default_rng(106)
+    n = int(rng.integers(12, 40))
+    x, z, u, e = rng.normal(size=(4, n))
+    design = np.column_stack([np.ones(n), x])
+    outcome, selected = 1 + 0.8 * x + 0.9 * u + 0.3 * e, 0.3 + 0.7 * z + u > 0
+    of_selection = np.column_stack([design, z])
+    settings = {"num_profiles": 0, "progress": False}
+    fit = tg.fit_selection(outcome, design, selected, of_selection, **settings)
+    assert not fit.converged and "grows as rho tends to" in fit.reason
+    assert "log-likelihood -25.369357 with rho -0.0524856" in " ".join(fit.notes)
+
+
 @pytest.mark.full
 def test_no_covariate_left_out_is_said(heckman):
     (outcome, design, selected, _), fit = heckman

@@ -38,6 +38,8 @@ from truncgauss.tables.names import listed
 
 CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
 PAIRS = ((0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7))  # of two regimes
+# Rows up to which the likelihood may grow towards rho = 1 or -1 beyond a valley, and starts there.
+FEW, EDGES, EDGE_PAIRS = 200, ((0.999,), (-0.999,)), tuple(np.multiply(PAIRS, 0.999 / 0.7))
 DESIGNS = ("selection_design", "design", "unselected_design")
 LARGEST = 0.95  # correlation of a start
 NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
@@ -239,8 +241,8 @@ def fit_selection(
     u_i.
 
     The likelihood may have several maxima, so that several starts are always made: from the
-    two-step estimate, and from correlations between -0.9 and 0.9. All maxima that they reach are
-    listed in `notes`, and the fit is the highest.
+    two-step estimate, and from correlations between -0.9 and 0.9; of up to 200 rows from -0.999 and
+    0.999 too. All maxima that they reach are listed in `notes`, and the fit is the highest.
 
     Args:
         outcome: (n,); where a row is not selected its value does not matter, and may be NaN. With
@@ -257,7 +259,8 @@ def fit_selection(
         unselected_design: covariates of the outcome of the rows that are not selected.
         weights: shape (n,): how often each row counts.
         num_steps: the most Newton steps from each start.
-        num_starts: from how many points to begin; by default 6, or 5 of binary outcomes.
+        num_starts: from how many points to begin; by default 6, or 5 of binary outcomes, and 2 more
+            of few rows.
         information: what standard errors come from: "observed" or "sandwich", see
             `fit_observations`.
         cluster: (n,), labels of groups of rows that belong together, or the name of a column of
@@ -665,7 +668,8 @@ def starts_of(
         steps.append(TwoStep(selection, own - slope * of_mills, slope / sigma, sigma, slope))
     limited = [tuple(np.clip(np.nan_to_num(step.rho), -LARGEST, LARGEST) for step in steps)]
     starts = []
-    for rho in (*limited[: len(steps)], *(CORRELATIONS if len(sides) == 1 else PAIRS)):
+    inner, outer = (CORRELATIONS, EDGES) if len(sides) == 1 else (PAIRS, EDGE_PAIRS)
+    for rho in (*limited[: len(steps)], *inner, *(outer if len(lower) <= FEW else ())):
         coefficients, sigmas = [selection], []
         for (own, of_mills, squares, shrinkage), r in zip(fits, rho):  # of errors so correlated
             sigmas.append((squares[0, 0] / (1.0 - r**2 * shrinkage)) ** 0.5)

@@ -153,7 +153,10 @@ def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, 
 
     def along(changes: Any) -> Any:
         """The Hessian by the changes of the gradient along all moves."""
-        return changes / steps[:, None] if steps.ndim == 1 else np.linalg.solve(steps, changes)
+        if steps.ndim != 1:
+            return np.linalg.solve(steps, changes)
+        with np.errstate(invalid="ignore", divide="ignore"):  # of a step out of the domain
+            return changes / steps[:, None]
 
     sides = [x[None], x + moves, x - moves][: 2 if order == 1 else 3]
     values, gradients, variances = slopes_at(loss, np.concatenate(sides))
