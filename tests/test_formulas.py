@@ -230,7 +230,7 @@ def test_formulas_need_their_table():
         tg.fit_regression("wage ~ age", progress=False)
     with pytest.raises(ValueError, match="needs a design"):
         tg.fit_regression([1.0, 2.0], progress=False)
-    words = "which is which, such as outcome='employed ~ age', selected='wage ~ age', data=table"
+    words = "which is which: outcome=..., selected=..., data=table"
     with pytest.raises(ValueError, match=words):
         tg.fit_selection("wage ~ age", "employed ~ age", data=rows())
 

@@ -1,5 +1,7 @@
 """Selection models beside their likelihood written out with SciPy, and published tables."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -256,6 +258,28 @@ def test_a_binary_outcome_is_a_probit_with_selection():
     moves = [np.eye(6)[k] * step for k in range(6) for step in (-0.05, 0.05)]
     assert fit.converged and all(log_likelihood(free + move) < fit.log_likelihood for move in moves)
     assert fit.names[-2:] == ("rho", "athrho") and fit.two_steps == ()
+
+
+def test_two_formulas_are_told_apart_by_their_columns():
+    nan = np.nan
+    table = {
+        "wage": [1.5, nan, 2.5, nan], "zeros": [1.5, 0.0, 2.5, 0.0], "hired": [1, None, 0, None],
+        "works": [True, False, True, False], "one": [1.0, 2.0, 3.0, 4.0],
+    }  # fmt: skip
+    for first, second, words in (
+        ("wage ~ one", "works ~ one", "outcome='wage ~ one', selected='works ~ one'"),
+        ("np.log(wage) ~ one", "works ~ 1", "outcome='np.log(wage) ~ one', selected='works ~ 1'"),
+        ("zeros ~ one", "works ~ one", "outcome='zeros ~ one', selected='works ~ one'"),
+        ("hired ~ one", "works ~ one", "outcome='hired ~ one', selected='works ~ one'"),
+        ("works ~ one", "wage ~ one", "outcome='wage ~ one', selected='works ~ one'"),
+        ("zeros ~ one", "one ~ zeros", "outcome=..., selected=..."),
+        ("missing ~ one", "absent ~ one", "outcome=..., selected=..."),
+    ):
+        message = f"of two formulas the names say which is which: {words}, data=table."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            tg.fit_selection(first, second, data=table)
+    with pytest.raises(ValueError, match="fit_regression: the formula 'one ~ 1' has the cov"):
+        tg.fit_regression("one ~ 1", "zeros ~ 1", data=table)
 
 
 def test_effects_of_what_a_formula_reads():

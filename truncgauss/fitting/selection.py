@@ -328,12 +328,34 @@ def refuse_texts(selected: Any, name: str, data: Any) -> None:
         )
 
 
+def refuse_two_formulas(first: Any, second: Any, data: Any) -> None:
+    """Raise ValueError for two formulas in the places of the outcome and its design. That of the
+    selection is the one whose left side is 0 and 1, or else has no gaps where the other has some.
+    """
+    texts = [x for x in (first, second) if isinstance(x, str) and x.partition("~")[0].strip()]
+    if len(texts) < 2 or not all("~" in text for text in texts):
+        return
+    columns, kinds = tables.named_columns(data) or {}, []
+    for text in texts:
+        left = [columns[x] for x in tables.names_in(text.partition("~")[0], columns)]
+        cells = [cell for column in left for cell in np.asarray(column).tolist()]
+        known = [cell for cell in cells if cell is not None and (cell == cell) is True]
+        kinds.append((bool(known) and all(x in (0, 1) for x in known), len(known) == len(cells)))
+    which = "outcome=..., selected=..."
+    if kinds[0] != kinds[1]:
+        which = "outcome={!r}, selected={!r}".format(*texts[:: 1 if kinds[0] < kinds[1] else -1])
+    raise ValueError(
+        f"fit_selection: of two formulas the names say which is which: {which}, data=table."
+    )
+
+
 def model_of(
     pairs: Sequence[tuple[Any, Any]], data: Any, binary: bool, weights: Any, each: bool
 ) -> "SelectionModel":
     """The model of the selection, the outcome and what rows that are not selected have, each with
     its design, checked."""
     what = "fit_selection"
+    refuse_two_formulas(*pairs[1], data)
     names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x, _ in pairs[:2]]
     labels = names[0] or "selected", names[1] or "outcome"
     labels = labels if labels[0] != labels[1] else ("selected", "outcome")
@@ -343,7 +365,6 @@ def model_of(
     refuse_texts(pairs[0][0], names[0], data)
     selected, selection_design = tables.by_formula(*pairs[0], data, what)
     if selection_design is None:
-        tables.by_formula(*pairs[1], data, what)  # which refuses a second formula beside the first
         raise ValueError(f"fit_selection: needs a {DESIGNS[0]}, or a formula in its place.")
     if selected is None:
         raise ValueError(

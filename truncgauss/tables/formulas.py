@@ -297,11 +297,6 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
             "outcome first, and the formula as the design."
         )
     if isinstance(outcome, str) and "~" in outcome and design is not None:
-        if isinstance(design, str) and "~" in design:
-            raise ValueError(
-                f"{what}: of two formulas the names say which is which, such as "
-                f"outcome={design!r}, selected={outcome!r}, data=table."
-            )
         raise ValueError(
             f"{what}: the formula {outcome!r} has the covariates: give no design beside it, and "
             "what else there is by name, such as data=table."
