@@ -61,7 +61,7 @@ def test_wrong_categories_are_refused():
     with pytest.raises(ValueError, match="nowhere holds 'west'"):
         tables.design(table, ["age"], {"home region": "west"})
     holes = table | {"home region": [None, *table["home region"][1:]]}
-    with pytest.raises(ValueError, match="lacks 1 of 200 value.s., first in row 0"):
+    with pytest.raises(ValueError, match="is missing in 1 of 200 rows, first in row 0"):
         tables.design(holes, [], {"home region": "north"})
     with pytest.raises(ValueError, match="holds text"):
         tables.design(table, ["home region"])
@@ -170,6 +170,10 @@ def test_a_formula_never_drops_rows():
     for text in ("wage ~ age", "wage ~ lag(age)", "wage ~ np.log(age - 40)"):
         with pytest.raises(ValueError, match="Rows are never dropped silently"):
             tables.formula(text, table if "age)" in text or "40" in text else holes)
+    said = "'age' is missing in 1 of 200 rows, first in row 3. Leave these rows out, such as by "
+    for text in ("~ age", "~ np.log(age):k", "~ k + poly(age, 2)"):
+        with pytest.raises(ValueError, match=said + r"table.dropna\(subset=\['age'\]\), or compl"):
+            tables.formula(text, holes)
     gaps = table | {"wage": np.where(np.arange(200) == 3, np.nan, table["wage"])}
     assert np.isnan(tables.formula("wage ~ age", gaps)[0]).sum() == 1  # for the fit to judge
     with pytest.raises(ValueError, match="the outcome .wage. is missing in 1 of 200"):

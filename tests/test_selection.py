@@ -282,6 +282,14 @@ def test_two_formulas_are_told_apart_by_their_columns():
         tg.fit_regression("one ~ 1", "zeros ~ 1", data=table)
 
 
+def test_gaps_of_covariates_are_told_by_the_numbers_of_all_rows():
+    gaps = np.where(np.isin(np.arange(9), (0, 1, 5, 7)), np.nan, 2.0)
+    table = {"y": np.arange(9.0), "x": gaps, "z": np.arange(9.0), "s": [0, 0, 1, 1, 0, 1, 0, 1, 1]}
+    words = r"'x' is missing in 2 of 9 rows, first in row 5. .*notna.. \| .selected == 0"
+    with pytest.raises(ValueError, match=words):
+        tg.fit_selection("y ~ x", selected="s ~ z", data=table)
+
+
 def test_effects_of_what_a_formula_reads():
     """Through log(age); where that is missing in rows that are not selected, the effects say so."""
     pandas = pytest.importorskip("pandas")

@@ -423,14 +423,13 @@ def read(
             f"first in row {np.argmax(half)}. Write -inf for the lower end of an outcome that is "
             "only known to lie below the other, and inf for the upper end of one above."
         )
-    if len(lacking := np.flatnonzero(np.isnan(ends).any(axis=1))):
+    if (absent := np.isnan(ends).any(axis=1)).any():
         cure = f"table.dropna(subset=[{name!r}])" if name else "keep = ~np.isnan(y)"
+        what = f"fit_regression: the outcome{f' {name!r}' * bool(name)}"
         raise ValueError(
-            f"fit_regression: the outcome{f' {name!r}' * bool(name)} is missing in {len(lacking)} "
-            f"of {len(ends)} rows, first in row {lacking[0]}. Leave these rows out, such as by "
-            f"{cure}: those that are missing by chance say nothing. One that is missing because it "
-            "lies beyond a bound is censored there: write the bound, and say censored_low or "
-            "censored_high."
+            f"{tables.gaps(what, absent, cure)}: those that are missing by chance say nothing. One "
+            "that is missing because it lies beyond a bound is censored there: write the bound, "
+            "and say censored_low or censored_high."
         )
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [

@@ -431,7 +431,7 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
     text = next((x for x in (pair[1], pair[0]) if isinstance(x, str)), "")
     formula = "~" in text or isinstance(pair[1], str)
     columns = (tables.named_columns(data) if formula else None) or {}
-    lacking = np.zeros(len(side), bool)
+    lacking, gaps = np.zeros(len(side), bool), {}
     for name in tables.names_in(text.rpartition("~")[2], columns):
         column = columns[name]
         if hasattr(column, "is_null"):
@@ -440,12 +440,21 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
         else:
             cells = np.asarray(column).tolist()
             absent = np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
-        lacking |= ~side & absent if absent.shape == side.shape else False
+        if absent.shape == side.shape:
+            lacking, gaps[name] = lacking | (~side & absent), side & absent
     if not lacking.any():
         return tables.by_formula(*pair, data, "fit_selection")
     kept = np.flatnonzero(~lacking)
     some = {name: tables.taken(x, kept) for name, x in columns.items()}
-    outcome, design = tables.by_formula(*pair, some, "fit_selection")
+    try:
+        outcome, design = tables.by_formula(*pair, some, "fit_selection")
+    except ValueError as error:
+        for name, absent in gaps.items():  # by the numbers of all rows
+            if absent.any():
+                cure = f"table[table[{name!r}].notna() | (selected == {int(pair[0] is None)})]"
+                words = tables.gaps(f"the covariate {name!r}", absent, cure)
+                raise ValueError(f"fit_selection: {words}, or complete them.") from error
+        raise
 
     def whole(values: np.ndarray) -> np.ndarray:
         everywhere = np.full(len(side), np.nan)

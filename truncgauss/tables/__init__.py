@@ -19,6 +19,7 @@ from truncgauss.tables.columns import (
     data_frame as data_frame,
     each_row as each_row,
     estimates_frame as estimates_frame,
+    gaps as gaps,
     named_columns as named_columns,
     numbers as numbers,
     read as read,

@@ -228,6 +228,14 @@ def numbers(column: Any, where: str, missing: bool = False, advice: str = OUTCOM
     return np.where(absent, np.nan, values).astype(values.dtype)
 
 
+def gaps(what: str, absent: np.ndarray, cure: str) -> str:
+    """Words on rows (n,) in which something is missing, and how to leave them out."""
+    return (
+        f"{what} is missing in {absent.sum()} of {len(absent)} rows, first in row "
+        f"{np.argmax(absent)}. Leave these rows out, such as by {cure}"
+    )
+
+
 def each_row(
     values: Any, n: int, what: str, default: float = 0.0, kind: str | None = None
 ) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import is_float, limit_of
-from truncgauss.tables.columns import categories_of, chosen, named_columns, numbers
+from truncgauss.tables.columns import categories_of, chosen, gaps, named_columns, numbers
 from truncgauss.tables.names import meant, suggestion
 
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
@@ -147,16 +147,18 @@ def column_or(values: Any, data: Any, what: str) -> Any:
     return chosen(named(data), values, what)
 
 
+def missing_covariate(name: Any, absent: np.ndarray) -> str:
+    """Words on rows (n,) that lack a covariate."""
+    words = gaps(f"the covariate {name!r}", absent, f"table.dropna(subset=[{name!r}])")
+    return f"{words}, or complete them. Rows are never dropped silently."
+
+
 def texts_of(table: Any, name: Any, levels: Sequence[str] | None = None) -> np.ndarray:
     """A column of texts, none of which may be missing, or another category than these."""
     cells = np.asarray(chosen(named(table), name, "design"), object)
     absent = np.array([cell is None or cell == "" or cell != cell for cell in cells], bool)
     if absent.any():
-        first = np.flatnonzero(absent)[0]
-        raise ValueError(
-            f"design: column {name!r} lacks {absent.sum()} of {len(cells)} value(s), first in row "
-            f"{first}. {DROPPED}"
-        )
+        raise ValueError(f"design: {missing_covariate(name, absent)}")
     texts = np.array([str(cell) for cell in cells], str)
     for i in [] if levels is None else np.flatnonzero(~np.isin(texts, levels)):
         raise ValueError(
@@ -333,9 +335,14 @@ def matrix_of(part: Any, frame: Any, action: str = "raise") -> Any:
             warnings.simplefilter("error", errors.DataMismatchWarning)  # a category that is new
             made = part.get_model_matrix(frame, na_action=action, context={})
     except wrong as error:
+        formula = f"formula '{getattr(part, 'formula', part)}'"
         words = str(error).partition("They are being")[0].strip()
+        factor = words.partition("`")[2].partition("`: ")[0]
+        for name in names_in(factor, frame.columns) if "null values" in words else ():
+            if (absent := frame[name].isna().to_numpy()).any():
+                raise ValueError(f"{formula}: {missing_covariate(name, absent)}") from error
         advice = DROPPED if "null values" in words else "Write that part of the formula otherwise."
-        raise ValueError(f"formula '{getattr(part, 'formula', part)}': {words} {advice}") from error
+        raise ValueError(f"{formula}: {words} {advice}") from error
     if len(made) != len(frame):
         raise ValueError(f"formula '{part}' drops {len(frame) - len(made)} rows. {DROPPED}")
     return made
