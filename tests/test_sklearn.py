@@ -64,6 +64,13 @@ def test_limits_of_a_frame_go_by_name(estimator):
     model = estimator({"x": 0.0, "y": -INF}).fit(frame[["y", "x"]])
     assert list(model.feature_names_in_) == ["y", "x"]
     np.testing.assert_allclose(model.location_[::-1], estimator([0.0, -INF]).fit(rows()).location_)
+    some = estimator({"x": 0.0}, {"y": 9.0}).fit(frame)
+    fit = tg.fit_truncated_normal(frame, {"x": 0.0}, {"y": 9.0})
+    np.testing.assert_allclose(some.location_, fit.loc, rtol=1e-12)
+    np.testing.assert_array_equal(some.limits_, [[0.0, -INF], [INF, 9.0]])
+    assert np.isfinite(some.score(frame)) and (some.sample(9) > [0.0, -INF]).all()
+    with pytest.raises(ValueError, match="low: is labelled 'z', but the columns of the data are"):
+        estimator({"z": 0.0}).fit(frame)
 
 
 @pytest.mark.slow

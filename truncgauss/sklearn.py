@@ -31,7 +31,9 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
     bounds, divided by the probability of these.
 
     Args:
-        low: limits below, a number or shape (n_features,); None leaves the side open.
+        low: limits below, a number or shape (n_features,), or a dictionary by the names of the
+            columns of a DataFrame, of which those without a limit may be left out; None leaves the
+            side open.
         high: limits above, likewise.
         method: how probabilities are computed.
         max_iter: the most Newton steps.
@@ -82,7 +84,11 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        low, high = (self._limit(end, limits) for end in (self.low, self.high))
+        sides = (("low", self.low, -np.inf), ("high", self.high, np.inf))
+        low, high = (
+            end if end is None or limits is None else tables.aligned(end, limits, name, fill)
+            for name, end, fill in sides
+        )
         fit: ObservationsFit = fit_truncated_normal(
             rows, low, high, weights=sample_weight, method=self._method(), num_steps=self.max_iter
         )
@@ -147,10 +153,3 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         low, high = self.limits_
         ends = (-np.inf if low is None else low), (np.inf if high is None else high)
         return Box(*(jnp.broadcast_to(jnp.asarray(end, jnp.float64), shape) for end in ends))
-
-    @staticmethod
-    def _limit(end: Any, table: tables.Table | None) -> Any:
-        """A limit in the order of the columns, by their names if it has names."""
-        if end is None or table is None:
-            return end
-        return tables.aligned(end, table, "limits")
