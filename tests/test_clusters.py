@@ -590,3 +590,35 @@ def test_the_curvature_of_many_censored_clusters_is_that_of_differences():
     np.testing.assert_allclose(fit.best.hessian, hessian, rtol=1e-5, atol=1e-6)
     means = fit.effects()
     assert np.all(means.standard_error < 0.8) and len(means.mean) == 600
+
+
+@pytest.mark.full
+def test_errors_of_rows_that_are_small_beside_the_effects():
+    """Estimates and errors by an own likelihood: given the exact rows, on a fine grid elsewhere."""
+    rng = np.random.default_rng(7)
+    cluster = np.repeat(np.arange(20), 3)
+    effects, noise = rng.normal(size=20)[cluster], rng.normal(size=60)
+
+    def fit(size):
+        y = effects + size * noise
+        return tg.fit_clusters(
+            y, np.ones((60, 1)), cluster, censored_low=0.0, num_profiles=0, progress=False
+        )
+
+    small = fit(5e-4)
+    assert small.converged and small.log_likelihood_stderr == 0
+    np.testing.assert_allclose(small.log_likelihood, 85.84608318, rtol=1e-7)
+    np.testing.assert_allclose(small.estimates[:2], [-0.189170, 0.650539], rtol=1e-3)
+    np.testing.assert_allclose(small.errors[:2], [0.205182, 0.182105], rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_integrals_that_are_not_resolved_are_no_maximum():
+    rng = np.random.default_rng(1)
+    cluster, time = np.repeat(np.arange(20), 3), np.tile(np.arange(3.0), 20)
+    design, effects = np.column_stack([np.ones(60), time]), rng.normal(size=(20, 2)) * [0.65, 0.37]
+    y = np.sum(effects[cluster] * design, axis=1) + 0.01 * rng.normal(size=60)
+    terms = [tg.RandomEffects(design), tg.Residual()]
+    settings = {"num_profiles": 0, "num_starts": 1, "num_steps": 12, "progress": False}
+    fit = tg.fit_clusters(y, design, cluster, terms, censored_low=0.0, **settings)
+    assert not fit.converged and "too small beside the effects" in fit.reason

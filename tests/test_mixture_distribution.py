@@ -134,6 +134,13 @@ def test_true_values_of_noisy_incomplete_rows_are_conditional_gaussians():
     logs, means, spreads = joint(y, noise, *START)
     shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
     np.testing.assert_allclose(found.responsibilities, shares, rtol=1e-9)
+    exact = np.random.default_rng(0).normal(size=(50, 2))
+    exact = tg.Observations.exact(np.where(np.arange(50)[:, None] < [9, 0], np.nan, exact),
+                                  nan_is_missing=True)  # fmt: skip
+    covariances = [[[1.0, 0.6], [0.6, 1.1]], [[2.0, 0.1], [0.1, 0.3]]]
+    spread = tg.mixtures.posterior(exact, [0.3, 0.7], [[0.0, 0.0], [1.0, -1.0]], covariances)
+    variances = np.diagonal(spread.covariance, 0, 1, 2)
+    assert np.all((variances == 0) == np.isfinite(exact.lower)) and np.all(variances >= 0)
     np.testing.assert_allclose(found.component_means, means, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.component_covariances, spreads, rtol=1e-8, atol=1e-11)
     expected = np.einsum("nk,nkd->nd", shares, means)

@@ -250,3 +250,17 @@ def test_curvature_survives_the_loop_over_replicates():
     gradient = jax.grad(log_prob)
     difference = (gradient(loc + step) - gradient(loc - step)) / 2e-5
     np.testing.assert_allclose(jax.hessian(log_prob)(loc)[0], difference, rtol=1e-7)
+
+
+@pytest.mark.parametrize("points, replicates", [("random", 8), ("lattice", 2), ("lattice", 8)])
+def test_replicates_that_count_alike_are_not_exact(points, replicates):
+    """Of samples that are in or out, replicates agree by chance: as of 8,192 below 3.5 or 4."""
+    for high in (4.0, 3.5, 0.7123, 0.3):
+        method = tg.SoftMonteCarlo(1024, replicates, points=points, edge=tg.Hard())
+        found = tg.log_probability([0.0], [[1.0]], tg.Box([-np.inf], [high]), method)
+        gap = abs(float(found.log_prob) - stats.norm.logcdf(high))
+        assert 1e-4 < found.stderr < 2e-2 and gap < 3.0 * found.stderr
+    narrow = tg.SoftMonteCarlo(4096, 8, points="lattice", edge=tg.Bump(1e-6))
+    assert tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [np.inf]), narrow).stderr > 1e-5
+    wide = tg.SoftMonteCarlo(4096, 8, points="lattice", edge=tg.Tanh(4.0))
+    assert tg.log_probability([0.1], [[1.0]], tg.Box([0.0], [np.inf]), wide).stderr < 1e-6

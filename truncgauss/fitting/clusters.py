@@ -64,7 +64,7 @@ from truncgauss.fitting.long_tables import (
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import CLOSE, Point, point, sloped
-from truncgauss.fitting.optimization.uncertainty import scaled_spectrum
+from truncgauss.fitting.optimization.uncertainty import Certificate, scaled_spectrum
 from truncgauss.fitting.ordinal import (
     FIRST_CUT,
     NOT_COMPARED,
@@ -109,6 +109,12 @@ WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none hold
 NOT_CONTAINED = (
     "the larger model has no term that holds the process {} of the smaller one, and so does not "
     "contain it. Compare AIC."
+)
+COARSE = 1e-3  # error of the log-likelihood, from which derivatives may be off by a per cent
+UNRESOLVED = (
+    "Not converged: integrals over effects leave the log-likelihood known to {:.2g} only, as the "
+    "errors of rows are too small beside the effects. Of rows that repeat a measurement without "
+    "an error keep one."
 )
 EXACT_STARTS = 3  # by default, where all rows are exact and steps take no time
 FEW_PRODUCTS = 2**22  # of entries of covariances, in a step, that take none
@@ -1008,6 +1014,12 @@ class ClusterModel(Model):
         alone = all(np.all(np.sum(rows.index >= 0, axis=1) == 1) for rows in self.shapes)
         words = " and ".join(some) + (" apart" if len(some) > 1 else "")
         return NOT_TOLD_APART.format(words, SINGLE_ROWS if alone else self.short)
+
+    def ending(self, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
+        of_effects = all(method is None for method in path.loss.plan.methods)
+        if obstacle is None and of_effects and COARSE < proof.stderr < np.inf:
+            return False, UNRESOLVED.format(proof.stderr)
+        return super().ending(path, proof, obstacle)
 
     @property
     def short(self) -> str:

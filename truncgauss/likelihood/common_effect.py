@@ -36,7 +36,7 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
 ERROR = 1e-12  # of a probability, which is not claimed
 SPARE = 1.2  # nodes more than an error of `ERROR` takes, which leave one of 1e-17
-MOST_COUNTED = {1: 4096, 2: 256}  # nodes for each effect, by the number of effects
+MOST_COUNTED = {1: 2**16, 2: 384}  # nodes for each effect, by the number of effects
 PROBES = (0.0, 2.0, 4.0, 8.0)  # deviations from the mode at which the balls are taken
 MAX_STEPS = 60  # to the mode
 BLOCK = 16  # nodes that are computed at once

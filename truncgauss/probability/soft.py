@@ -24,6 +24,7 @@ from truncgauss.special import effective_sample_size, log_mean_exp
 from truncgauss.tables.names import check_choice
 
 MIN_EFFECTIVE_SAMPLES = 10.0
+COUNTED = 1e-6  # distance of a relative weight from 0 or 1, within which a sample is out or in
 
 
 @frozen_pytree
@@ -115,7 +116,9 @@ class SoftMonteCarlo(Method):
 
         Two additional samples, one of weight 0 and one of the largest weight, enter the variance:
         when all samples lie inside, the fraction is not known to be exactly 1. For a single lattice
-        it is nan, or inf for too few effective samples.
+        it is nan, or inf for too few effective samples. Of one replicate of several it is the least
+        that can be: what one sample changes, or half a point of a lattice, where all lie inside or
+        outside of the edges, else 0.
 
         Reference:
             Agresti and Coull (1998), Approximate is better than "exact" for interval estimation of
@@ -130,10 +133,21 @@ class SoftMonteCarlo(Method):
             weights = weights.reshape(2, -1).mean(0)
         with_two = jnp.concatenate([weights, jnp.array([0.0, 1.0], weights.dtype)])
         stderr = jnp.std(with_two, ddof=1) / (len(weights) ** 0.5 * weights.mean())
-        if self.points == "lattice" and self.samples is None:
+        lattice = self.points == "lattice" and self.samples is None
+        if self.num_replicates > 1:
+            counted = jnp.all((weights < COUNTED) | (weights > 1.0 - COUNTED))
+            least = (0.5 if lattice else 1.0) / (len(weights) * weights.mean())
+            stderr = jnp.where(counted, least, 0.0)
+        elif lattice:
             stderr = jnp.full_like(stderr, jnp.nan)
         supported = (effective >= MIN_EFFECTIVE_SAMPLES) | jnp.isnan(top)
         return Estimate(log_prob, jnp.where(supported, stderr, jnp.inf))
+
+    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
+        """As of other methods, but not 0 where replicates count as many samples by chance."""
+        power = 0.5 if self.points == "lattice" else 1.0  # one sample is one of all replicates
+        least = jnp.min(alone) / self.num_replicates**power
+        return jnp.maximum(super().combined_stderr(log_probs, alone), least)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         loc, covariance, region = row

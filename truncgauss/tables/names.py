@@ -40,6 +40,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "vcov cov_params": ("parameter_covariance",),
         "llf loglik loglike": ("log_likelihood",),
         "fittedvalues fitted": ("predict",),
+        "ranef random_effects blup": ("effects",),
         "response": ("mean",),
         "type": ("kind",),
         "both.tails two-sided two_sided twosided two.sided": ("both", "two-sided"),

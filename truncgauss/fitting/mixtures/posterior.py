@@ -75,6 +75,10 @@ def _posterior(
     observations: Observations, mixture: Mixture, method: Method, key: jax.Array
 ) -> Posterior:
     n, d = observations.lower.shape
+    known = observations.lower == observations.upper
+    if observations.noise is not None:
+        known &= jnp.diagonal(jnp.broadcast_to(observations.noise, (n, d, d)), 0, 1, 2) == 0
+    free = ~(known[:, :, None] | known[:, None, :])  # what is known exactly does not vary
 
     def one(component: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         number, loc, matrix = component
@@ -90,7 +94,7 @@ def _posterior(
         shift = by_loc @ matrix
         by_matrix = by_matrix + jnp.swapaxes(by_matrix, 1, 2)
         spread = matrix + matrix @ by_matrix @ matrix - shift[:, :, None] * shift[:, None, :]
-        return data, loc + shift, spread
+        return data, loc + shift, jnp.where(free, spread, 0.0)
 
     numbers = jnp.arange(len(mixture.weights))
     parts = numbers, mixture.locs, mixture.covariance.covariance_matrix
@@ -100,7 +104,7 @@ def _posterior(
     unknown = jnp.where(total == -jnp.inf, jnp.nan, 0.0)
     mean = jnp.einsum("nk,nkd->nd", shares, means) + unknown[:, None]
     gaps = means - mean[:, None]
-    squares = spreads + gaps[..., :, None] * gaps[..., None, :]
+    squares = spreads + gaps[..., :, None] * gaps[..., None, :] * free[:, None]
     covariance = jnp.einsum("nk,nkij->nij", shares, squares)
     return Posterior(mean, covariance, shares + unknown[:, None], means, spreads)
 
