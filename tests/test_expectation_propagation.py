@@ -62,12 +62,14 @@ def test_gradients_survive_the_tail():
 
 @pytest.mark.full
 def test_hessians_in_a_loop_are_not_those_of_cavities_at_rest():
-    """JAX forgets the implicit derivative of the cavities where it differentiates a loop."""
+    """JAX 0.10 forgets the implicit derivative of the cavities where it differentiates a loop."""
     covariance, low = equal_correlations(3, 0.5), np.zeros(3)
     value = lambda loc, low: log_prob(loc, covariance, low, low + INF)
     in_loop = lambda loc: jax.lax.map(lambda low: value(loc, low), low[None]).sum()
-    assert np.all(np.isfinite(jax.jit(jax.hessian(value))(np.ones(3), low)))
-    assert np.all(np.isnan(jax.jit(jax.hessian(in_loop))(np.ones(3))))
+    alone, found = jax.jit(jax.hessian(value))(np.ones(3), low), jax.jit(jax.hessian(in_loop))
+    found = found(np.ones(3))
+    assert np.all(np.isfinite(alone))
+    assert np.all(np.isnan(found)) or np.allclose(found, alone, rtol=1e-9)
 
 
 def test_rows_without_variance_and_singular_covariances():
