@@ -613,6 +613,19 @@ def test_errors_of_rows_that_are_small_beside_the_effects():
     np.testing.assert_allclose(small.errors[:2], [0.205182, 0.182105], rtol=2e-3)
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-6])
+def test_errors_far_below_the_effects_are_no_edge(size):
+    """Of three exact rows each sigma is the root of the mean square within clusters, to 11 %."""
+    rng = np.random.default_rng(5)
+    cluster = np.repeat(np.arange(20), 3)
+    y = rng.normal(size=20)[cluster] + size * rng.normal(size=60)
+    fit = tg.fit_clusters(y, np.ones((60, 1)), cluster, progress=False)
+    within = y.reshape(20, 3) - y.reshape(20, 3).mean(axis=1, keepdims=True)
+    assert fit.converged and fit.edges == ()
+    np.testing.assert_allclose(fit.estimates[2], np.sqrt(np.sum(within**2) / 40), rtol=1e-6)
+    np.testing.assert_allclose(fit.errors[2], fit.estimates[2] / 80**0.5, rtol=1e-3)
+
+
 @pytest.mark.slow
 def test_integrals_that_are_not_resolved_are_no_maximum():
     rng = np.random.default_rng(1)

@@ -134,7 +134,8 @@ AT_EDGE = (
 )
 DETERMINED = (
     "{} is at the edge of its range: an effect is determined by the ones before it. It has no "
-    "standard error and no interval; fewer effects describe the observations as well."
+    "standard error and no interval; fewer effects, of sums of these columns, describe the "
+    "observations as well."
 )
 SEPARATED = (
     "There is no maximum: the outcomes are separated. The likelihood grows for ever along the "
@@ -162,6 +163,7 @@ UNTESTABLE = (
     "in the smaller one: twice the gain has no chi-squared distribution then, nor a mixture of "
     "these. Compare AIC, or simulate the ratio under the smaller model."
 )
+TOLD = 3.0  # standard errors from 0, at which a deviation below that is told from 0
 ZERO = 1e-7  # of the outcomes' standard deviation: what is 0 at an edge
 ROUNDING = 1e-9  # of numbers that are alike, and of a correlation matrix that is singular
 FIRST_ROWS, NUMBERS = 32, 10**7  # of a cluster, and of matrices at a time, seen to be singular
@@ -957,11 +959,22 @@ class ClusterModel(Model):
         parts = [t.signs(z) for t, z in zip(covariance.terms, covariance.split(rest))]
         return np.concatenate([np.ones(len(mean)), *parts])
 
-    def edges(self, x: np.ndarray) -> tuple[str, ...]:
+    def edges(self, path: Path) -> tuple[str, ...]:
         """Names of the estimates at an edge."""
-        covariance, rest = self.inner.covariance, self.inner.halves(x)[1]
-        pairs = zip(covariance.terms, covariance.split(rest))
-        return tuple(name for t, z in pairs for name in t.at_edge(z, EDGE))
+        covariance, rest = self.inner.covariance, self.inner.halves(path.end.x)[1]
+        pairs, least = zip(covariance.terms, covariance.split(rest)), self.least(path)
+        return tuple(name for t, z in pairs for name in t.at_edge(z, least))
+
+    def least(self, path: Path) -> float:
+        """The size below which coordinates are 0 at an edge: `EDGE`, but `ZERO` where the
+        observations tell all that are smaller than that from 0."""
+        small = np.abs(self.inner.halves(path.end.x)[1]) < EDGE
+        information = float(path.loss.size) * path.end.hessian
+        if not small.any() or not np.all(np.linalg.eigvalsh(information) > 0):
+            return EDGE
+        errors = self.inner.halves(np.sqrt(np.diagonal(np.linalg.inv(information))))[1]
+        told = np.abs(self.inner.halves(path.end.x)[1]) > TOLD * errors
+        return ZERO if np.all(told[small]) else EDGE
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         random, p = np.random.default_rng(0), len(self.inner.halves(self.start)[0])
@@ -991,13 +1004,14 @@ class ClusterModel(Model):
             return self.rising
         terms = self.inner.covariance.terms
         parts = self.inner.covariance.split(self.inner.halves(path.end.x)[1])
+        least = self.least(path)
         for term, x in zip(terms, parts):
             wide = [name for name, z in zip(term.sigma_names, np.abs(x)) if z > FARTHEST]
             if self.scaleless and wide:
                 return APART.format(wide[0])
-            if term.independent and term.at_edge(x, EDGE) and is_singular(self, parts, EDGE):
-                return MET_EXACTLY.format(term.at_edge(x, EDGE)[0])
-            if term.lost_at_zero and term.at_edge(x, EDGE):
+            if term.independent and term.at_edge(x, least) and is_singular(self, parts, least):
+                return MET_EXACTLY.format(term.at_edge(x, least)[0])
+            if term.lost_at_zero and term.at_edge(x, least):
                 return VANISHED.format(term.label, " and ".join(term.shape_names or term.names))
             if term.endless(x) is not None:
                 return term.endless(x)
@@ -1032,7 +1046,7 @@ class ClusterModel(Model):
         return f"{Model.flat}{self.short}"
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        edges = self.edges(path.end.x) if fields["converged"] else ()
+        edges = self.edges(path) if fields["converged"] else ()
         return (*common, *map(self.at_edge, edges), *self.sentences)
 
     def at_edge(self, name: str) -> str:
@@ -1043,7 +1057,7 @@ class ClusterModel(Model):
         return (DETERMINED if determined else AT_EDGE).format(name)
 
     def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
-        edges = self.edges(path.end.x)
+        edges = self.edges(path)
         known = np.array([name not in edges for name in fields["names"]])
         zero = ~known & (np.abs(fields["estimates"]) < ZERO * float(self.inner.unit))
         fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
