@@ -299,6 +299,44 @@ def test_three_dimensions_and_more():
 
 
 @pytest.mark.full
+def test_pieces_by_separation_have_a_plan_to_hold_and_second_derivatives():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4, 4))
+    covariance, loc = root @ root.T / 4 + 0.3 * np.eye(4), 0.3 * rng.normal(size=4)
+    box = tg.Box(np.full(4, -1.5), np.full(4, 1.5))
+    outside, fresh = tg.Outside(box), Complement(tg.Separation(num_points=256, num_replicates=4))
+    held = fresh.hold(loc, covariance, outside)
+    value = jax.jit(lambda x, m: tg.log_probability(x, covariance, outside, m).log_prob)
+    slope = jax.jit(jax.grad(value))
+    hessian = jax.jit(jax.hessian(value))(loc, held)
+    step = 1e-4
+
+    def differences(function):
+        ends = [function(loc + c * step * e, held) for e in np.eye(4) for c in (1, -1, 2, -2)]
+        a, b, c, d = np.moveaxis(np.reshape(ends, (4, 4, -1)), 1, 0)
+        return (8.0 * (a - b) - (c - d)) / (12.0 * step)
+
+    np.testing.assert_allclose(slope(loc, held), differences(value)[:, 0], atol=1e-10)
+    np.testing.assert_allclose(hessian, differences(slope), atol=1e-9)
+    # The whole distribution is a mixture of both parts.
+    moments = tg.truncated_moments(loc, covariance, outside, fresh)
+    inner, p = tg.truncated_moments(loc, covariance, box), np.exp(value(loc, held))
+    parts = [
+        weight * (part.covariance + np.outer(part.mean - loc, part.mean - loc))
+        for weight, part in ((p, moments), (1 - p, inner))
+    ]
+    np.testing.assert_allclose(sum(parts), covariance, atol=3e-3)
+    # Rows have plans of their own.
+    rows = loc + np.array([[0.0], [0.2]])
+    both = fresh.hold(rows, covariance, outside)
+    assert both.batch_shape == (2,)
+    alone = value(rows[1], fresh.hold(rows[1], covariance, outside))
+    np.testing.assert_allclose(value(rows, both), [value(loc, held), alone], rtol=1e-12)
+    with pytest.raises(ValueError, match="is of 8 pieces, this problem has 6. Hold the method for"):
+        tg.log_probability(loc[:3], np.eye(3), tg.Outside(tg.Box([-1.0] * 3, [1.0] * 3)), held)
+
+
+@pytest.mark.full
 def test_point_masses_batches_and_rows_outside_a_hole():
     box = tg.Outside(tg.Box([0.0, 0.0], [1.0, 1.0]))
     still = jnp.array([[1.0, 0.0], [0.0, 0.0]])

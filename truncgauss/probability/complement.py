@@ -11,10 +11,10 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import row_norms
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
 from truncgauss.gaussian.regions import LinearRegion, Outside, Region
 from truncgauss.probability.exact import Exact, applies
-from truncgauss.probability.method import Method, average
+from truncgauss.probability.method import Method, average_in_turns, with_fields
 from truncgauss.probability.separation import Separation
 from truncgauss.special import log_sum_exp
 
@@ -71,7 +71,35 @@ class Complement(Method):
                 "Complement applies to tg.Outside of a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.Automatic()."
             )
-        self.method.check(loc, covariance, region.region)
+        fresh = with_fields(self.method, **dict.fromkeys(self.method.held_fields))
+        fresh.check(loc, covariance, region.region)
+        held, count = self.method.batch_shape[-1:], 2 * region.region.num_constraints
+        if held not in ((), (count,)):
+            raise ValueError(
+                f"Complement: the plan that is held is of {held[0]} pieces, this problem has "
+                f"{count}. Hold the method for this problem: method.hold(loc, covariance, region)."
+            )
+
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Complement":
+        """The method with a plan for each piece, which follow the rows."""
+        problem = as_problem(loc, covariance, region)
+        self.check(*problem)
+        rows, outside = problem.batch_shape, problem.region
+        assert isinstance(outside, Outside)
+        pieces, _ = outside.broadcast_to(rows).pieces()
+        held = self.method.hold(problem.loc, problem.covariance, pieces)
+        plans = {name: getattr(held, name) for name in held.held_fields}
+        plans = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, len(rows)), plans)
+        return replace(self, method=with_fields(held, **plans))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self.method.batch_shape[:-1]
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Complement":
+        last = self.method.batch_shape[-1:]
+        method = self.method.broadcast_to((*batch_shape, *last)) if last else self.method
+        return replace(self, method=method)
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
@@ -84,13 +112,11 @@ class Complement(Method):
         on_face = jnp.concatenate([value == limits.low, value == limits.high])
         empty = empty | jnp.concatenate([still, still]) & on_face
 
-        def of_piece(piece: LinearRegion) -> Estimate:
-            return average(self.method, Problem(loc, covariance, piece), key)
+        def of_piece(piece: LinearRegion, method: Method) -> Estimate:
+            return average_in_turns(method, Problem(loc, covariance, piece), key)
 
-        if isinstance(self.method, Exact):
-            parts = jax.vmap(of_piece)(pieces)
-        else:  # one after the other, in the memory of one
-            parts = jax.lax.map(of_piece, pieces)
+        plans = 0 if self.method.batch_shape else None
+        parts = jax.vmap(of_piece, (0, plans))(pieces, self.method)
         log_prob, stderr = sum_of_pieces(parts, empty)
         # The sum exceeds 1 by no more than the errors of its terms.
         log_prob = log_prob - jax.lax.stop_gradient(jnp.maximum(log_prob, 0.0))

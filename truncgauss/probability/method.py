@@ -369,7 +369,7 @@ def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
 @functools.partial(Compiled, cost=cost_of)
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     count = math.prod(problem.batch_shape)
-    function = lambda row, method: _average_in_turns(method.for_rows(count), row, key)
+    function = lambda row, method: average_in_turns(method.for_rows(count), row, key)
     return over_rows(function, problem, method)
 
 
@@ -379,7 +379,7 @@ def effective_share(method: Any, problem: Problem, key: Array) -> Array:
     return method.effective_share(problem, key)
 
 
-def _average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
+def average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
     """As `average`, of which `jax.vmap` computes as many rows at a time as the method says."""
     width = method.rows_in_turn(row.covariance.dimension)
     if width is None:
