@@ -613,6 +613,7 @@ def test_errors_of_rows_that_are_small_beside_the_effects():
     np.testing.assert_allclose(small.errors[:2], [0.205182, 0.182105], rtol=2e-3)
 
 
+@pytest.mark.quick("0.0001")
 @pytest.mark.parametrize("size", [1e-4, 1e-6])
 def test_errors_far_below_the_effects_are_no_edge(size):
     """Of three exact rows each sigma is the root of the mean square within clusters, to 11 %."""

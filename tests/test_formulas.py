@@ -456,6 +456,7 @@ def test_effects_of_columns_inside_of_a_formula(curved):
     np.testing.assert_allclose(probit.margins(variables="x").value[0], slope, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.full
 def test_effects_of_functions_that_bend_far_from_zero_or_end(curved):
     year = np.linspace(2001.0, 2014.0, 90)
     table = curved[0].assign(year=year, x=year - year[0])

@@ -156,11 +156,19 @@ def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(
     effects = fit.margins(kind="recorded")
     assert effects.names == ("age", "site: b", "site: c")
     np.testing.assert_allclose(effects.value[1:], [at("b") - at("a"), at("c") - at("a")], rtol=1e-9)
+
+
+@pytest.mark.full
+def test_the_effect_of_a_category_on_ordered_outcomes_of_clusters(affairs):
+    y, age = affairs[0][:150], affairs[1]["age"][:150]
+    site = np.array(list("abc"))[np.random.default_rng(1).integers(0, 3, 150)]
+    design = tables.design({"age": age, "site": site}, ["age"], {"site": "a"})
     clusters = tg.fit_clusters(tg.Ordinal(np.digitize(y, [2.0])), design, np.arange(150) // 5)
     at = lambda s: clusters.predict({"age": age, "site": np.full(150, s)}).value.mean(axis=0)
     np.testing.assert_allclose(clusters.margins().value[1], at("b") - at("a"), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_rows_of_weight_zero_decide_nothing(affairs):
     """Neither which covariates are 0 or 1 and which limits all rows share, nor what is said."""
     y, design = affairs[0][:99], {name: column[:99] for name, column in affairs[1].items()}
