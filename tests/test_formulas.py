@@ -151,6 +151,30 @@ def test_a_formula_is_its_columns(kind):
     assert low < fit.estimates[6] < high
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_few_bits_do_not_overflow_in_formulas(kind):
+    """Powers and products of columns as Stata and Parquet have them are those of floats."""
+    pytest.importorskip("formulaic")
+    rng = np.random.default_rng(0)
+    floats = {"age": 1.0 * rng.integers(20, 65, 50), "k": 1.0 * rng.integers(0, 20, 50)}
+    text = "I(age**2) ~ age * k + I(age**7) + np.log(age) + I(k - 12)"
+    squares, exact = tables.formula(text, floats)
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "int64", "uint64", "float32"):
+        few = of_kind({name: column.astype(dtype) for name, column in floats.items()}, kind)
+        if kind == "pandas" and "int" in dtype:
+            few = few.astype({"k": dtype.replace("int", "Int").replace("u", "U")})
+        outcome, design = tables.formula(text, few)
+        np.testing.assert_array_equal(outcome, squares)
+        for made in (design, design.encode(few)):
+            assert list(made) == list(exact)
+            np.testing.assert_array_equal(list(made.values()), list(exact.values()))
+        if "int" in dtype:  # categories are called by the whole numbers
+            coded = tables.formula("~ C(k > 3) + C(k) + I(k - 12)", few)[1]
+            assert list(coded)[1:3] == ["C(k > 3)[T.True]", "C(k)[T.1]"]
+            np.testing.assert_array_equal(coded["I(k - 12)"], floats["k"] - 12.0)
+            np.testing.assert_array_equal(coded.encode(floats)["C(k)[T.1]"], floats["k"] == 1.0)
+
+
 def test_a_formula_remembers_its_transformations():
     pytest.importorskip("formulaic")
     table = rows()

@@ -6,7 +6,7 @@ A design is a dictionary of columns that can be made anew of other rows, in the 
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from truncgauss.tables.censoring import is_float, limit_of
 from truncgauss.tables.columns import categories_of, chosen, gaps, named_columns, numbers
 from truncgauss.tables.names import meant, suggestion
 
+CATEGORIES = re.compile(r"\b(C|hashed)\(")  # parts of formulas that take numbers for categories
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
 
@@ -238,7 +239,7 @@ def formula(
                 refuse_numbers(by_name, name, text)
             first = (categories or {}).get(name) or kinds_of(by_name, name)[0]
             levels[name] = [first, *levels_of(by_name, name, first)]
-    made = matrix_of(right, frame_of(data, names, levels))
+    made = matrix_of(right, data, names, levels)
 
     encoder = partial(evaluated, made.model_spec, names, levels)
     source = {name: by_name[name] for name in names}
@@ -262,8 +263,8 @@ def formula(
             f"tg.Ordinal(table[{name!r}], levels=[...]) is the outcome then, and the design "
             f"'~{text.partition('~')[2]}'."
         )
-    frame = frame_of(data, variables(left, by_name), {})
-    outcome = list(columns_of(matrix_of(left, frame, "ignore")).values())
+    of_outcome = matrix_of(left, data, variables(left, by_name), {}, "ignore")
+    outcome = list(columns_of(of_outcome).values())
     if len(outcome) != 1:
         raise ValueError(f"formula {text!r} must have one outcome, got {len(outcome)}.")
     return outcome[0], made_columns
@@ -326,9 +327,19 @@ def names_in(text: str, names: Iterable[Any]) -> list[str]:
     return [x for x in words if re.search(rf"(?<!\w){re.escape(x)}(?!\w)", text)]
 
 
-def matrix_of(part: Any, frame: Any, action: str = "raise") -> Any:
-    """The matrix of a part of a formula, or of what was made of it before, with all rows."""
+def matrix_of(
+    part: Any,
+    table: Any,
+    names: list[str],
+    levels: Mapping[str, list[str]],
+    action: str = "raise",
+) -> Any:
+    """The matrix of a part of a formula, or of what was made of it before, with all rows of a table
+    that has the named columns, of which some have levels."""
     errors = importlib.import_module("formulaic.errors")
+    factors = [str(x) for term in getattr(part, "formula", part) for x in term.factors]
+    codes = {x for text in factors if CATEGORIES.search(text) for x in names_in(text, names)}
+    frame = frame_of(table, names, levels, codes)
     wrong = errors.FormulaicError, errors.DataMismatchWarning, SyntaxError, ValueError
     try:
         with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
@@ -352,7 +363,7 @@ def evaluated(
     spec: Any, names: list[str], levels: Mapping[str, list[str]], table: Any
 ) -> dict[str, np.ndarray]:
     """The columns of a formula for another table, by what was made of it before."""
-    return columns_of(matrix_of(spec, frame_of(table, names, levels)))
+    return columns_of(matrix_of(spec, table, names, levels))
 
 
 def columns_of(matrix: Any) -> dict[str, np.ndarray]:
@@ -369,8 +380,12 @@ def is_text(column: Any) -> bool:
     return cells.dtype.kind in "US" or some
 
 
-def frame_of(table: Any, names: list[str], levels: Mapping[str, list[str]]) -> Any:
-    """The named columns of a table as a DataFrame of numbers and categories."""
+def frame_of(
+    table: Any, names: list[str], levels: Mapping[str, list[str]], codes: Container[str]
+) -> Any:
+    """The named columns of a table as a DataFrame of categories and of numbers: in float64, as the
+    powers and products of fewer bits overflow, but for the whole numbers that are codes of
+    categories, which these are called by."""
     pandas, by_name = importlib.import_module("pandas"), named(table)
     columns = {}
     for name in names:
@@ -378,9 +393,9 @@ def frame_of(table: Any, names: list[str], levels: Mapping[str, list[str]]) -> A
         if name in levels:
             cells = texts_of(table, name, levels[name])
             columns[name] = pandas.Categorical(cells, levels[name])
-        elif np.asarray(column).dtype.kind in "iu":
-            columns[name] = np.asarray(column)
+        elif name in codes and (whole := np.asarray(column)).dtype.kind in "iu":
+            columns[name] = whole.astype(np.int64) if np.all(whole < 2**63) else whole
         else:
-            columns[name] = numbers(column, what, missing=True)
+            columns[name] = numbers(column, what, missing=True).astype(np.float64)
     num_rows = len(next(iter(by_name.values())))
     return pandas.DataFrame(columns, index=range(num_rows))  # "~ 1" needs no column
