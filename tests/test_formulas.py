@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import truncgauss as tg
 from truncgauss import cli, tables
@@ -478,6 +479,34 @@ def test_effects_of_columns_inside_of_a_formula(curved):
     at = lambda c: probit.predict(table.assign(x=x * (1.0 + c))).value
     slope = np.mean((at(1e-5) - at(-1e-5)) / (2e-5 * x[:, None]), axis=0)
     np.testing.assert_allclose(probit.margins(variables="x").value[0], slope, rtol=1e-6, atol=1e-9)
+
+
+def test_points_go_through_the_products_and_powers_of_a_formula(curved):
+    """A number for all rows is the same point as in a table; without a formula a column moves
+    alone."""
+    table, formula = curved[0], "z * C(code) + I(z**2) + x:z + x"
+    fit = tg.fit_regression(f"y ~ {formula}", data=table, censored_low=0.0, progress=False)
+    point = {"z": 0.5, "code": 1, "x": 2.0}
+    at_all = fit.margins(point, "observed")
+    at_one = fit.margins({name: [value] for name, value in point.items()}, "observed")
+    np.testing.assert_allclose(at_all.value, at_one.value, rtol=1e-10)
+    np.testing.assert_allclose(at_all.standard_error, at_one.standard_error, rtol=1e-10)
+    b, scale = fit.coefficients, fit.estimates[-1]
+    moved = tables.formula(f"~ {formula}", table.assign(z=0.5))[1]
+    effect_of_x = lambda columns: np.mean(
+        stats.norm.pdf(np.column_stack([*columns.values()]) @ b / scale) * b[4] / scale
+    )
+    of_x = lambda fit, at: fit.margins(at, "observed", variables="x").value[0]
+    np.testing.assert_allclose(of_x(fit, {"z": 0.5}), effect_of_x(moved), rtol=1e-9)
+    bent = {**moved, "I(z ** 2)": np.full(90, 4.0)}
+    np.testing.assert_allclose(
+        of_x(fit, {"z": 0.5, "I(z ** 2)": 4.0}), effect_of_x(bent), rtol=1e-9
+    )
+    ready = dict(tables.formula(f"~ {formula}", table)[1])
+    plain = tg.fit_regression(table["y"], ready, censored_low=0.0, progress=False)
+    np.testing.assert_allclose(
+        of_x(plain, {"z": 0.5}), effect_of_x({**ready, "z": moved["z"]}), rtol=1e-6
+    )
 
 
 @pytest.mark.full

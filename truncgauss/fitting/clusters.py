@@ -660,7 +660,8 @@ class ClusterFit(LikelihoodFit):
         mean, which are coefficients, or on P(category), averaged over the rows.
 
         Args:
-            at: of categories, {name: number} for all rows with these covariates so.
+            at: of categories, {name: number} for all rows with these covariates so, see
+                `LikelihoodFit.margins`.
             variables, discrete, level: see `LikelihoodFit.margins`.
 
         Returns:

@@ -747,17 +747,18 @@ def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, An
     if not (isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values())):
         designs = designs_of(fit, at, "margins: at")
         return designs, np.ones(len(designs[0])), tables.labels_of(at), ()
-    names, read = [np.array(part.names) for part in fit.designs], sources_of(fit)
-    known = [*(name for part in fit.designs for name in part.names), *read]
+    known = list(dict.fromkeys(x for part in fit.designs for x in (*part.names, *part.source)))
     for name in at:
         if name not in known:
             raise ValueError(f"margins: at: no covariate {name!r}, but {listed(known, name)}")
-    values = {name: np.full(len(rows[0]), at[name]) for name in at if name in read}
-    rows = carried(fit, rows, sources, values)
+    values = {name: np.full(len(rows[0]), at[name]) for name in at}
+    moved = [np.array(x) for x in carried(fit, rows, sources, values)]
+    for part, x in zip(fit.designs, moved):  # columns that no formula made of these
+        for j, name in enumerate(part.names):
+            if name in at and name not in part.source:
+                x[:, j] = float(at[name])
     sources = [{name: values.get(name, part[name]) for name in part} for part in sources]
-    for name in (name for name in at if name not in read):
-        rows = tuple(np.where(of == name, float(at[name]), part) for of, part in zip(names, rows))
-    return rows, weights, own, sources
+    return tuple(moved), weights, own, sources
 
 
 # ---------------------------------------------------------------- errors and intervals

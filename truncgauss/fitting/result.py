@@ -428,7 +428,9 @@ class LikelihoodFit(InformationCriteria, Fit):
 
         Args:
             at: where: None at all rows of the fit; "mean" at their mean; {name: value} at all rows
-                with these covariates so; or a table of points, as `new` of `predict`.
+                with these covariates so; or a table of points, as `new` of `predict`. A column of
+                the data of a formula takes its products, powers and categories with it; in a design
+                that no formula made they are columns of their own, and stay as they are.
             kind, low, high: of the prediction, as in `predict`, quantiles excepted.
             variables: names of covariates; by default all that vary. Those without names are called
                 "0", "1", ... Here and in `at`, a column of the data that a formula has only inside
