@@ -173,7 +173,8 @@ class Model:
         return functools.partial(point, loss)
 
     def images(self, x: np.ndarray) -> list[np.ndarray]:
-        """Further starts, where symmetries of the likelihood take its best maximum, x."""
+        """Further starts, such as where symmetries of the likelihood take its best maximum, x; also
+        of the best end of all starts where that is higher, and no maximum."""
         return []
 
     def rank(self, path: Path) -> tuple[Any, ...]:

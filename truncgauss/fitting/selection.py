@@ -1,6 +1,7 @@
 """Sample selection: an outcome that is observed where a probit of other covariates says so."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from truncgauss.fitting.observations import (
     names_of,
 )
 from truncgauss.fitting.optimization.descent import SAME, Path
+from truncgauss.fitting.optimization.newton import lowest_within
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import (
     Prediction,
@@ -43,6 +45,7 @@ FEW, EDGES, EDGE_PAIRS = 200, ((0.999,), (-0.999,)), tuple(np.multiply(PAIRS, 0.
 DESIGNS = ("selection_design", "design", "unselected_design")
 LARGEST = 0.95  # correlation of a start
 NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
+EDGE_STEPS = 30  # most Newton steps with one rho at an edge, before it moves
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
 EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
 PROBIT_STEPS, LONGEST, ARRIVED = 50, 3.0, 1e-16  # Newton steps: how many, long, and close
@@ -56,8 +59,8 @@ AT_EDGE = (
     "those of the selection, and standard errors and Wald intervals do not hold."
 )
 NO_MAXIMUM = (
-    "There is no maximum: the likelihood grows as rho{} tends to {:+.0f}, where the errors of the "
-    "outcome are a multiple of those of the selection."
+    "There is no maximum: the likelihood grows as {}, where the errors of the outcome are a "
+    "multiple of those of the selection."
 )
 
 
@@ -242,7 +245,8 @@ def fit_selection(
 
     The likelihood may have several maxima, so that several starts are always made: from the
     two-step estimate, and from correlations between -0.9 and 0.9; of up to 200 rows from -0.999 and
-    0.999 too. All maxima that they reach are listed in `notes`, and the fit is the highest.
+    0.999 too, of two regimes also with one rho there and all else as is best beside it. All
+    maxima that they reach are listed in `notes`, and the fit is the highest.
 
     Args:
         outcome: (n,); where a row is not selected its value does not matter, and may be NaN. With
@@ -260,7 +264,8 @@ def fit_selection(
         weights: shape (n,): how often each row counts.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin; by default 6, or 5 of binary outcomes, and 2 more
-            of few rows.
+            of few rows. Of two regimes 5, or 4; of few rows 4 more, and then 4 from the best end
+            that these have, and from the best maximum where that is another.
         information: what standard errors come from: "observed" or "sandwich", see
             `fit_observations`.
         cluster: (n,), labels of groups of rows that belong together, or the name of a column of
@@ -304,6 +309,8 @@ def fit_selection(
     index = tables.labels_of((data, *pairs, weights, cluster))
     with jax.enable_x64(True):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
+        few = num_starts is None and model.observations.num_rows <= FEW
+        model = dataclasses.replace(model, edges=few and unselected_design is not None)
         fit: SelectionFit = maximum_likelihood(
             model,
             num_steps=num_steps,
@@ -573,16 +580,31 @@ class SelectionModel(GaussianRows):
     Attributes, besides those of `GaussianRows`:
         steps: of each outcome, the two-step estimate; none of binary outcomes.
         guesses: free coordinates to begin with.
+        edges: whether to begin also where one of two rho is at an edge of its range and the rest
+            is best there.
     """
 
     inner: SelectionCoordinates
     steps: tuple[TwoStep, ...] = ()
     guesses: tuple[np.ndarray, ...] = ()
+    edges: bool = False
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         count = len(self.guesses) if count is None else count
         more = self.scattered(max(count - len(self.guesses), 0))
         return [*self.guesses[:count], *more]
+
+    def images(self, x: np.ndarray) -> list[np.ndarray]:
+        """The highest points where each of two rho is at an edge in turn, from the others of x."""
+        if not self.edges:
+            return []
+        starts, points = [], self.points(self.loss_at(x))
+        for j, (rho,) in itertools.product((-2, -1), EDGES):
+            start = x.copy()
+            start[j] = np.arctanh(rho)
+            others = np.delete(np.eye(len(x)), j, axis=1)
+            starts.append(lowest_within(points, start, others, EDGE_STEPS).x)
+        return starts
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
         """As of other rows; also where rho ends at 1 or -1, as it may because of such rows."""
@@ -606,7 +628,8 @@ class SelectionModel(GaussianRows):
         edge = np.flatnonzero(1.0 - np.abs(rho) < NO_ERROR)
         if not len(edge):
             return None
-        return NO_MAXIMUM.format(self.ends()[edge[0]], np.sign(rho[edge[0]]))
+        each = [f"rho{self.ends()[j]} tends to {np.sign(rho[j]):+.0f}" for j in edge]
+        return NO_MAXIMUM.format(" and ".join(each))
 
     def ends(self) -> list[str]:
         """Suffixes of the names of rho: none of one outcome."""

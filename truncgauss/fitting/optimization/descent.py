@@ -202,7 +202,9 @@ class Descent:
         best = min(paths, key=self.model.rank)
         if not best.end.finite:
             raise ValueError(self.model.no_start)
-        for x in [] if best.endless else self.model.images(best.end.x):
+        maxima = sorted(filter(lambda path: path.arrived, paths), key=self.model.rank)
+        ends = [] if best.endless else [best, *(maxima[:1] if not best.arrived else ())]
+        for x in [x for path in ends for x in self.model.images(path.end.x)]:
             follow(x)
         best = min(paths, key=self.model.rank)
         if not paths[1:]:

@@ -276,6 +276,20 @@ def newton_steps(
             damping = max(4 * damping, LEAST_DAMPING)
 
 
+def lowest_within(
+    evaluate: Callable[[np.ndarray], P], x: np.ndarray, free: np.ndarray, num_steps: int
+) -> P:
+    """The point to which Newton steps lead from x along the columns of `free`, (q, r), alone."""
+
+    def part(z: np.ndarray) -> Point:
+        whole = evaluate(x + free @ z)
+        return Point(z, whole.loss, whole.gradient @ free, free.T @ whole.hessian @ free)
+
+    first = part(np.zeros(free.shape[1]))
+    *_, last = first, *newton_steps(part, first, num_steps if first.finite else 0)
+    return evaluate(x + free @ last.x)
+
+
 def verdict(distance: float, num_steps: int, method: str = "") -> tuple[bool, str]:
     """Whether a fit has converged, and a sentence, from its estimated distance to the optimum in
     standard errors; `method` names the argument for its integrals, if they are estimates."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from truncgauss.fitting.optimization.newton import Point, newton_steps
+from truncgauss.fitting.optimization.newton import Point, lowest_within
 
 WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
 WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the inverse covariance
@@ -82,14 +82,7 @@ class Precision(NamedTuple):
         pairs = [self.direction(np.outer(v, w) + np.outer(w, v), size) for v in wide for w in wide]
         basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
         free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
-
-        def part(z: np.ndarray) -> Point:
-            whole = evaluate(current.x + free @ z)
-            return Point(z, whole.loss, whole.gradient @ free, free.T @ whole.hessian @ free)
-
-        first = part(np.zeros(free.shape[1]))
-        *_, last = first, *newton_steps(part, first, num_steps)
-        return evaluate(current.x + free @ last.x)
+        return lowest_within(evaluate, current.x, free, num_steps)
 
 
 def direction_in_words(direction: np.ndarray) -> str:
