@@ -203,6 +203,28 @@ def test_a_formula_never_drops_rows():
     assert np.isnan(tables.formula("wage ~ age", gaps)[0]).sum() == 1  # for the fit to judge
     with pytest.raises(ValueError, match="the outcome .wage. is missing in 1 of 200"):
         tg.fit_regression("wage ~ age", data=gaps, progress=False)
+    with pytest.raises(ValueError, match=r"such as by keep = ~np.isnan\(y\)"):  # of no column
+        tg.fit_regression("np.log(wage) ~ age", data=gaps, progress=False)
+
+
+def test_gaps_of_polars_are_left_out_by_its_own_functions():
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("formulaic")
+    wages, nan = [1.0, 2.0, None, 4.0, 3.0], float("nan")
+    ages = {"nan": [1.0, nan, 3.0, 4.0, 1.0], "null": [1.0, None, 3.0, 4.0, 1.0]}
+    both = {"both": [None, nan, 3.0, 4.0, 1.0], "text": ["a", None, "b", "a", "b"]}
+    table = polars.DataFrame({"wage": wages, **ages, **both})
+    ways = {
+        "wage ~ 1": r"table.drop_nulls\('wage'\)",
+        "~ null": r"table.drop_nulls\('null'\)",
+        "~ nan": r"table.drop_nans\('nan'\)",
+        "~ both": r"table.drop_nulls\('both'\).drop_nans\('both'\)",
+        "~ text": r"table.drop_nulls\('text'\)",
+    }
+    for text, way in ways.items():
+        outcome, design = (table["null"].to_list(), text) if text[0] == "~" else (text, None)
+        with pytest.raises(ValueError, match=rf"Leave these rows out, such as by {way}[,:]"):
+            tg.fit_regression(outcome, design, data=table, progress=False)
 
 
 def test_new_categories_of_a_formula_are_refused():

@@ -83,6 +83,22 @@ def test_an_ordered_probit_with_a_random_intercept_agrees_with_quadrature(consta
 
 
 @pytest.mark.full
+def test_what_a_fit_of_clusters_has_not_is_said():
+    codes, time, patient = visits()
+    design = {"one": np.ones(len(time)), "time": time}
+    pain = tg.Ordinal(codes, name="pain")
+    fit = tg.fit_clusters(pain, design, patient, num_profiles=0, progress=False)
+    assert "cut[pain][1]" in fit.names
+    plain = tg.fit_regression(pain, design, num_profiles=0, progress=False)
+    for each in (fit, plain):
+        (first,) = each.first_cuts
+        with pytest.raises(ValueError, match="is fixed at 0, as the covariates span a constant"):
+            each.profile(first)
+    with pytest.raises(ValueError, match=r'rows depend on each other. fit.effects\("residual"\)'):
+        tg.quantile_residuals(fit)
+
+
+@pytest.mark.full
 def test_two_effects_on_categories_agree_with_quadrature():
     codes, time, patient = visits(count=6, slope=0.8)
     columns = tg.Ordinal(codes), np.column_stack([np.ones(30), time]), patient, None, None, None

@@ -5,6 +5,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import tables
+from truncgauss.tables.names import closest
 
 X, Y = [0.5, -1.0, 2.0, 0.25], [1, 2, 3, 5]
 WANTED = np.column_stack([X, Y])
@@ -380,3 +381,9 @@ def test_logarithms_are_of_values_and_limits_and_keep_the_names():
         tg.Observations.from_table(table, "b", log=["c"])
     with pytest.raises(ValueError, match="errors of the outcome are no errors of its log"):
         tg.Observations.from_table(table, "b", log=True, noise_scale=0.1)
+
+
+def test_names_of_pairs_are_meant_in_either_order():
+    names = ["covariance[lead, lead]", "covariance[zinc, lead]", "covariance[zinc, zinc]"]
+    assert closest("covariance[lead, zinc]", names) == "covariance[zinc, lead]"
+    assert closest("Covariance[zinc, zink]", names) == "covariance[zinc, zinc]"

@@ -338,6 +338,11 @@ class ClusterFit(LikelihoodFit):
         """Labels of the clusters that say something, (k,)."""
         return self.table.labels
 
+    @property
+    def first_cuts(self) -> tuple[str, ...]:
+        prefixes = {x.partition("][")[0] for x in self.names if x.startswith("cut[")}
+        return tuple(f"{prefix}][{self.levels[0]}]" for prefix in prefixes)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         latent = self.coordinates.latent
         if latent is None:

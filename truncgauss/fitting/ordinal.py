@@ -131,6 +131,11 @@ class OrdinalFit(LikelihoodFit):
     levels: tuple[tuple[Any, ...], ...]
     rows: LatentRows = dataclasses.field(repr=False)
 
+    @property
+    def first_cuts(self) -> tuple[str, ...]:
+        pairs = zip(self.rows.labels, self.levels)
+        return tuple(f"cut[{label}][{level[0]}]" for label, level in pairs if level)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, cuts, covariance = self.coordinates.of_estimates(estimates)
         loc = None if self.designs else jnp.array([b[0] if len(b) else 0.0 for b in coefficients])

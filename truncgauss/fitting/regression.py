@@ -208,7 +208,7 @@ def fit_regression(
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
     parallel.refuse_spread(what, inputs)
     with jax.enable_x64(True):
-        observed, censoring, covariates, of_scale = read(*inputs, name)
+        observed, censoring, covariates, of_scale = read(*inputs, name, data)
         columns = covariates.values, None if of_scale is None else of_scale.values
         every = observed, censoring, columns, start
         parallel.agreed(f"{what}: rows, covariates and start", every)
@@ -398,10 +398,10 @@ def censored_ends(
 
 def read(
     outcome: Any, limits: tuple[Any, ...], noise: Any, weights: Any, design: Any,
-    scale_design: Any, name: str = "",
+    scale_design: Any, name: str = "", data: Any = None,
 ) -> tuple[Observations, np.ndarray, tables.Table, tables.Table | None]:  # fmt: skip
     """The observations, the limits (2, n) at or beyond which no value is seen, the covariates, and
-    those of the log scale, checked; `name` is that of the outcome in messages."""
+    those of the log scale, checked; `name` is that of the outcome in messages, a column of data."""
 
     def columns(part: Any, word: str) -> tables.Table:
         table = tables.read(part, what=f"fit_regression: {word}")
@@ -424,7 +424,8 @@ def read(
             "only known to lie below the other, and inf for the upper end of one above."
         )
     if (absent := np.isnan(ends).any(axis=1)).any():
-        cure = f"table.dropna(subset=[{name!r}])" if name else "keep = ~np.isnan(y)"
+        known = name in (tables.named_columns(data) or {} if name else {})
+        cure = tables.dropped(data, name) if known else "keep = ~np.isnan(y)"
         what = f"fit_regression: the outcome{f' {name!r}' * bool(name)}"
         raise ValueError(
             f"{tables.gaps(what, absent, cure)}: those that are missing by chance say nothing. One "

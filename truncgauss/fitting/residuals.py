@@ -102,6 +102,11 @@ def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observat
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
         covariance = covariance[:n] if covariance.ndim == 3 else covariance
+    elif isinstance(fit, LikelihoodFit) and hasattr(fit, "effects"):
+        raise ValueError(
+            "quantile_residuals: not of fits of clusters, whose rows depend on each other. "
+            'fit.effects("residual") has what is left of each outcome given all of its cluster.'
+        )
     else:
         raise ValueError(
             "quantile_residuals: needs a fit that keeps its observations, or (observations, loc, "

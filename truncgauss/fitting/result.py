@@ -223,8 +223,15 @@ class LikelihoodFit(InformationCriteria, Fit):
         values = np.concatenate([low[::-1], [middle], high])
         return values, np.concatenate([falls[::-1], [0.0], falls])
 
+    @property
+    def first_cuts(self) -> tuple[str, ...]:
+        """Names of the first cuts of ordered outcomes, also of those that are fixed at 0."""
+        return ()
+
     def _profiled(self, name: str) -> int:
         """The number of an estimate that has a profile."""
+        if name in self.first_cuts and name not in self.names:
+            raise ValueError(f"profile: {name!r} is fixed at 0, as the covariates span a constant.")
         if name not in self.names:
             raise ValueError(
                 f"profile: there is no estimate {name!r}, but {listed(self.names, name)}"

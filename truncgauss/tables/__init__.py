@@ -17,6 +17,7 @@ from truncgauss.tables.columns import (
     check_outcome as check_outcome,
     chosen as chosen,
     data_frame as data_frame,
+    dropped as dropped,
     each_row as each_row,
     estimates_frame as estimates_frame,
     gaps as gaps,

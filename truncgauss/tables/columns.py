@@ -236,6 +236,18 @@ def gaps(what: str, absent: np.ndarray, cure: str) -> str:
     )
 
 
+def dropped(table: Any, name: Any) -> str:
+    """The code that leaves out the rows of a table that lack a column: by pandas, or by polars,
+    where what is missing and NaN are two things."""
+    column: Any = (named_columns(table) or {}).get(name)
+    native = column.to_native() if hasattr(column, "to_native") else column
+    if not type(native).__module__.startswith("polars"):
+        return f"table.dropna(subset=[{name!r}])"
+    nulls, number = native.null_count(), native.dtype.is_float()
+    ways = ["drop_nulls"] * (nulls > 0) + ["drop_nans"] * (number and native.is_nan().any())
+    return "".join(["table", *(f".{way}({name!r})" for way in ways or ["drop_nulls"])])
+
+
 def each_row(
     values: Any, n: int, what: str, default: float = 0.0, kind: str | None = None
 ) -> np.ndarray:

@@ -14,7 +14,14 @@ import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import is_float, limit_of
-from truncgauss.tables.columns import categories_of, chosen, gaps, named_columns, numbers
+from truncgauss.tables.columns import (
+    categories_of,
+    chosen,
+    dropped,
+    gaps,
+    named_columns,
+    numbers,
+)
 from truncgauss.tables.names import meant, suggestion
 
 CATEGORIES = re.compile(r"\b(C|hashed)\(")  # parts of formulas that take numbers for categories
@@ -148,9 +155,9 @@ def column_or(values: Any, data: Any, what: str) -> Any:
     return chosen(named(data), values, what)
 
 
-def missing_covariate(name: Any, absent: np.ndarray) -> str:
-    """Words on rows (n,) that lack a covariate."""
-    words = gaps(f"the covariate {name!r}", absent, f"table.dropna(subset=[{name!r}])")
+def missing_covariate(table: Any, name: Any, absent: np.ndarray) -> str:
+    """Words on rows (n,) of a table that lack a covariate."""
+    words = gaps(f"the covariate {name!r}", absent, dropped(table, name))
     return f"{words}, or complete them. Rows are never dropped silently."
 
 
@@ -159,7 +166,7 @@ def texts_of(table: Any, name: Any, levels: Sequence[str] | None = None) -> np.n
     cells = np.asarray(chosen(named(table), name, "design"), object)
     absent = np.array([cell is None or cell == "" or cell != cell for cell in cells], bool)
     if absent.any():
-        raise ValueError(f"design: {missing_covariate(name, absent)}")
+        raise ValueError(f"design: {missing_covariate(table, name, absent)}")
     texts = np.array([str(cell) for cell in cells], str)
     for i in [] if levels is None else np.flatnonzero(~np.isin(texts, levels)):
         raise ValueError(
@@ -351,7 +358,8 @@ def matrix_of(
         factor = words.partition("`")[2].partition("`: ")[0]
         for name in names_in(factor, frame.columns) if "null values" in words else ():
             if (absent := frame[name].isna().to_numpy()).any():
-                raise ValueError(f"{formula}: {missing_covariate(name, absent)}") from error
+                words = missing_covariate(table, name, absent)
+                raise ValueError(f"{formula}: {words}") from error
         advice = DROPPED if "null values" in words else "Write that part of the formula otherwise."
         raise ValueError(f"{formula}: {words} {advice}") from error
     if len(made) != len(frame):

@@ -1,6 +1,7 @@
 """Names that a package shows, and for one that is not there the one that may have been meant."""
 
 import difflib
+import re
 import types
 from collections.abc import Iterable, Mapping
 
@@ -75,11 +76,13 @@ def check_choice(
 
 
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:
-    """The name of what other packages call so, or that is most like a word, whatever its capitals,
-    or the only one that has it in it; empty if there is none."""
+    """The name of what other packages call so, or that is most like a word, whatever its capitals
+    and the order of two in brackets, or the only one that has it in it; empty if there is none."""
     texts = {name.casefold(): name for name in known if isinstance(name, str)}
     plain = str(word).casefold()
-    same = [name.casefold() for name in ELSEWHERE.get(plain, ()) if name.casefold() in texts]
+    turned = re.sub(r"\[(.*), (.*)\]$", r"[\2, \1]", plain)  # an entry of a symmetric matrix
+    others = turned, *map(str.casefold, ELSEWHERE.get(plain, ()))
+    same = [name for name in others if name in texts]
     within = [
         name
         for name in texts
