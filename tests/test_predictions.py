@@ -378,3 +378,48 @@ def test_products_of_covariates_are_noted(affairs):
     fit = tg.fit_regression(affairs[0], design, censored_low=0.0)
     [note] = fit.margins().notes
     assert "functions, age:rating. Compare" in note
+
+
+def slope_of(predict, table, name, step=1e-4):
+    """The average change of predictions by a column, by differences of the fourth order."""
+    at = lambda k: np.asarray(predict({**table, name: table[name] + k * step}).value)
+    return np.mean(8.0 * (at(1) - at(-1)) - (at(2) - at(-2)), axis=0) / (12.0 * step)
+
+
+def test_a_column_moves_in_every_formula_that_has_it():
+    """Here as itself in the scale, and inside of a function in the mean."""
+    rng = np.random.default_rng(0)
+    table = {"k": rng.uniform(1.0, 9.0, 150), "x": rng.normal(size=150)}
+    mean, scale = np.log(table["k"]) - 0.5 + 0.5 * table["x"], np.exp(-0.3 + 0.1 * table["k"])
+    data = {**table, "y": np.maximum(mean + scale * rng.normal(size=150), 0.0)}
+    fit = tg.fit_regression("y ~ np.log(k) + x", data=data, censored_low=0.0, scale_design="~ k")
+    recorded = lambda new: fit.predict(new, "recorded")
+    effect = fit.margins(kind="recorded", variables="k")
+    np.testing.assert_allclose(effect.value, slope_of(recorded, table, "k"), rtol=1e-7)
+    assert effect.notes == ()
+    beside = fit.margins({"k": 3.0}, kind="recorded", variables="x")
+    expected = slope_of(recorded, {**table, "k": np.full(150, 3.0)}, "x")
+    np.testing.assert_allclose(beside.value, expected, rtol=1e-7)
+    rows = {name: column[:3] for name, column in table.items()}
+    with pytest.raises(ValueError, match="the effect of 'k', which the formula reads"):
+        fit.margins(rows, kind="recorded", variables="k")
+
+
+@pytest.mark.full
+def test_a_covariate_moves_its_random_slope_too():
+    rng = np.random.default_rng(4)
+    cluster, n = np.repeat(np.arange(30), 4), 120
+    table = {"x": rng.normal(size=n), "t": np.tile(np.arange(4.0) - 1, 30)}
+    effects = rng.normal(size=(30, 2)) @ [[1.0, 0.2], [0.0, 0.6]]
+    latent = 0.3 + 0.5 * table["x"] + 0.3 * table["t"] + effects[cluster, 0]
+    latent += effects[cluster, 1] * table["t"] + rng.normal(size=n)
+    outcome = np.where(np.arange(n) == 5, np.nan, latent > 0)
+    data = {**table, "y": outcome, "cluster": cluster}
+    terms = [tg.RandomEffects("1 + t"), tg.Residual()]
+    settings = {"cluster": "cluster", "terms": terms, "binary": True, "num_profiles": 0}
+    fit = tg.fit_clusters("y ~ x + t", data=data, **settings)
+    seen = {name: np.delete(column, 5) for name, column in table.items()}
+    both = [slope_of(fit.predict, seen, name) for name in ("x", "t")]
+    np.testing.assert_allclose(fit.margins().value, both, rtol=1e-7)
+    expected = slope_of(fit.predict, {**seen, "t": np.full(n - 1, 2.0)}, "x")
+    np.testing.assert_allclose(fit.margins({"t": 2.0}, variables="x").value[0], expected, rtol=1e-7)

@@ -638,12 +638,27 @@ class ClusterFit(LikelihoodFit):
         b, cuts = arrays["coefficients"], arrays.get("thresholds", jnp.zeros(1))
         return jax.scipy.special.ndtr((cuts - (design @ b)[:, None]) / scale[:, None])
 
-    def row_variances(self, estimates: Any) -> jax.Array:
-        """The variance of each row's outcome over all clusters, (n,); 0 where it is missing."""
+    def row_variances(
+        self, estimates: Any, design: Any = None, effects: dict[int, Any] | None = None
+    ) -> jax.Array:
+        """The variance of each row's outcome over all clusters, (n,); 0 where it is missing.
+
+        Args:
+            estimates: of the fit.
+            design: covariates (n, p) that may differ from those of the fit.
+            effects: `columns_of_effects` of the terms whose covariates differ with them.
+        """
         rest = self.coordinates.halves(self.coordinates.free(estimates))[1]
         covariance = self.coordinates.covariance
         of: Any = lambda columns: jnp.diagonal(covariance.parts(rest, columns).dense)
-        return self.table.of_rows([jax.vmap(of)(rows.columns) for rows in self.loss.shapes])
+        total = self.table.of_rows([jax.vmap(of)(rows.columns) for rows in self.loss.shapes])
+        for k, (each, number) in (effects or {}).items():
+            term, x = covariance.terms[k], covariance.split(rest)[k]
+            moved = jnp.where(number < 0, each, with_constant(design)[:, number])
+            both = ((part / jnp.array(term.units)) @ term.factor(x) for part in (each, moved))
+            before, after = (jnp.sum(part**2, axis=1) for part in both)
+            total += after - before
+        return total
 
     def new_variances(self, estimates: Any, columns: list[np.ndarray | None]) -> jax.Array:
         """The variances of the outcomes of new rows over all clusters, by `columns_of_new`, in
@@ -684,15 +699,19 @@ class ClusterFit(LikelihoodFit):
                 )
             weights = np.where(seen, weights, 0.0)
             moves = [move_of(self, designs, sources, name, name in dummies) for name in chosen]
+            terms = self.loss.inner.covariance.terms
+            random = [k for k, term in enumerate(terms) if isinstance(term, RandomEffects)]
+            slopes = {k: columns_of_effects(self, k) for k in random}
 
             def effects(estimates: jax.Array) -> jax.Array:
                 if not self.levels:
                     b = self.arrays_of(estimates)["coefficients"]
                     each = [(m[0] if m else e[1][0] - e[0][0]) @ b for m, e in moves]
                     return jnp.stack([x[:1] + weights @ (x - x[0]) / weights.sum() for x in each])
-                scale = jnp.sqrt(jnp.where(weights > 0, self.row_variances(estimates), 1.0))
 
                 def shares(x: Any) -> jax.Array:
+                    variances = self.row_variances(estimates, x, slopes)
+                    scale = jnp.sqrt(jnp.where(weights > 0, variances, 1.0))
                     below = weights @ self.below(x, scale, estimates) / weights.sum()
                     return shares_between(below)
 
@@ -1097,15 +1116,12 @@ def columns_of_new(fit: ClusterFit, design: np.ndarray) -> list[np.ndarray | Non
     """
     result: list[np.ndarray | None] = []
     covariance, rest = fit.loss.inner.covariance, fit.loss.inner.halves(fit.best.x)[1]
-    known, new = (np.column_stack([np.ones(len(x)), x]) for x in (fit.designs[0].values, design))
     for k, (term, x) in enumerate(zip(covariance.terms, covariance.split(rest))):
         columns = [rows.columns[k] for rows in fit.loss.shapes]
         if isinstance(term, RandomEffects):
-            each = np.asarray(fit.table.of_rows(columns, np.nan)) * term.units
-            seen = ~np.isnan(each[:, 0])
-            equal = np.all(known[seen, :, None] == each[seen, None], axis=0)  # (1 + p, r)
-            alike = equal.any(axis=0).all()
-            result.append(new[:, equal.argmax(axis=0)] / term.units)
+            _, number = columns_of_effects(fit, k)
+            alike = bool(np.all(number >= 0))
+            result.append(np.asarray(with_constant(design))[:, number] / term.units)
         else:
             of = functools.partial(variances_of, term, columns)
             both = np.column_stack([of(x), jax.jacfwd(of)(x)])
@@ -1114,6 +1130,22 @@ def columns_of_new(fit: ClusterFit, design: np.ndarray) -> list[np.ndarray | Non
         if not alike:
             raise ValueError(UNKNOWN_VARIANCE.format(term.label))
     return result
+
+
+def columns_of_effects(fit: ClusterFit, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The covariates of the random effects of term k in all rows, (n, r), 0 in those without an
+    outcome; and the column of `with_constant` of the design that each of them is, or -1."""
+    term: Any = fit.loss.inner.covariance.terms[k]
+    parts = [rows.columns[k] for rows in fit.loss.shapes]
+    each = np.asarray(fit.table.of_rows(parts, np.nan)) * term.units
+    seen, known = ~np.isnan(each[:, 0]), np.asarray(with_constant(fit.designs[0].values))
+    equal = np.all(known[seen, :, None] == each[seen, None], axis=0)  # (1 + p, r)
+    return np.nan_to_num(each), np.where(equal.any(axis=0), equal.argmax(axis=0), -1)
+
+
+def with_constant(design: Any) -> Any:
+    """A design (n, p) with a column of ones in front, (n, 1 + p)."""
+    return jnp.concatenate([jnp.ones_like(design[:, :1]), design], axis=1)
 
 
 def variances_of(term: CovarianceTerm, columns: list[Any], x: jax.Array) -> jax.Array:

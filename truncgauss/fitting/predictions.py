@@ -412,10 +412,15 @@ def margins(
 
 
 def each_column(fit: Any, chosen: Sequence[str]) -> tuple[str, ...]:
-    """A sentence on marginal effects of columns where some are products or functions of others."""
-    names = covariates_of(fit)
-    products = [name for name in names if re.search(r":(?! )|\*|\(", name)]
-    return (EACH_COLUMN.format(", ".join(products)),) * bool(products and {*names} & {*chosen})
+    """A sentence on marginal effects of columns of which others are products or functions."""
+    products = [
+        name
+        for part in fit.designs
+        for name in part.names
+        if re.search(r":(?! )|\*|\(", name)
+        and any(x != name for x in tables.names_in(name, {*chosen} & {*part.names}))
+    ]
+    return (EACH_COLUMN.format(", ".join(dict.fromkeys(products))),) * bool(products)
 
 
 def effect(
@@ -437,36 +442,45 @@ def effect_on(function: Any, designs: Any, j: int, rates: Any, ends: Any) -> Any
 
 
 def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> tuple[Any, Any]:
-    """The rates at which designs move with a covariate, or with a column that formulas read, by
-    differences of the fourth order; and the designs where it is 0 and 1, of a discrete change."""
-    pairs = [(np.array(part.names) == name, x) for part, x in zip(fit.designs, designs)]
-    if known := any(np.any(column) for column, _ in pairs):
-        if discrete:  # of a category against the one that all are compared with
-            others = [other_categories(part, name, counted(fit)) for part in fit.designs]
-            pairs = [(one, np.where(some, 0.0, x)) for some, (one, x) in zip(others, pairs)]
-        at: Any = lambda value: tuple(np.where(column, value, x) for column, x in pairs)
-    elif any(name in source for source in sources):
-        at = lambda value: carried(fit, designs, sources, {name: value})
-    else:
+    """The rates at which designs move with a covariate, or with a column that formulas read; and
+    the designs where it is 0 and 1, of a discrete change.
+
+    A design that has the covariate for a column moves in this column alone, another one as the
+    formula that made it says, by differences of the fourth order.
+    """
+    own = [np.array(part.names) == name for part in fit.designs]
+    read = [
+        not np.any(column) and name in part.source and not any(f"C({name}" in x for x in part.names)
+        for part, column in zip(fit.designs, own)
+    ]
+    if any(read) and not sources:
         raise ValueError(
             f"margins: the effect of {name!r}, which the formula reads, is at the observations or "
             "at={name: value}. For a table of points ask for those of the columns of the design."
         )
-    if discrete:
-        return (), (at(0.0), at(1.0))
-    if known:
-        return tuple(np.where(column, 1.0, 0.0 * x) for column, x in pairs), ()
-    x = np.asarray(next(source[name] for source in sources if name in source), float)
-    column = np.asarray(sources_of(fit)[name], float)
+    sources = [source if r else {} for source, r in zip(sources or [{}] * len(own), read)]
+    if discrete:  # of a category against the one that all are compared with
+        others = [other_categories(part, name, counted(fit)) for part in fit.designs]
+        rest = [np.where(some, 0.0, x) for some, x in zip(others, designs)]
+        both = [(value, carried(fit, rest, sources, {name: value})) for value in (0.0, 1.0)]
+        return (), tuple(
+            tuple(np.where(column, value, x) for column, x in zip(own, moved))
+            for value, moved in both
+        )
+    rates = [np.where(column, 1.0, 0.0 * x) for column, x in zip(own, designs)]
+    if not any(read):
+        return tuple(rates), ()
+    x = np.asarray(next(source[name] for source in sources if source), float)
+    column = np.asarray(next(p.source[name] for p in fit.designs if name in p.source), float)
 
-    def read(values: np.ndarray) -> np.ndarray:
+    def values_at(values: np.ndarray) -> np.ndarray:
         """All designs, side by side, at values (k, n) of the column: in one reading."""
         rows = np.tile(np.arange(len(x)), len(values))
         tiled = [part[rows] for part in designs], [tables.taken(part, rows) for part in sources]
         moved = carried(fit, *tiled, {name: values.ravel()})
         return np.concatenate(moved, axis=1).reshape(*values.shape, -1)
 
-    rates, found = by_differences(read, x, column)
+    found_rates, found = by_differences(values_at, x, column)
     if not np.all(found):
         first = int(np.argmin(found))
         raise ValueError(
@@ -475,7 +489,7 @@ def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> 
             "`at` where it has one."
         )
     ends = np.cumsum([part.shape[1] for part in designs])[:-1]
-    return tuple(np.split(rates, ends, axis=1)), ()
+    return tuple(r + f for r, f in zip(rates, np.split(found_rates, ends, axis=1))), ()
 
 
 def other_categories(part: Covariates, name: str, rows: Any) -> np.ndarray:
