@@ -311,3 +311,11 @@ def test_hessians_in_a_loop_are_not_those_of_a_level_at_rest():
     assert np.all(np.isnan(jax.jit(jax.hessian(total(jax.lax.map)))(loc)))
     again = total(lambda f, rows: jax.lax.map(jax.checkpoint(f), rows))
     np.testing.assert_allclose(jax.jit(jax.hessian(again))(loc), true, rtol=1e-10)
+
+
+def test_a_share_that_float32_rounds_to_one_is_refused_for_that():
+    zero, identity = np.zeros(2, np.float32), np.eye(2, dtype=np.float32)
+    with pytest.raises(ValueError, match="0.999999999999 is 0 or 1 in float32"):
+        tg.quantile(1 - 1e-12, zero, identity)
+    with pytest.raises(ValueError, match="between 0 and 1, got 1.5"):
+        tg.quantile(1.5, zero, identity)

@@ -173,6 +173,12 @@ def quantile(
     share: Any = as_dtype(as_float_input(number, "probability"), dtype)
     known = values_of(share)
     if known is not None and not bool(np.all((np.asarray(known) > 0) & (np.asarray(known) < 1))):
+        given = np.asarray(probability, float)
+        if np.all((given > 0) & (given < 1)):
+            raise ValueError(
+                f"probability: {probability!r} is 0 or 1 in {dtype}. Enable float64, or ask for the "
+                'small share in the other tail, by tail="upper" or "lower".'
+            )
         advice = of_percent(probability)
         raise ValueError(f"probability must lie between 0 and 1, got {probability!r}.{advice}")
     upper = region is None and tail == "upper"
