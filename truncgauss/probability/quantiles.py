@@ -176,8 +176,8 @@ def quantile(
         given = np.asarray(probability, float)
         if np.all((given > 0) & (given < 1)):
             raise ValueError(
-                f"probability: {probability!r} is 0 or 1 in {dtype}. Enable float64, or ask for the "
-                'small share in the other tail, by tail="upper" or "lower".'
+                f"probability: {probability!r} is 0 or 1 in {dtype}. Enable float64, or ask for "
+                'the small share in the other tail, by tail="upper" or "lower".'
             )
         advice = of_percent(probability)
         raise ValueError(f"probability must lie between 0 and 1, got {probability!r}.{advice}")
