@@ -2,12 +2,16 @@
 the figure, by the command line."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from test_fit_table import drawn
 
+import truncgauss as tg
+from experiments.fit_table.run import naive
 from truncgauss import cli
 from truncgauss.runs import config
 from truncgauss.runs import folder as run_folder
@@ -198,3 +202,21 @@ def test_an_outlier_is_named_by_its_line_although_rows_before_it_were_left_out(t
     assert f"{tmp_path / 'my.csv'}:43 by" in line  # after the header, 41 rows and none in between
     # Of the rows where site is a, every second one, it is number 20.
     assert run.results["outliers"]["row"] == 20 and list(run.results["incomplete"]) == [1, 8]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_naive_column_uses_every_recorded_value(weighted):
+    """Also of rows with gaps: each mean of its column, each covariance of the rows with both."""
+    rng = np.random.default_rng(9)
+    y = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 3))
+    y[:4, 0] = y[3:9, 1] = y[20:, 2] = np.nan
+    upper = np.where(np.isnan(y), np.inf, y)
+    lower = np.where(np.isnan(y) | (y < -1.0), -np.inf, y)
+    weights = rng.integers(1, 4, 30) if weighted else np.ones(30, int)
+    rows = tg.Observations(lower, upper, weights=weights)
+    asked = SimpleNamespace(components=1, covariance="full", scale_covariates=[])
+    found = naive(asked, rows, None, SimpleNamespace(estimates=np.zeros(9)))
+    seen = pd.DataFrame(np.repeat(y, weights, axis=0))
+    centred = seen - seen.mean()
+    wanted = [(centred[i] * centred[j]).mean() for i in range(3) for j in range(i + 1)]
+    np.testing.assert_allclose(found, [*seen.mean(), *wanted], rtol=1e-12)

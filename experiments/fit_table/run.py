@@ -151,22 +151,25 @@ def profile(fit, name):
 def naive(config, rows, design, fit):
     """The same estimates by least squares through the recorded values, as if known exactly.
 
-    A censored entry counts by its limit, an interval by its middle; a missing one is left out.
+    A censored entry counts by its limit, an interval by its middle; a missing one is left out, but
+    not the other entries of its row.
     """
     lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
     low, high = np.where(np.isinf(lower), upper, lower), np.where(np.isinf(upper), lower, upper)
-    complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
-    middle = low[complete] / 2 + high[complete] / 2
-    given = None if rows.weights is None else np.asarray(rows.weights)[complete]
+    recorded = np.isfinite(low) & np.isfinite(high)
+    middle = np.where(recorded, low, 0.0) / 2 + np.where(recorded, high, 0.0) / 2
     if config.components > 1:
-        return naive_mixture(config, tg.Observations.exact(middle, weights=given), fit)
-    weights = np.ones(len(middle)) if given is None else given
-    root = np.sqrt(weights)[:, None]
-    columns = np.ones((len(middle), 1)) if design is None else design[complete]
-    x, y = columns * root, middle * root
-    coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
-    residuals = y - x @ coefficients
-    matrix = residuals.T @ residuals / weights.sum()
+        ends = (np.where(recorded, middle, end) for end in (-np.inf, np.inf))
+        return naive_mixture(config, tg.Observations(*ends, weights=rows.weights), fit)
+    weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    root = np.sqrt(weights)[:, None] * recorded
+    columns = np.ones((rows.num_rows, 1)) if design is None else design
+    pairs = zip(root.T, middle.T)
+    found = [np.linalg.lstsq(columns * x[:, None], y * x, rcond=None)[0] for x, y in pairs]
+    coefficients = np.column_stack(found)
+    residuals = (middle - columns @ coefficients) * root
+    with np.errstate(invalid="ignore"):  # by the rows that have both columns, if there are any
+        matrix = (residuals.T @ residuals) / (root.T @ root)
     entries = np.diag_indices if config.covariance == "diagonal" else np.tril_indices
     kept = entries(len(matrix))
     last = matrix[kept] if len(matrix) > 1 else np.sqrt(matrix[kept])
