@@ -1,8 +1,12 @@
 """Models with truncated distributions: two ways to one posterior, closed forms, calibration."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.infer.util import log_density
 from scipy.integrate import quad
@@ -12,6 +16,8 @@ from experiments import nuts
 from experiments.calibration import run as calibration
 from experiments.selected_population import run as selected_population
 from tests.test_experiments import check_picture, completed, settings
+from truncgauss import fitting
+from truncgauss.execution.checkpoint import Checkpoint
 
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
 
@@ -26,6 +32,35 @@ def few_objects(name, num_objects=40, fields=2):
 
 def chain(**changes):
     return {"divergences": 0, "r_hat": 1.0} | changes
+
+
+@pytest.mark.full
+def test_interrupted_chains_go_on_to_the_bit(tmp_path, monkeypatch):
+    def model(x):
+        numpyro.sample("x", dist.Normal(numpyro.sample("loc", dist.Normal(0.0, 3.0)), 1.0), obs=x)
+
+    chains = SimpleNamespace(num_chains=2, num_warmup=25, num_samples=30, target_accept=0.8)
+    config = SimpleNamespace(seed=4, chains=chains)
+    models = {"one": (model, (jnp.array([0.5, 1.5, 0.2]),))}
+    whole = nuts.posteriors(models, config)["one"]
+    update, path = Checkpoint.update, tmp_path / "chains.npz"
+
+    def interrupted(kept, state):
+        update(kept, state)
+        if len(state["traces"][1]) >= 2 * nuts.BLOCK:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Checkpoint, "update", interrupted)
+        with fitting.resumable(path):
+            nuts.posteriors(models, config)
+    steps = []
+    monkeypatch.setattr(Checkpoint, "update", lambda *args: (steps.append(1), update(*args)))
+    with fitting.resumable(path):
+        again = nuts.posteriors(models, config)["one"]
+    assert len(steps) == 1
+    assert whole["draws"]["loc"].shape == (2, 30) and whole["r_hat"] == again["r_hat"]
+    np.testing.assert_array_equal(whole["draws"]["loc"], again["draws"]["loc"])
 
 
 @pytest.mark.slow
