@@ -571,6 +571,8 @@ FITS: dict[str, Callable[[], Any]] = {
         lambda p: np.exp(p["sigma"])
     ),
     "a name of scikit-learn": lambda: regression().coef_,
+    "a name of statsmodels": lambda: regression().nobs,
+    "the residuals as an attribute": lambda: regression().residuals,
     "to_frame, a package first": lambda: regression().to_frame("polars"),
     "quantile, the probability last": lambda: tg.quantile(np.zeros(2), np.eye(2), 0.9),
     "predict, a column that is not there": lambda: line().predict({"one": 1.0, "wages": [1.0]}),
@@ -578,6 +580,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "predict, other columns": lambda: line().predict(np.ones((2, 3))),
     "predict, a gap": lambda: line().predict({"one": 1.0, "wage": [1.0, np.nan]}),
     "predict, another kind": lambda: line().predict(kind="median"),
+    "predict, two quantiles": lambda: line().predict(kind="quantile", probability=[0.1, 0.9]),
     "predict, a probability without limits": lambda: line().predict(kind="probability"),
     "predict, a quantile of 95": lambda: line().predict(kind="quantile", probability=95),
     "predict, other rows": lambda: line().predict(known=exact([1.0])),

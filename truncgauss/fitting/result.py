@@ -130,6 +130,9 @@ class LikelihoodFit(InformationCriteria, Fit):
                 return object.__getattribute__(self, name)
             close = closest(name, dir(self))
             cure = f"Did you mean {close!r}? " if close else ""
+            if name in ("resid", "residuals"):
+                own = 'effects("residual")' if hasattr(type(self), "effects") else ""
+                cure = f"They are {own or 'tg.quantile_residuals(fit, key)'}. "
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r}. {cure}Its estimates are `estimates`, "
                 "called `names`; one of them, with its error, is derived(name)."

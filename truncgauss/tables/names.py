@@ -40,6 +40,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "bse se stderr std_errors": ("standard_errors",),
         "vcov cov_params": ("parameter_covariance",),
         "llf loglik loglike": ("log_likelihood",),
+        "nobs n_obs": ("num_rows",),
         "fittedvalues fitted": ("predict",),
         "ranef random_effects blup": ("effects",),
         "response": ("mean",),

@@ -22,6 +22,8 @@ def check_share(value: Any, what: str, advice: str = "") -> None:
     Its name begins the message; advice ends it, where the number is no percentage."""
     if not 0.0 < single(value) < 1.0:
         shown = repr(value) if isinstance(value, str) else value
+        if isinstance(value, list | tuple) or getattr(value, "ndim", False):
+            raise ValueError(f"{what} must be one number between 0 and 1, got {shown}.")
         raise ValueError(
             f"{what} must lie between 0 and 1, got {shown}.{of_percent(value) or advice}"
         )
