@@ -207,6 +207,15 @@ def test_a_formula_never_drops_rows():
         tg.fit_regression("np.log(wage) ~ age", data=gaps, progress=False)
 
 
+def test_texts_that_are_missing_are_named_whatever_holds_them():
+    pandas = pytest.importorskip("pandas")
+    texts = ["a", "hidden", "b", "a"]
+    nullable = pandas.array(["a", pandas.NA, "b", "a"], dtype="string")
+    for column in (np.ma.array(texts, mask=[0, 1, 0, 0]), nullable, ["a", None, "b", "a"]):
+        with pytest.raises(ValueError, match="'site' is missing in 1 of 4 rows, first in row 1"):
+            tables.design({"site": column}, categories={"site": "a"})
+
+
 def test_gaps_of_polars_are_left_out_by_its_own_functions():
     polars = pytest.importorskip("polars")
     pytest.importorskip("formulaic")

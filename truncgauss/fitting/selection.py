@@ -345,9 +345,10 @@ def refuse_two_formulas(first: Any, second: Any, data: Any) -> None:
     columns, kinds = tables.named_columns(data) or {}, []
     for text in texts:
         left = [columns[x] for x in tables.names_in(text.partition("~")[0], columns)]
-        cells = [cell for column in left for cell in np.asarray(column).tolist()]
-        known = [cell for cell in cells if cell is not None and (cell == cell) is True]
-        kinds.append((bool(known) and all(x in (0, 1) for x in known), len(known) == len(cells)))
+        parts = [(np.asarray(column), tables.is_missing(column)) for column in left]
+        known = [cell for cells, absent in parts for cell in cells[~absent].tolist()]
+        complete = not any(absent.any() for _, absent in parts)
+        kinds.append((bool(known) and all(x in (0, 1) for x in known), complete))
     which = "outcome=..., selected=..."
     if kinds[0] != kinds[1]:
         which = "outcome={!r}, selected={!r}".format(*texts[:: 1 if kinds[0] < kinds[1] else -1])
@@ -440,13 +441,7 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
     columns = (tables.named_columns(data) if formula else None) or {}
     lacking, gaps = np.zeros(len(side), bool), {}
     for name in tables.names_in(text.rpartition("~")[2], columns):
-        column = columns[name]
-        if hasattr(column, "is_null"):
-            absent, cells = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
-            absent = absent | np.isnan(cells) if cells.dtype.kind == "f" else absent
-        else:
-            cells = np.asarray(column).tolist()
-            absent = np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
+        absent = tables.is_missing(columns[name])
         if absent.shape == side.shape:
             lacking, gaps[name] = lacking | (~side & absent), side & absent
     if not lacking.any():

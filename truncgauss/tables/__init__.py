@@ -21,6 +21,7 @@ from truncgauss.tables.columns import (
     each_row as each_row,
     estimates_frame as estimates_frame,
     gaps as gaps,
+    is_missing as is_missing,
     named_columns as named_columns,
     numbers as numbers,
     read as read,

@@ -236,6 +236,15 @@ def gaps(what: str, absent: np.ndarray, cure: str) -> str:
     )
 
 
+def is_missing(column: Any) -> np.ndarray:
+    """A mask of the cells of a column that are missing: null, masked, None, NA or NaN."""
+    if hasattr(column, "is_null"):
+        absent, cells = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
+        return absent | np.isnan(cells) if cells.dtype.kind == "f" else absent
+    cells = (column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)).tolist()
+    return np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
+
+
 def dropped(table: Any, name: Any) -> str:
     """The code that leaves out the rows of a table that lack a column: by pandas, or by polars,
     where what is missing and NaN are two things."""

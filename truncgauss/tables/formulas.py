@@ -19,6 +19,7 @@ from truncgauss.tables.columns import (
     chosen,
     dropped,
     gaps,
+    is_missing,
     named_columns,
     numbers,
 )
@@ -163,8 +164,9 @@ def missing_covariate(table: Any, name: Any, absent: np.ndarray) -> str:
 
 def texts_of(table: Any, name: Any, levels: Sequence[str] | None = None) -> np.ndarray:
     """A column of texts, none of which may be missing, or another category than these."""
-    cells = np.asarray(chosen(named(table), name, "design"), object)
-    absent = np.array([cell is None or cell == "" or cell != cell for cell in cells], bool)
+    column = chosen(named(table), name, "design")
+    cells = np.asarray(column, object)
+    absent = is_missing(column) | [isinstance(cell, str) and not cell for cell in cells]
     if absent.any():
         raise ValueError(f"design: {missing_covariate(table, name, absent)}")
     texts = np.array([str(cell) for cell in cells], str)
