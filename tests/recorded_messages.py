@@ -588,9 +588,6 @@ FITS: dict[str, Callable[[], Any]] = {
         exact([[2.0, 1.0]]), "quantile", entry="v"
     ),
     "predict, a quantile of no entry": lambda: pair().predict(kind="quantile"),
-    "predict, nothing between": lambda: pair().predict(
-        rows([[-INF, -INF]], [[0.5, INF]]), "probability", low=[1.0, -INF]
-    ),
     "margins, no covariates": lambda: pair().margins(),
     "margins, an unknown covariate": lambda: line().margins(variables=["height"]),
     "margins, at an unknown covariate": lambda: line().margins({"height": 1.0}),

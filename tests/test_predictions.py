@@ -261,6 +261,22 @@ def pair():
     return tg.fit_observations(tg.Observations.exact(rows, region=region, names=("u", "v")))
 
 
+def test_the_probability_of_what_is_known_not_to_be_is_0(pair):
+    """In its rows alone: known exactly, or by limits, outside of low and high or at their edge."""
+    lower = np.array([[0.5, -INF], [2.0, -INF], [0.2, -2.0], [0.3, 1.0], [0.5, -INF]])
+    upper = np.array([[0.5, INF], [2.0, INF], [0.2, -0.5], [0.3, 1.0], [0.5, 0.0]])
+    known = tg.Observations(lower, upper)
+    asked = {"kind": "probability", "low": [0.0, 0.0], "high": [1.0, INF]}
+    found = pair.predict(known=known, **asked)
+    alone = pair.predict(known=tg.Observations(lower[:1], upper[:1]), **asked)
+    np.testing.assert_allclose(found.value, [alone.value[0], 0.0, 0.0, 1.0, 0.0], rtol=1e-12)
+    for part in (found.standard_error, found.low, found.high):
+        np.testing.assert_array_equal(part[[1, 2, 4]], 0.0)
+    assert 0 < found.low[0] < found.value[0] < found.high[0] < 1
+    with pytest.raises(ValueError, match="lower"):
+        pair.predict(known=known, kind="probability", low=1.0, high=0.0)
+
+
 @pytest.mark.full
 def test_a_missing_entry_follows_from_the_others(pair):
     (m, n), c = pair.loc, pair.covariance_matrix

@@ -216,6 +216,7 @@ class Prediction:
     Attributes:
         rows: what is known of the rows, or the event; None for nothing.
         narrower: the event whose probability is asked for, within what is known.
+        possible: whether what is known meets that event, (n,); the probability is 0 elsewhere.
         normal: the standard normal quantile of that entry, if a quantile is asked for.
         kind: one of KINDS, or "positive", the probability that the entry is (static).
         region: whether the event is the region of the rows (static).
@@ -224,6 +225,7 @@ class Prediction:
 
     rows: Observations | None
     narrower: Observations | None = None
+    possible: jax.Array | None = None
     normal: jax.Array | None = None
     kind: str = static_field(default="mean")
     region: bool = static_field(default=False)
@@ -245,9 +247,10 @@ class Prediction:
             return loc
         if self.kind == "recorded":
             return self.recorded(loc, covariance)
-        if self.narrower is not None:
+        if self.narrower is not None and self.possible is not None:
             inside = self.log_mass(self.narrower, loc, covariance)
-            return jnp.exp(inside - self.log_mass(self.rows, loc, covariance))
+            share = jnp.exp(inside - self.log_mass(self.rows, loc, covariance))
+            return jnp.where(self.possible, share, 0.0)
         if self.kind in ("observed", "probability"):
             return jnp.exp(self.log_mass(self.rows, loc, covariance))
         slope = jax.grad(lambda loc: jnp.sum(self.log_mass(self.rows, loc, covariance)))(loc)
@@ -308,9 +311,12 @@ def predicted(
     columns = jax.tree.map(as_float_array, (designs, rates))
     n = len(designs[0]) if designs else 1
     if rows is not None:  # by programs for few lengths
-        n, (rows, *columns) = rows.num_rows, filled_up(rows, *columns)
+        n, possible = rows.num_rows, prediction.possible
+        rows, possible, *columns = filled_up(rows, possible, *columns)
         narrower = None if narrower is None else filled_up(narrower)[0]
-        prediction = dataclasses.replace(prediction, rows=rows, narrower=narrower)
+        prediction = dataclasses.replace(
+            prediction, rows=rows, narrower=narrower, possible=possible
+        )
     value, jacobian = map(np.asarray, sloped(prediction, *arrays, *columns))
     return value[:n].reshape(n, -1), jacobian[:n].reshape(n, -1, jacobian.shape[-1])
 
@@ -629,15 +635,17 @@ def prediction_of(
             "of this fit have none in common: they are uncensored, or have their own bounds."
         )
     low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
+    whole = between(low, high)
     if known is None:
-        return Prediction(between(low, high), kind=kind)
+        return Prediction(whole, kind=kind)
     low, high = np.maximum(low, known.lower), np.minimum(high, known.upper)
-    if len(wrong := np.flatnonzero(np.any(low > high, axis=1))):
-        raise ValueError(
-            f"{kind}: what is known of {len(wrong)} observation(s), first row {wrong[0]}, leaves "
-            "nothing between low and high: the probability is 0."
-        )
-    return Prediction(known, between(low, high, known.region), kind=kind)
+    exact = np.asarray(known.lower == known.upper)
+    possible = np.all((low < high) | exact & (low == high), axis=1)
+    low, high = (
+        np.where(possible[:, None], end, own)
+        for end, own in ((low, known.lower), (high, known.upper))
+    )
+    return Prediction(known, between(low, high, known.region), jnp.asarray(possible), kind=kind)
 
 
 def limits_of_rows(fit: Any, what: str, labels: Any, d: int, limits: tuple[Any, Any]) -> Any:
