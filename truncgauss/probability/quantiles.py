@@ -208,12 +208,15 @@ class Family:
 
     Attributes:
         outside: whether probabilities are those of the pieces of the outside and of the inside.
+        half: whether of the pieces those above alone are computed, as those below are empty or have
+            the same probabilities.
     """
 
     tail: str = static_field()
     region: Callable[[Array], Region] | None = static_field()
     kind: str = static_field()
     outside: bool = static_field(default=False)
+    half: bool = static_field(default=False)
 
     def problem(self, inputs: Inputs, level: Array) -> Problem:
         if self.region is not None:
@@ -229,6 +232,13 @@ class Family:
             return _pieces(self, inputs, coordinate)
         pieces: tuple[Problem, Array | None] = _compiled_pieces(self, inputs, coordinate)
         return pieces
+
+    def log_odds(self, parts: Estimate, empty: Array | None) -> Estimate:
+        """The log odds of the inside, from the log probabilities of what `pieces` returns."""
+        if self.half:
+            parts = jax.tree.map(lambda leaf: jnp.concatenate([leaf[:-1], leaf]), parts)
+        result: Estimate = _log_odds(parts, empty)
+        return result
 
     def level(self, inputs: Inputs, coordinate: Array) -> Array:
         """A positive level exp(y), or one of either sign, sinh(y), from the centre, in units."""
@@ -276,7 +286,11 @@ def _pieces(family: Family, inputs: Inputs, coordinate: Array) -> tuple[Problem,
     problem = family.problem(inputs, family.level(inputs, coordinate))
     if not family.outside:
         return problem, None
-    return _outside(problem)
+    pieces, empty = _outside(problem)
+    if family.half:
+        above = jax.tree.map(lambda leaf: leaf[len(empty) // 2 :], pieces.region)
+        pieces = pieces._replace(region=above)
+    return pieces, empty
 
 
 _compiled_pieces = Compiled(_pieces, closed_form)
@@ -435,8 +449,13 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
     if share is not None and isinstance(several.region, Box | Polyhedron) and d <= MOST_OUTSIDE:
         shares = np.asarray(share)
         rare = shares > 1.0 - RARE
-        outside = np.any(shares > COMMON) if _is_exact(several) else np.all(rare)
-        family = dataclasses.replace(family, outside=bool(outside))
+        exact = _is_exact(several)
+        outside = bool(np.any(shares > COMMON) if exact else np.all(rare))
+        # Derivatives by the mean are not the same on both sides.
+        known, both = is_concrete((problem, inputs)), family.tail == "both"
+        alike = known and not np.any(inputs.loc) if both else True
+        half = outside and exact and family.region is None and bool(alike)
+        family = dataclasses.replace(family, outside=outside, half=half)
     staged = not is_concrete(lax.stop_gradient((problem, fixed)))
     directed = None if staged else _by_directions(fixed, family, method, key)
     if directed is not None:
@@ -471,7 +490,7 @@ def _by_search(
     def moving(y: Array) -> Array:
         problem, empty = family.pieces(fixed, y)
         inside = log_probability(*problem, rough, key, fixed.df, family.kind)
-        log_odds: Array = _log_odds(inside, empty).log_prob
+        log_odds = family.log_odds(inside, empty).log_prob
         return lax.stop_gradient(log_odds) - target
 
     pilot = _root(moving, jnp.zeros(target.shape, target.dtype), PILOT, staged, FIRST)
@@ -495,9 +514,11 @@ def _with_error(
     """The coordinate, NaN where the log odds are not those wanted, and the quantile's error."""
     width = 1e-3
     value, stderr = lax.stop_gradient(held(fixed, point))
+    sound = jnp.abs(value - target) <= width
+    if is_concrete(stderr) and not np.any(stderr):
+        return jnp.where(sound, point, jnp.nan), stderr
     rise = lax.stop_gradient(held(fixed, point + width)).log_prob - value
     step = family.level(fixed, point + width) - family.level(fixed, point)
-    sound = jnp.abs(value - target) <= width
     stderr = jnp.where(sound, stderr * step / rise, jnp.nan)
     return jnp.where(sound, point, jnp.nan), stderr
 
@@ -684,8 +705,7 @@ def _held(
         if not gaussian:
             degrees = student.checked_df(inputs.df, family.kind, problem)
             inside = student.mixed(nodes, degrees, inside)
-        result: Estimate = _log_odds(inside, empty)
-        return result
+        return family.log_odds(inside, empty)
 
     return log_odds
 
