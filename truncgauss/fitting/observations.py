@@ -52,7 +52,7 @@ from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.gaussian.problem import as_key
-from truncgauss.gaussian.regions import Box, Polyhedron
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     LatentRows,
     Observations,
@@ -63,7 +63,6 @@ from truncgauss.likelihood import (
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.separation import Separation
 
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which profiles may take longer
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
@@ -77,10 +76,6 @@ NOT_DECIDED = (
 )
 ONE_START = "Only one start was tried; see num_starts."
 WIDE_START = "A start ten times as wide led to nothing higher."
-MORE_FACES = (
-    "Do not trust the standard errors: second derivatives of the probability of a polyhedron with "
-    "more faces than dimensions are rough. Take those of method=tg.ImportanceSampling(2**13)."
-)
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
 MET_EXACTLY = (
     "There is no maximum: the likelihood grows as sigma falls to 0, since some observations are "
@@ -630,11 +625,7 @@ class GaussianRows(Model):
         undecided = several and not self.unique and fields["converged"]
         tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
-        region, faces = self.centred.rows.region, tuple[str, ...]()
-        if isinstance(region, Polyhedron) and region.num_constraints > region.dimension >= 3:
-            by_paths = any(isinstance(m, Separation) for m in (path.loss.methods or {}).values())
-            faces = (MORE_FACES,) * by_paths
-        return (*common, *decided, *faces, *self.centred.notes)
+        return (*common, *decided, *self.centred.notes)
 
     @property
     def kept_rows(self) -> dict[str, Any]:

@@ -387,7 +387,12 @@ def average_in_turns(method: Method, row: Problem, key: Array) -> Estimate:
     return with_derivative(average, width, method, row, key)
 
 
-def with_derivative(function: Callable[..., Estimate], width: int, *arguments: Any) -> Estimate:
+def with_derivative(
+    function: Callable[..., Estimate],
+    width: int,
+    *arguments: Any,
+    smooth: Callable[..., Array] | None = None,
+) -> Estimate:
     """An estimate, of which `jax.vmap` computes `width` rows at a time, and whose derivative is
     computed along with it, where one is needed.
 
@@ -395,11 +400,22 @@ def with_derivative(function: Callable[..., Estimate], width: int, *arguments: A
     memory, nor to compute them again. The rule stands outside of the loop over rows: where a loop
     is differentiated in reverse, JAX forgets the rules of what is computed in it, and derivatives
     of the gradient would be those of the functions that the rules are for.
+
+    Args:
+        function: of the arguments.
+        width: the number of rows.
+        arguments: pytrees, for one row.
+        smooth: log P once more, from which derivatives of the gradient are taken.
     """
     leaves, structure = jax.tree.flatten(arguments)
 
     def plain(*leaves: Array) -> Estimate:
         return function(*jax.tree.unflatten(structure, leaves))
+
+    def other(*leaves: Array) -> Estimate:
+        assert smooth is not None
+        log_prob = smooth(*jax.tree.unflatten(structure, leaves))
+        return Estimate(log_prob, jnp.zeros_like(log_prob))
 
     @jax.custom_jvp
     def value(*leaves: Array) -> Estimate:
@@ -409,7 +425,8 @@ def with_derivative(function: Callable[..., Estimate], width: int, *arguments: A
     def value_jvp(primals: Any, tangents: Any) -> tuple[Estimate, Estimate]:
         # Slopes are computed in those numbers alone of which derivatives are asked for.
         moved = [k for k, change in enumerate(tangents) if not isinstance(change, SymbolicZero)]
-        result, slopes = _with_slopes(plain, moved, width)(*primals)
+        again = plain if smooth is None else other
+        result, slopes = _with_slopes(plain, again, moved, width)(*primals)
         parts = [jnp.sum(slope * tangents[k]) for k, slope in zip(moved, slopes)]
         change = sum(parts, start=jnp.zeros_like(result.log_prob))
         return result, Estimate(change, jnp.zeros_like(result.stderr))
@@ -419,11 +436,17 @@ def with_derivative(function: Callable[..., Estimate], width: int, *arguments: A
 
 
 def _with_slopes(
-    function: Callable[..., Estimate], moved: list[int], width: int
+    function: Callable[..., Estimate],
+    smooth: Callable[..., Estimate],
+    moved: list[int],
+    width: int,
 ) -> Callable[..., tuple[Estimate, list[Array]]]:
-    """An estimate and its slopes in some of its arguments, `width` rows of a batch at a time."""
+    """An estimate and its slopes in some of its arguments, `width` rows of a batch at a time.
 
-    def both(*leaves: Array) -> tuple[Estimate, list[Array]]:
+    Derivatives of the slopes are those of the slopes of `smooth`.
+    """
+
+    def both(function: Callable[..., Estimate], *leaves: Array) -> tuple[Estimate, list[Array]]:
         def log_prob(some: list[Array]) -> tuple[Array, Estimate]:
             given = dict(zip(moved, some))
             result = function(*(given.get(k, leaf) for k, leaf in enumerate(leaves)))
@@ -434,9 +457,21 @@ def _with_slopes(
 
     @jax.custom_jvp
     def computed(*leaves: Array) -> tuple[Estimate, list[Array]]:
-        return cast(Any, vmapped_in_turns(both, width)(*leaves))
+        return cast(Any, vmapped_in_turns(functools.partial(both, function), width)(*leaves))
 
-    computed.defjvp(in_full_precision(functools.partial(jax.jvp, both)))
+    @in_full_precision
+    def computed_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        changed = [k for k, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
+
+        def again(*some: Array) -> Any:
+            given = dict(zip(changed, some))
+            return both(smooth, *(given.get(k, leaf) for k, leaf in enumerate(primals)))
+
+        parts = [x[k] for k in changed for x in (primals, tangents)]
+        results, changes = jax.jvp(again, parts[::2], parts[1::2])
+        return (results if smooth is function else computed(*primals)), changes
+
+    computed.defjvp(computed_jvp, symbolic_zeros=True)
     return computed
 
 

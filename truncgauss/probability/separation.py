@@ -1,17 +1,20 @@
 """Separation of variables with twisted or tilted proposals, on randomised lattices."""
 
+import sys
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
 from truncgauss.execution.progress import warn
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank
+from truncgauss.gaussian.linalg import product
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -40,6 +43,7 @@ from truncgauss.probability.method import (
     check_held,
     check_linear,
     effective_share,
+    with_derivative,
 )
 from truncgauss.separation.lattice import (
     GrowingLattice,
@@ -47,7 +51,7 @@ from truncgauss.separation.lattice import (
     over_pieces,
     shifted_uniforms,
 )
-from truncgauss.separation.plan import Plan, proposal_of
+from truncgauss.separation.plan import Plan, arranged, proposal_of
 from truncgauss.separation.planning import (
     full_rank,
     known_rank,
@@ -59,6 +63,7 @@ from truncgauss.separation.weights import (
     PathMoments,
     Sums,
     inner_point,
+    log_density,
     log_weights,
     summary,
     summed,
@@ -66,8 +71,10 @@ from truncgauss.separation.weights import (
     unseen_share,
     weighted_draws,
     weighted_paths,
+    whole_draws,
 )
-from truncgauss.special import effective_sample_size
+from truncgauss.special import effective_sample_size, log_mean_exp
+from truncgauss.special.intervals import differentiable_once
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21
@@ -248,6 +255,14 @@ class Separation(Method):
         rank = full_rank(problem) if self.rank is None else self.rank
         return lax.stop_gradient(plan_of(problem.limits, self.tilted, self.twisted, rank))
 
+    def averaged(self, row: Problem, key: Array) -> Estimate:
+        plan = self.plan_of(row)
+        held, crossing = replace(self, plan=plan), len(plan.order) > len(plan.tilt)
+        if self.lattice is not None or not (crossing or self._takes_passes(len(plan.tilt))):
+            return super(Separation, held).averaged(row, key)
+        width = self.rows_in_turn(row.covariance.dimension) or sys.maxsize
+        return with_derivative(Method.averaged, width, held, row, key, smooth=by_density)
+
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
@@ -290,6 +305,9 @@ class Separation(Method):
         while len(keys) % at_once:
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
+
+    def _takes_passes(self, dimension: int) -> bool:
+        return len(self._passes(jnp.arange(self.num_replicates), dimension)) > 1
 
     def _num_points(self) -> Array | int:
         """The number of points per replicate; traced if the lattice may grow."""
@@ -374,6 +392,54 @@ class Separation(Method):
         share = f"{float(effective_share(held, problem, key)):.0%} effective"
         lines = [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
         return lines + [f"large    {LARGE}"] * is_large(problem)
+
+
+def by_density(method: Separation, row: Problem, key: Array) -> Array:
+    r"""log P by a held plan, for derivatives of second and higher order.
+
+    A variable that several constraints limit is drawn between the highest of the low and the lowest
+    of the high limits, which have a kink where two limits cross. P is the mean of continuous
+    functions, and its first derivatives are the means of theirs; second derivatives are not, they
+    miss by how much slopes change at a kink. Nor does JAX know them where points are drawn in a
+    loop over passes. Here draws y and weights w do not move with mean and covariance, only the
+    density of the first variables, which determine the others:
+
+    .. math:: \log P = \log \frac1n \sum_i w_i
+        \frac{\phi(y_i; \mu, \Sigma)}{\phi(y_i; \mu_0, \Sigma_0)}
+
+    at mu = mu_0 and Sigma = Sigma_0, so that derivatives of all orders are means of those of the
+    density. With the numbers of the region draws and weights move as they do in the value: mixed
+    derivatives in these and in mean or covariance are right, second ones in these are NaN. So are
+    all where constraints determine others by a singular covariance, and not by the region alone.
+    """
+    plan = method.plan_of(row)
+    rank = len(plan.tilt)
+    region = jax.tree.map(differentiable_once, row.region)
+    fixed = Problem(*lax.stop_gradient(row[:2]), region).limits
+    proposal = proposal_of(fixed, plan)
+    before, extra = arranged(fixed, plan.order, rank)
+    matrix = as_linear(row.region).rows(jnp.eye(row.covariance.dimension, dtype=row.loc.dtype))
+    first, others = jnp.split(matrix[plan.order], [rank])
+    shares = solve_triangular(before.factor, extra.factor.T, lower=True, trans=1).T
+    off = lax.stop_gradient(jnp.abs(others - product(shares, first)))
+    by_region = jnp.all(off <= float(jnp.finfo(off.dtype).eps) ** 0.5 * jnp.max(jnp.abs(matrix)))
+    known = jnp.where(lax.stop_gradient(by_region), 1.0, jnp.nan)
+    loc, covariance = jax.tree.map(lambda x: x * known.astype(x.dtype), row[:2])
+    moving = Problem(loc, covariance, lax.stop_gradient(row.region)).limits
+    after, _ = arranged(moving, plan.order, rank)
+
+    def of_key(key: Array) -> Array:
+        points = lattice_points(method.num_points, rank)
+        uniforms = shifted_uniforms(points, key[None], plan.tilt.dtype)
+        draws, (log_weights, level, _, _) = whole_draws(proposal, uniforms)
+        # This is 1, and stays so where draws move with the region.
+        ratio = log_density(after, proposal, draws) - log_density(before, proposal, draws)
+        return log_mean_exp(log_weights + ratio) + level
+
+    keys = jax.random.split(key, method.num_replicates)
+    if method._takes_passes(rank):
+        return log_mean_exp(lax.map(jax.checkpoint(of_key), keys))
+    return log_mean_exp(jax.vmap(of_key)(keys))
 
 
 def is_large(problem: Problem) -> bool:

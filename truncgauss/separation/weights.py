@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.linalg import in_full_precision
@@ -377,20 +378,37 @@ class PathMoments(NamedTuple):
         return PathMoments(pieces, averages, self.sums.plus(other.sums), total)
 
 
+def whole_draws(
+    proposal: Proposal, uniforms: Array
+) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+    """Draws of all variables, standardised, shape (d, n), and the results of `weighted_paths`."""
+    constraints, extra, tilt = proposal[:3]
+    draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
+    means = jnp.tril(constraints.factor, -1) @ draws
+    return draws, weighed(proposal, draws, means, log_mass[:-1])
+
+
+def log_density(constraints: Constraints, proposal: Proposal, draws: Array) -> Array:
+    """The log density of Normal(loc, factor factor^T) at draws of `whole_draws`, shape (n,).
+
+    That is up to a constant.
+    """
+    loc, factor = proposal.constraints.loc, proposal.constraints.factor
+    away = (loc - constraints.loc)[:, None] + factor @ draws
+    z = solve_triangular(constraints.factor, away, lower=True)
+    return -0.5 * jnp.sum(z * z, axis=0) - jnp.sum(jnp.log(constraints.scale))
+
+
 def weighted_draws(
     proposal: Proposal, uniforms: Array, point: Array
 ) -> tuple[DrawOffsets, tuple[Array, Array, Array, Array]]:
     """The draws as offsets, and the results of `weighted_paths`."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
-        # All variables are drawn.
-        draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
-        log_mass = log_mass[:-1]
+        draws, weighted = whole_draws(proposal, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Intervals from several constraints have only their draws, no conditional moments.
-        drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
-        means = jnp.tril(constraints.factor, -1) @ draws
-    else:
-        draws, means, log_mass = paths(constraints, tilt, uniforms)
-        drawn = draw_offsets(constraints, tilt, uniforms, means, point)
+        return DrawOffsets(deviations, deviations, jnp.zeros_like(deviations)), weighted
+    draws, means, log_mass = paths(constraints, tilt, uniforms)
+    drawn = draw_offsets(constraints, tilt, uniforms, means, point)
     return drawn, weighed(proposal, draws, means, log_mass)
