@@ -30,7 +30,7 @@ from truncgauss.fitting.mixtures.descent import (
     edge_of,
     natural_coordinates,
 )
-from truncgauss.fitting.mixtures.em import seeded, standard_rows
+from truncgauss.fitting.mixtures.em import scattered, seeded, standard_rows
 from truncgauss.fitting.mixtures.likelihood import (
     MixtureLoss,
     divided,
@@ -326,7 +326,8 @@ def fit_mixture(
             collapsing, as if v more rows with the variances of all had been seen in each of them,
             log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
             matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
-        num_starts: how many starts to make by k-means++ seeds. One component has one start.
+        num_starts: how many starts to make, in turn by k-means++ and from random rows with random
+            parts of their spread. One component has one start.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
@@ -418,7 +419,8 @@ class MixtureRows(Model):
             )
             for number in range(count if coordinates.num_components > 1 else 1):
                 key = jax.random.fold_in(loss.key, number)
-                first = seeded(self.table, weights, coordinates.num_components, key)
+                begun = scattered if number % 2 else seeded
+                first = begun(self.table, weights, coordinates.num_components, key)
                 matrices = first.covariances * np.outer(scale, scale)
                 restricted = coordinates.restricted(first.weights, matrices)
                 locs = np.asarray(coordinates.centre) + scale * first.locs
