@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args
 
 import tyro
 
@@ -118,14 +118,21 @@ class New:
     """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are censored values."""
     covariates: Silent[tuple[str, ...]] = ()
     """The columns that they depend on."""
-    censored_low: Silent[str | None] = None
-    """At or below this value an outcome is only known to be so; a number or a column."""
-    censored_high: Silent[str | None] = None
+    censored_low: Silent[tuple[str, ...]] = ()
+    """At or below this value an outcome is only known to be so; a number or a column. Of several
+    outcomes: lead=0.5 zinc=limit. Where cells of lead say nd, lead=0.5 is for these alone."""
+    censored_high: Silent[tuple[str, ...]] = ()
     """At or above this value, likewise."""
-    truncated_low: Silent[str | None] = None
+    truncated_low: Silent[tuple[str, ...]] = ()
     """Below this value nothing could be observed at all; a number or a column."""
-    truncated_high: Silent[str | None] = None
+    truncated_high: Silent[tuple[str, ...]] = ()
     """Above this value, likewise."""
+    censoring: Silent[Literal["text"] | None] = None
+    """Also read a laboratory's letters: 0.5 U, 0.5 UJ and ND 0.5 are below 0.5, 0.5 J is 0.5."""
+    missing: Silent[tuple[str, ...]] = ()
+    """Texts that stand for a value that is missing by chance, beside NA and the like."""
+    units_row: Flag = False
+    """The first row below the header holds units, whatever is written there."""
     log: Flag = False
     """Fit the logarithm, as of concentrations; bounds are those of the outcome itself."""
     overwrite: Flag = False
@@ -340,6 +347,9 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
             known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
             unknown = word.split("=")[0].lstrip("-").replace("-", "_") not in known
         (changes if unknown else own).append(word)
+    options = [word.split("=")[0] for word in own if word.startswith("--")]
+    if twice := [option for option in options if options.count(option) > 1]:
+        raise ValueError(f"{command}: {twice[0]} is there twice; write all that it has after one")
     if changes and command != "run":
         raise _no_option(kinds[command], changes[0])
     with terminal.paragraphs():

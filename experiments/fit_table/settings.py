@@ -20,11 +20,10 @@ from truncgauss.runs.config import (
 from truncgauss.tables import (
     formula,
     levels_of,
-    limit_of,
     names_in,
     units,
 )
-from truncgauss.tables.censoring import advice
+from truncgauss.tables.censoring import advice, is_float, is_measurement
 from truncgauss.tables.names import meant
 
 from ..columns import check_columns
@@ -57,6 +56,9 @@ class Entry(Model):
     """Above this limit."""
     noise_scale: Positive | str | None = None
     """Standard deviation of the measurement errors."""
+    not_detected: ColumnOrNumber | None = None
+    """With `censoring: text`, the limit below which a value lies whose cell says nd, for these
+    cells alone: numbers at or below it stay exact."""
     log: bool = False
     """Fit the natural logarithm of the outcome, as of concentrations; limits are those of the
     outcome itself."""
@@ -95,7 +97,9 @@ class Settings(Experiment):
     """Texts that stand for a missing number. An outcome may be missing, at random; nothing else."""
     censoring: Literal["columns", "text"] = "columns"
     """Where it says what is censored: in the columns named under `outcomes`, or also in the text of
-    an outcome's cell: <0.5, >100, or nd, which is at most its `censored_low`."""
+    an outcome's cell: <0.5, >100, or nd, which is at most its `not_detected` or `censored_low`; and
+    by a laboratory's letters, 0.5 U (not detected at 0.5: below it), 0.5 UJ (likewise, the limit
+    itself estimated), ND 0.5 (as U) and 0.5 J (detected, the value estimated: 0.5)."""
     outcomes: Annotated[dict[str, Known], Field(min_length=1)]
     """What is known of each outcome, by its column."""
     covariates: tuple[str, ...] = ()
@@ -242,7 +246,8 @@ class Settings(Experiment):
     @model_validator(mode="after")
     def _missing_texts_are_no_limits(self) -> "Settings":
         texts = enumerate(self.missing)
-        if found := [problem(advice(x), "missing", i, got=x) for i, x in texts if limit_of(x)]:
+        wrong = [(i, text) for i, text in texts if is_measurement(text) and not is_float(text)]
+        if found := [problem(advice(text), "missing", i, got=text) for i, text in wrong]:
             raise problems(found)
         return self
 
@@ -254,6 +259,10 @@ class Settings(Experiment):
                 message = "is not for a logarithm: errors of the outcome are no errors of its log"
                 at = ("outcomes", name, "noise_scale")
                 found.append(problem(message, *at, got=entry.noise_scale))
+            if entry.not_detected is not None and name not in self.by_text:
+                message = "is the limit of cells such as nd, for which say `censoring: text`"
+                at = ("outcomes", name, "not_detected")
+                found.append(problem(message, *at, got=entry.not_detected))
             for kind in ("censored", "truncated"):
                 low, high = (getattr(entry, f"{kind}_{side}") for side in ("low", "high"))
                 numbers = isinstance(low, float | int) and isinstance(high, float | int)

@@ -3,7 +3,7 @@
 import collections
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,33 +11,52 @@ import numpy as np
 
 from truncgauss.runs.config.yaml import write
 from truncgauss.tables import limit_of, mismatch
-from truncgauss.tables.censoring import ABSENT, is_float, is_number, misspelt
-from truncgauss.tables.files import blocks
+from truncgauss.tables import units as first_row
+from truncgauss.tables.censoring import (
+    ABSENT,
+    holds_number,
+    is_float,
+    is_measurement,
+    is_number,
+    misspelt,
+    of_letters,
+    recorded,
+)
+from truncgauss.tables.files import TYPED, blocks
 
 NUM_ROWS = 100_000  # how many are looked at
-NUM_CODES = 3  # most different texts of a column of numbers, which then stand for missing ones
+NUM_SHOWN = 3  # texts in a sentence
 LIMITS = "censored_low", "censored_high", "truncated_low", "truncated_high"
+MISSING = {"na", "n/a", "n.a.", "null", "#n/a", "missing", "-", "."}  # beside ABSENT
 
 
 class Column(NamedTuple):
     """How many cells of a column are numbers, limits such as <0.5, not detected, or empty; the
-    other texts with their counts; and whether only the first cell is such a text, as a unit is."""
+    texts of missing values and all others, each with the lines where it stands; and the text of its
+    unit, empty where there is none."""
 
     numbers: int
     limits: int
     undetected: int
     empty: int
-    texts: collections.Counter[str]
-    unit: bool
+    absent: dict[str, list[int]]
+    texts: dict[str, list[int]]
+    unit: str = ""
 
     @property
     def numeric(self) -> bool:
-        return self.numbers + self.limits > 0 and len(self.texts) <= NUM_CODES
+        """Whether a column is one of numbers, of which some cells may not be readable."""
+        counts = {text: len(lines) for text, lines in self.texts.items()}
+        known = self.numbers + self.limits
+        measured = known + sum(n for text, n in counts.items() if is_measurement(text))
+        some = known + sum(n for text, n in counts.items() if holds_number(text))
+        few = len(counts) <= NUM_SHOWN
+        return measured > 0 and (few or 2 * some > known + sum(counts.values()))
 
     @property
     def lacking(self) -> bool:
         """Whether values are missing."""
-        return bool(self.empty or self.numeric and self.texts)
+        return bool(self.empty or (self.numeric and self.absent))
 
     @property
     def cure(self) -> str:
@@ -45,13 +64,13 @@ class Column(NamedTuple):
         return next(filter(None, (misspelt(text, cell=True) for text in self.texts)), "")
 
     def described(self) -> str:
+        texts = sorted((self.absent | self.texts).items(), key=lambda item: -len(item[1]))
         if not self.numeric and not self.texts:
             return "without a number or a text"
         if not self.numeric:
-            shown = ", ".join(repr(text) for text, _ in self.texts.most_common(NUM_CODES))
-            return f"texts ({shown})"
+            return f"texts ({', '.join(repr(text) for text, _ in texts[:NUM_SHOWN])})"
         counts = {"censored such as <0.5": self.limits, "not detected": self.undetected}
-        counts |= {"empty": self.empty} | {repr(text): n for text, n in self.texts.items()}
+        counts |= {"empty": self.empty} | {repr(text): len(lines) for text, lines in texts}
         return ", ".join(["numbers", *(f"{n} {what}" for what, n in counts.items() if n)])
 
 
@@ -61,62 +80,99 @@ def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
     Args:
         path: the table, as the config names it.
         name: of the config's file.
-        wanted: the options: `outcome` and `covariates` are names of columns, `log` a truth value,
-            and those of LIMITS numbers or names of columns as texts, None where there is none.
+        wanted: the options: `outcome` and `covariates` are names of columns, `log` and `units_row`
+            truth values, `missing` texts, `censoring` "text" or None, and those of LIMITS words
+            such as 0.5, column, or outcome=0.5.
 
     Raises:
-        ValueError: for no outcome, or a column that is not there or of another kind, in a sentence.
+        ValueError: for no outcome, a column that is not there or of another kind, or a cell that
+            cannot be read in one way only, in a sentence.
     """
-    columns = columns_of(path)
+    columns = columns_of(path, wanted)
     if not wanted["outcome"]:
         names = ", ".join(key for key, column in columns.items() if column.numeric)
         has = "; ".join(f"{key}: {column.described()}" for key, column in columns.items())
         raise ValueError(
             f"{path}: which column is to be fitted? Add --outcome COLUMN: {names}. It has {has}."
         )
-    entries = {outcome: entry_of(outcome, wanted, columns) for outcome in wanted["outcome"]}
+    limits = {key: limits_of(key, wanted[key], wanted["outcome"], columns) for key in LIMITS}
+    entries = {outcome: entry_of(outcome, wanted, limits, columns) for outcome in wanted["outcome"]}
     covariates = covariates_of(wanted["covariates"], columns)
     chosen = [columns[key] for key in entries]
     numbers = [key for key in covariates if columns[key].numeric]
-    missing = {text for column in chosen for text in column.texts}
-    missing |= {text for key in numbers for text in columns[key].texts}
+    for key in (*entries, *numbers):
+        if columns[key].texts:
+            raise ValueError(question(path, key, columns[key]))
+    missing = {text for key in (*entries, *numbers) for text in columns[key].absent}
     missing |= {""} if any(column.empty for column in chosen) else set()
     lines = [
         f"# A fit of {path}. `truncgauss run {shlex.quote(name)} --help` describes every key.\n",
         f"experiment: fit_table\ndata: {json.dumps(str(path), ensure_ascii=False)}\n",
     ]
-    if any(column.unit for column in columns.values()):
-        lines.append("units_row: true  # the first row below the header\n")
+    if units := [column.unit for column in columns.values() if column.unit]:
+        lines.append(f"# The first row below the header holds units: {', '.join(units)}.\n")
+    if units or wanted["units_row"]:
+        lines.append("units_row: true\n")
     if missing:
         lines += ["# Missing by chance; a value that is missing because it is small is censored.\n"]
         lines += [write({"missing": tuple(sorted(missing))})]
-    if any(column.limits or column.undetected for column in chosen):
+    if wanted["censoring"] or any(column.limits or column.undetected for column in chosen):
         lines.append("censoring: text  # cells such as <0.5 and >100 are censored\n")
     lines += ["\n", write({"outcomes": entries}), "\n"]
-    levels = {key: columns[key].texts.most_common(1) for key in covariates if key not in numbers}
+    levels = {key: most_common(columns[key].texts) for key in covariates if key not in numbers}
     lines.append(write({"covariates": tuple(numbers)}))
     if levels:
         lines.append("# Columns of texts, and the text that the others are compared with.\n")
-        lines.append(write({"categories": {key: level for key, [(level, _)] in levels.items()}}))
+        lines.append(write({"categories": levels}))
     if any(columns[key].lacking for key in covariates):
         lines.append("incomplete_rows: drop  # those that lack a covariate\n")
     lines.append("# profile: [sigma]  # estimates with profile intervals\n")
     return "".join(lines)
 
 
-def columns_of(path: Path) -> dict[str, Column]:
+def most_common(texts: dict[str, list[int]]) -> str:
+    return max(texts, key=lambda text: len(texts[text]))
+
+
+def question(path: Path, name: str, column: Column) -> str:
+    """A sentence about the cells of a column of numbers that are none, and how they may be read:
+    first about one that holds a number, since no such cell is missing."""
+    text = next(filter(holds_number, column.texts), most_common(column.texts))
+    lines = column.texts[text]
+    cells = f"{len(lines)} cells of {name!r} are" if len(lines) > 1 else f"column {name!r} is"
+    row = "row" if path.suffix in TYPED else "line"
+    why = f"{path}: {cells} {text!r}, first in {row} {lines[0]}, which is no number."
+    letters = of_letters(text) and f"{of_letters(text)} Here that is --censoring text."
+    if cure := letters or misspelt(text, cell=True):
+        return f"{why} {cure}"
+    units = " If the first row below the header holds units, add --units-row."
+    units *= path.suffix not in TYPED and first_row(path).get(name) == text
+    if holds_number(text):
+        return f"{why} It is not missing either: write the number alone.{units}"
+    return (
+        f"{why} Where it stands for a value that is missing by chance, add --missing "
+        f"{shlex.quote(text)}. A value that is missing because it is small is censored: write its "
+        f"limit, <0.5 say, or nd.{units}"
+    )
+
+
+def columns_of(path: Path, wanted: Mapping[str, Any]) -> dict[str, Column]:
     """The columns of a table, by name; without a row of units, which only a CSV file can have."""
     block = next(blocks(path, end=NUM_ROWS), None)
     if block is None or not len(block.lines):
         raise ValueError(f"{path}: there is a header, but no row.")
     read = {str(name): texts_of(cells) for name, cells in block.columns.items()}
-    columns = {name: column_of(texts) for name, texts in read.items()}
-    below = {name: column_of(texts[1:]) for name, texts in read.items()}
-    units = [
-        x for x in read if below[x].numeric and columns[x].texts.keys() - below[x].texts.keys()
-    ]
-    chosen = below if units else columns
-    return {name: column._replace(unit=name in units) for name, column in chosen.items()}
+    absent, by_text = {*wanted["missing"]}, wanted["censoring"] is not None
+    lines = block.lines.tolist()
+    columns = {name: column_of(texts, lines, absent, by_text) for name, texts in read.items()}
+    below = {name: column_of(texts[1:], lines[1:], absent, by_text) for name, texts in read.items()}
+    units = {name: texts[0] for name, texts in read.items() if below[name].numeric}
+    are_units = not any(is_measurement(text) or holds_number(text) for text in units.values())
+    words = [text for name, text in units.items() if text in columns[name].texts]
+    again = any(texts[0] in below[name].texts for name, texts in read.items())
+    if not wanted["units_row"] and not (are_units and words and not again):
+        return columns
+    return {name: column._replace(unit=units.get(name, "")) for name, column in below.items()}
 
 
 def texts_of(cells: np.ndarray) -> list[str]:
@@ -124,24 +180,43 @@ def texts_of(cells: np.ndarray) -> list[str]:
     return [str(cell).strip() for cell in np.ma.filled(np.ma.asarray(cells, object), "")]
 
 
-def column_of(texts: list[str]) -> Column:
-    """The kinds of the cells of a column."""
-    counts, others = collections.Counter[str](), collections.Counter[str]()
-    for text in texts:
-        limit = limit_of(text)
-        if is_number(text):
+def column_of(
+    texts: Sequence[str], lines: Sequence[int], missing: Collection[str], by_text: bool
+) -> Column:
+    """The kinds of the cells of a column.
+
+    Args:
+        texts: the cells.
+        lines: their lines.
+        missing: texts that stand for a missing value.
+        by_text: whether a laboratory's letters are read, as in 0.5 U.
+    """
+    counts = collections.Counter[str]()
+    absent, others = (collections.defaultdict[str, list[int]](list) for _ in range(2))
+    for text, line in zip(texts, lines):
+        cell = recorded(text) if by_text else limit_of(text)
+        if text in missing:
+            absent[text].append(line)
+        elif is_number(text) or (cell is not None and cell[0] == "="):
             counts["numbers"] += 1
-        elif limit is not None:
-            counts["undetected" if limit[1] is None else "limits"] += 1
+        elif cell is not None:
+            counts["undetected" if cell[1] is None else "limits"] += 1
         elif text in ABSENT:
             counts["empty"] += 1
+        elif text.casefold() in MISSING:
+            absent[text].append(line)
         else:
-            others[text] += 1
+            others[text].append(line)
     kinds = (counts[kind] for kind in ("numbers", "limits", "undetected", "empty"))
-    return Column(*kinds, others, False)
+    return Column(*kinds, dict(absent), dict(others))
 
 
-def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]) -> dict[str, Any]:
+def entry_of(
+    outcome: str,
+    wanted: Mapping[str, Any],
+    limits: Mapping[str, Mapping[str, float | str]],
+    columns: dict[str, Column],
+) -> dict[str, Any]:
     """What the config says of an outcome, which must be a column of numbers; of cells that were not
     detected it must say below which limit."""
     if why := mismatch(outcome, list(columns)):
@@ -153,24 +228,45 @@ def entry_of(outcome: str, wanted: Mapping[str, Any], columns: dict[str, Column]
         raise ValueError(
             f"column {outcome!r} is {column.described()}, not numbers. {column.cure or cure}"
         )
-    entry = {key: limit_in(key, wanted[key], columns) for key in LIMITS if wanted[key] is not None}
+    entry = {key: limit[outcome] for key, limit in limits.items() if outcome in limit}
     if column.undetected and "censored_low" not in entry:
         raise ValueError(
             f"{outcome!r} was not detected in {column.undetected} of the cells, and nothing says "
             "below which limit: give the limit of detection as --censored-low, a number or a "
-            "column."
+            f"column, such as {outcome}=0.5 for these cells alone."
         )
+    if column.undetected and any(word.startswith(f"{outcome}=") for word in wanted["censored_low"]):
+        entry = {"not_detected": entry.pop("censored_low")} | entry
     return entry | ({"log": True} if wanted["log"] else {})
 
 
-def limit_in(key: str, text: str, columns: dict[str, Column]) -> float | str:
-    """A limit as it was typed: a number, or the column that has one for each row."""
-    if is_float(text):
-        return float(text)
-    if why := mismatch(text, list(columns)):
-        cure = misspelt(text) or f"It is a number or a column, and {why}"
-        raise ValueError(f"--{key.replace('_', '-')} {text}: {cure}")
-    return text
+def limits_of(
+    key: str, words: Sequence[str], outcomes: Sequence[str], columns: dict[str, Column]
+) -> dict[str, float | str]:
+    """The limits of outcomes as they were typed, a number or the column that has one for each row:
+    of the only outcome, or after the name of one and an equals sign."""
+    option, limits = f"--{key.replace('_', '-')}", dict[str, float | str]()
+    for word in words:
+        name, equals, text = ("", "", word) if word in columns else word.rpartition("=")
+        if not equals and len(outcomes) > 1:
+            raise ValueError(
+                f"{option} {word}: of which outcome? Write {option} {outcomes[0]}={word}, with a "
+                f"word for each outcome that has a limit, of {', '.join(outcomes)}."
+            )
+        name = name if equals else outcomes[0]
+        if name not in outcomes or name in limits:
+            why = "has two limits" if name in limits else "is no outcome"
+            raise ValueError(
+                f"{option} {' '.join(words)}: {name!r} {why}, of {', '.join(outcomes)}."
+            )
+        if is_float(text):
+            limits[name] = float(text)
+            continue
+        if why := mismatch(text, list(columns)):
+            cure = misspelt(text) or f"It is a number or a column, and {why}"
+            raise ValueError(f"{option} {word}: {cure}")
+        limits[name] = text
+    return limits
 
 
 def covariates_of(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[str, ...]:

@@ -157,6 +157,7 @@ class Observations:
         truncated_low: Any = None,
         truncated_high: Any = None,
         noise_scale: Any = None,
+        not_detected: Any = None,
         weights: Hashable | None = None,
         missing: bool = False,
         censoring: str = "columns",
@@ -182,10 +183,15 @@ class Observations:
             truncated_low: columns of the bounds below which a row would not be in the sample.
             truncated_high: likewise, above.
             noise_scale: columns of the standard deviations of measurement errors.
+            not_detected: columns of the limits below which a value lies whose cell says "nd", for
+                these cells alone: numbers at or below it stay exact.
             weights: the column that says how often each row counts.
             missing: whether entries may be missing; otherwise a gap is refused.
             censoring: "text" reads cells such as "<0.5" and ">100" as limits, and "nd", not
-                detected, as at most `censored_low`; by default the other arguments say it all.
+                detected, as at most `not_detected` or `censored_low`; and the letters of
+                laboratories beside a number: "0.5 U", "ND 0.5" (not detected) and "0.5 UJ" (nor is
+                the limit exact) are at most 0.5, "0.5 J" (detected, value estimated) is 0.5. By
+                default the other arguments say it all, and such cells are refused.
             log: take the natural logarithm of these entries, as of concentrations, or of all if
                 True. What is said of them, such as `censored_low`, is of the values themselves, and
                 they are called log(name) in what is fitted to them.
@@ -208,6 +214,7 @@ class Observations:
             lower=lower, upper=upper, censored_low=censored_low, censored_high=censored_high,
             left_censored=left_censored, right_censored=right_censored,
             truncated_low=truncated_low, truncated_high=truncated_high, noise_scale=noise_scale,
+            not_detected=not_detected,
         )  # fmt: skip
         arrays = tables.arrays_of(
             table, names, known, missing=missing, censoring=censoring, weights=weights, log=log

@@ -4,6 +4,7 @@ A file that is larger than memory is read a block at a time, but for NPZ, of whi
 columns; one that is not, as one block.
 """
 
+import codecs
 import contextlib
 import csv
 import importlib
@@ -19,7 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.tables.censoring import advice, is_float, is_number, limit_of, misspelt
+from truncgauss.tables.censoring import (
+    ABSENT,
+    advice,
+    holds_number,
+    is_measurement,
+    is_number,
+    limit_of,
+    misspelt,
+)
 from truncgauss.tables.columns import numbers
 from truncgauss.tables.names import suggestion
 
@@ -87,6 +96,8 @@ def from_file(
     """
     path, where = Path(path), where or {}
     wanted = checked(path, [*columns, *text, *where], header(path))
+    if units_row:
+        check_units(path, wanted)
     rows = _kept(path, wanted, where, part, units_row)
     absent = missing if isinstance(missing, Mapping) else dict.fromkeys(columns, missing)
     found = {name: _numbers(path, rows, name, absent.get(name, ())) for name in columns}
@@ -107,6 +118,18 @@ def units(path: str | Path) -> dict[str, str]:
     """The texts of the first row below the header of a CSV file, by the names of the columns."""
     names, cells = itertools.islice(itertools.chain(lines_of(Path(path)), [(0, [])]), 2)
     return dict(zip(names[1], cells[1]))
+
+
+def check_units(path: Path, names: Sequence[str]) -> None:
+    """Raise ValueError if the row of units of a file holds a value of one of these columns."""
+    if path.suffix in TYPED:
+        raise ValueError(f"{path}: units_row is for CSV files; other files have no row of units.")
+    for name, text in units(path).items():
+        if name in names and is_measurement(text) and text not in (*ABSENT, "1"):
+            raise ValueError(
+                f"{path}: `units_row` says that the first row below the header holds units and no "
+                f"data, but of column {name!r} it holds {text!r}."
+            )
 
 
 def location(
@@ -206,7 +229,7 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
     if path.suffix in TYPED:
         return numbers(cells, f"{path}: column {name!r}", bool(missing))
     texts = [text for text in cells if text and text not in missing]
-    if texts and not any(is_float(text) or limit_of(text) for text in texts):
+    if texts and not any(map(is_measurement, texts)):
         cure = misspelt(texts[0], cell=True) or (
             "Take it out of the outcomes and covariates; one of texts stands under `categories` "
             f"alone, with the text to compare with: `categories: {{{name}: {texts[0]}}}`."
@@ -218,7 +241,7 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
     if wrong:
         text, where = cells[wrong[0]], f"{path}:{rows.lines[wrong[0]]}: column {name!r}"
         got, more = repr(text) if text else "an empty cell", ""
-        if wrong == [0] and len(cells) > 1 and not limit_of(text):
+        if wrong == [0] and len(cells) > 1 and not (limit_of(text) or holds_number(text)):
             got, more = repr(text), " If this row holds units, say `units_row: true`."
         absent = f"`missing: [{text!r}]` in a config, or missing=[{text!r}] in Python"
         raise ValueError(f"{where} must be a number, got {got}.{more} {advice(text, absent)}")
@@ -427,6 +450,8 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             first = file.readline()
             file.seek(0)
+            if "\0" in first and (wide := wide_encoding(path)):
+                raise ValueError(not_in_utf8(path, *wide))
             reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
             empty = True
             for cells in reader:
@@ -435,15 +460,37 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, [cell.strip() for cell in cells]
     except UnicodeDecodeError as error:
         byte = error.object[error.start : error.start + 1]
-        raise ValueError(
-            f"{path} is not a text in UTF-8: it holds the byte {byte.hex()}, which is "
-            f"{byte.decode('cp1252', 'replace')!r} on Windows. Save it as 'CSV UTF-8', or convert "
-            f"it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv"
-        ) from error
+        windows = f"holds the byte {byte.hex()}, which is {byte.decode('cp1252', 'replace')!r} on"
+        encoding, why = wide_encoding(path) or ("WINDOWS-1252", f"{windows} Windows")
+        raise ValueError(not_in_utf8(path, encoding, why)) from error
     except csv.Error as error:
         raise ValueError(f"{path} is not a CSV file: {error}.") from error
     if empty:
         raise ValueError(f"{path} is empty.")
+
+
+def wide_encoding(path: Path) -> tuple[str, str] | None:
+    """The encoding of a text in UTF-16 or UTF-32, by its mark or the zeros between its letters, and
+    what tells it; None of any other."""
+    with open(path, "rb") as file:
+        first = file.read(4)
+    marks = {
+        "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+        "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    }
+    for name, ways in marks.items():
+        if first.startswith(ways):
+            return name, f"begins with the bytes {first[:2].hex()}, the mark of {name}"
+    if 0 not in first:
+        return None
+    return "UTF-16BE" if first[0] == 0 else "UTF-16LE", "has a zero byte beside each letter"
+
+
+def not_in_utf8(path: Path, encoding: str, why: str) -> str:
+    return (
+        f"{path} is not a text in UTF-8: it {why}. Save it as 'CSV UTF-8', or convert it: iconv -f "
+        f"{encoding} -t UTF-8 {path.name} > new.csv"
+    )
 
 
 def _mapped(path: Path) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.tables.alignment import RowLabels, labels_of, taken
-from truncgauss.tables.censoring import is_float, limit_of
+from truncgauss.tables.censoring import is_float, is_measurement, limit_of, misspelt
 from truncgauss.tables.columns import (
     categories_of,
     chosen,
@@ -182,8 +182,8 @@ def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
     """Raise ValueError for a covariate of texts that are measurements: most of them numbers or
     limits, and with decimals or nearly all different. Codes such as "1" and "2" are categories."""
     kinds = kinds_of(columns, name)
-    written = [kind for kind in kinds if is_float(kind) or limit_of(kind)]
-    decimals = any("." in kind or "<" in kind or ">" in kind for kind in written)
+    written = [kind for kind in kinds if is_measurement(kind)]
+    decimals = any(sign in kind for kind in written for sign in ".,<>")
     all_different = len(kinds) > 10 and 2 * len(kinds) > len(columns[name])
     if categories_of(columns[name]) is None and 2 * len(written) > len(kinds):
         if decimals or all_different:
@@ -265,6 +265,11 @@ def formula(
                 "the outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
                 f"'~{text.partition('~')[2]}'."
             )
+        for cell in cells:
+            if not is_float(cell) and (cure := misspelt(cell)):
+                raise ValueError(
+                    f"formula {text!r}: the outcome {name!r} holds {cell!r}, not a number. {cure}"
+                )
         say = f"If they are numbers, convert them: table[{name!r}].astype(float). Else say"
         raise ValueError(
             f"formula {text!r}: the outcome {name!r} holds texts. "

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables.alignment import in_order, labels_of
-from truncgauss.tables.censoring import ABSENT, advice, is_number, limit_of, misspelt
+from truncgauss.tables.censoring import ABSENT, advice, misspelt, recorded
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 from truncgauss.tables.names import listed
 
 CENSORING = ("columns", "text")
 KINDS = (
     "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
-    "truncated_low", "truncated_high", "noise_scale",
+    "truncated_low", "truncated_high", "noise_scale", "not_detected",
 )  # fmt: skip
 """Kinds of knowledge of an entry; see `Observations.from_table`."""
 
@@ -98,30 +98,29 @@ class Reader:
             raise ValueError(f"from_table: {kind}: no cell of {of} is {mark!r}; it holds: {held}.")
         return np.asarray(rows)
 
-    def recorded(
+    def recorded_in(
         self, column: Any, lowest: np.ndarray | None, where: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The numbers of a column of texts such as 0.7, <0.5, >100 and nd, for which the lowest one
-        that can be detected stands, NaN where it is empty; and whether each is a limit that the
-        value is known to be at most, or at least, all (n,)."""
+        """The numbers of a column of texts such as 0.7, <0.5, >100, 0.5 U and nd, for which the
+        lowest one that can be detected stands, NaN where it is empty; and whether each is a limit
+        that the value is known to be at most, or at least, all (n,)."""
         absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
         texts = [str(cell).strip() for cell in np.asarray(column, object)]
         value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
         limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
         for i, text in enumerate(texts):
-            limit = limit_of(text)
-            if is_number(text):
-                value[i] = float(text)
-            elif limit is not None:
-                side, number = limit
-                if number is None and limits is None:
+            if (cell := recorded(text)) is not None:
+                side, number = cell
+                number = limits[i] if number is None and limits is not None else number
+                if number is None or not np.isfinite(number):
                     raise ValueError(
                         f"{where}: {self.location(i)} is {text!r}, not detected, but nothing says "
-                        "below which value: give the limit of detection as `censored_low`, a "
-                        "number or the column that has it in each row."
+                        "below which value: give the limit of detection as `not_detected` for such "
+                        "cells, or as `censored_low` for numbers at or below it too; a number or "
+                        "the column that has it in each row."
                     )
-                value[i] = limits[i] if number is None and limits is not None else number
-                (at_most if side == "<" else at_least)[i] = True
+                value[i] = number
+                at_most[i], at_least[i] = side == "<", side == ">"
             elif not (text in ABSENT or (absent is not None and absent[i])) or not self.missing:
                 got = repr(text) if text else "an empty cell"
                 is_unit = i == 0 and not any(map(str.isdigit, text))
@@ -146,11 +145,15 @@ class Reader:
             low, high = np.broadcast_arrays(*ends)
             return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         column, what = chosen(self.columns, name, "from_table"), f"from_table: column {name!r}"
-        censored = [kind for kind in ("censored_low", "censored_high") if kind in known]
-        limits = {kind: self.column_or_number(known[kind], kind) for kind in censored}
+        kinds = ("not_detected", "censored_low", "censored_high")
+        censored = [kind for kind in kinds if kind in known]
+        limits = {
+            kind: self.column_or_number(known[kind], kind, kind == "not_detected")
+            for kind in censored
+        }
         if self.by_text:
-            lowest = limits.get("censored_low")
-            value, at_most, at_least = self.recorded(column, lowest, what)
+            lowest = limits.get("not_detected", limits.get("censored_low"))
+            value, at_most, at_least = self.recorded_in(column, lowest, what)
         else:
             refuse_booleans(column, what)
             value = numbers(column, what, self.missing)
@@ -225,6 +228,8 @@ def arrays_of(
             f'it, or "text", where cells such as <0.5 do; got {censoring!r}.'
         )
     reader = Reader(table, names, known, missing, censoring == "text", location)
+    if reader.known["not_detected"] and not reader.by_text:
+        raise ValueError('from_table: not_detected is for cells such as "nd", censoring="text".')
     lower, upper = zip(*map(reader.ends, names))
     arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
     if reader.known["truncated_low"] or reader.known["truncated_high"]:
