@@ -14,6 +14,7 @@ from truncgauss.tables import limit_of, mismatch
 from truncgauss.tables import units as first_row
 from truncgauss.tables.censoring import (
     ABSENT,
+    advice,
     holds_number,
     is_float,
     is_measurement,
@@ -102,7 +103,7 @@ def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
     numbers = [key for key in covariates if columns[key].numeric]
     for key in (*entries, *numbers):
         if columns[key].texts:
-            raise ValueError(question(path, key, columns[key]))
+            raise ValueError(question(path, key, columns[key], key in entries))
     missing = {text for key in (*entries, *numbers) for text in columns[key].absent}
     missing |= {""} if any(column.empty for column in chosen) else set()
     lines = [
@@ -117,7 +118,8 @@ def config(path: Path, name: str, wanted: Mapping[str, Any]) -> str:
         lines += ["# Missing by chance; a value that is missing because it is small is censored.\n"]
         lines += [write({"missing": tuple(sorted(missing))})]
     if wanted["censoring"] or any(column.limits or column.undetected for column in chosen):
-        lines.append("censoring: text  # cells such as <0.5 and >100 are censored\n")
+        letters = "; 0.5 U, 0.5 UJ and ND 0.5 too, and 0.5 J is 0.5" * bool(wanted["censoring"])
+        lines.append(f"censoring: text  # cells such as <0.5 and >100 are censored{letters}\n")
     lines += ["\n", write({"outcomes": entries}), "\n"]
     levels = {key: most_common(columns[key].texts) for key in covariates if key not in numbers}
     lines.append(write({"covariates": tuple(numbers)}))
@@ -134,26 +136,22 @@ def most_common(texts: dict[str, list[int]]) -> str:
     return max(texts, key=lambda text: len(texts[text]))
 
 
-def question(path: Path, name: str, column: Column) -> str:
+def question(path: Path, name: str, column: Column, outcome: bool) -> str:
     """A sentence about the cells of a column of numbers that are none, and how they may be read:
     first about one that holds a number, since no such cell is missing."""
     text = next(filter(holds_number, column.texts), most_common(column.texts))
-    lines = column.texts[text]
-    cells = f"{len(lines)} cells of {name!r} are" if len(lines) > 1 else f"column {name!r} is"
-    row = "row" if path.suffix in TYPED else "line"
-    why = f"{path}: {cells} {text!r}, first in {row} {lines[0]}, which is no number."
-    letters = of_letters(text) and f"{of_letters(text)} Here that is --censoring text."
-    if cure := letters or misspelt(text, cell=True):
-        return f"{why} {cure}"
-    units = " If the first row below the header holds units, add --units-row."
-    units *= path.suffix not in TYPED and first_row(path).get(name) == text
-    if holds_number(text):
-        return f"{why} It is not missing either: write the number alone.{units}"
-    return (
-        f"{why} Where it stands for a value that is missing by chance, add --missing "
-        f"{shlex.quote(text)}. A value that is missing because it is small is censored: write its "
-        f"limit, <0.5 say, or nd.{units}"
-    )
+    lines, typed = column.texts[text], path.suffix in TYPED
+    more = f", as in {len(lines)} of its cells" * (len(lines) > 1)
+    cure = advice(text, f"--missing {shlex.quote(text)}", "add --censoring text")
+    if not (holds_number(text) or of_letters(text)):
+        cure += " One that is missing because it is small is censored: write its limit, <0.5 say."
+        if not outcome:
+            cure += f" If {name!r} holds categories, leave it out and add `categories: {{{name}: "
+            cure += f"{text}}}` to the config, with the one that others are compared with."
+    if not typed and first_row(path).get(name) == text and not misspelt(text):
+        cure += " If the first row below the header holds units, add --units-row."
+    location = f"{path}, row {lines[0]}" if typed else f"{path}:{lines[0]}"
+    return f"{location}: column {name!r} must be a number, got {text!r}{more}. {cure}"
 
 
 def columns_of(path: Path, wanted: Mapping[str, Any]) -> dict[str, Column]:

@@ -143,14 +143,15 @@ def misspelt(text: str, cell: bool = False) -> str:
     return f"Write the number without its unit, {match['mark']}{number}."
 
 
-def of_letters(text: str) -> str:
-    """A sentence about the letters of a laboratory in a cell; empty for any other text."""
+def of_letters(text: str, as_text: str = AS_TEXT) -> str:
+    """A sentence about the letters of a laboratory in a cell, and how to say that they are some;
+    empty for any other text."""
     letters, number = qualified(text), re.search(NUMBER, text)
     if letters is None:
         return ""
     unit = f" If it is a unit, write the number alone, {number[0]}." if number else ""
     return (
-        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then {AS_TEXT}."
+        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then {as_text}."
         f"{unit}"
     )
 
@@ -180,11 +181,12 @@ def commas(text: str, cell: bool, behind: str = "") -> str:
     return commas(unit[1], cell, unit[2]) if unit and not behind else ""
 
 
-def advice(text: str, missing: str = "missing=True") -> str:
-    """Advice about a cell that is no number; `missing` is how to say that it is missing."""
+def advice(text: str, missing: str = "missing=True", as_text: str = AS_TEXT) -> str:
+    """Advice about a cell that is no number; `missing` is how to say that it is missing, and
+    `as_text` that letters and limits are read."""
     limit = limit_of(text)
     if limit is None:
-        sentence = of_letters(text) or misspelt(text, cell=True)
+        sentence = of_letters(text, as_text) or misspelt(text, cell=True)
         if sentence or holds_number(text):
             return sentence or "It holds a number, so it is not missing: write that number alone."
         return (
@@ -193,6 +195,6 @@ def advice(text: str, missing: str = "missing=True") -> str:
         )
     more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
     return (
-        f"This is a censored value, not a missing one: for an outcome {AS_TEXT}{more}. "
+        f"This is a censored value, not a missing one: for an outcome {as_text}{more}. "
         "To leave such observations out, or to put a number in their place, biases the estimates."
     )
