@@ -48,6 +48,7 @@ from truncgauss.fitting.cluster_likelihood import (
 from truncgauss.fitting.derived import arrays_at
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
+    all_censored,
     clearly_bounded,
     rising_direction,
     sums_beyond_rounding,
@@ -1299,7 +1300,8 @@ def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
     for word, side in (("below", inputs.lower[seen]), ("above", inputs.upper[seen])):
         if np.all(np.isinf(side)) and not inputs.binary:
             bounds = f"{seen.sum()} are censored, known only to lie {word} some bound"
-            raise ValueError(NOTHING_SEEN.format(bounds))
+            censored = all_censored(inputs.lower[seen], inputs.upper[seen], inputs.recorded)
+            raise ValueError(NOTHING_SEEN.format(bounds) + censored)
     white = whitened(inputs.design, inputs.row_weights, words)
     lower, upper, design = inputs.lower[seen], inputs.upper[seen], white.design[seen]
     middle, unit = 0.0, 1.0

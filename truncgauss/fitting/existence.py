@@ -56,6 +56,11 @@ UNDETERMINED = (
     "a prior."
 )
 
+COMPARED = (
+    "{} are compared with the outcome as it is fitted: where a formula takes its logarithm, they "
+    "are logarithms too."
+)
+
 
 def explained(log_likelihood: Callable[[float], float]) -> bool:
     """Whether the likelihood is no lower without variance, as far as numbers show.
@@ -155,6 +160,26 @@ def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) 
         "goes, and no other observation objects. Drop the covariates that separate them, or use a "
         "prior."
     )
+
+
+def all_censored(lower: np.ndarray, upper: np.ndarray, recorded: str = "", name: str = "") -> str:
+    """A sentence about outcomes of which all are censored on one side, with their limits and the
+    numbers that were recorded; empty for any others.
+
+    Args:
+        lower, upper: of those that are known in part, (n,).
+        recorded: words on these numbers, where limits of censoring were compared with them.
+        name: of the outcome among several.
+    """
+    scale = ", on the scale that is fitted: are these limits in the units of the outcome?"
+    more = f"{recorded}. {COMPARED.format('Limits')}" if recorded else scale
+    for side, limits, word in ((lower, upper, "most"), (upper, lower, "least")):
+        if (n := len(side)) and np.all(np.isinf(side)):
+            least, most = limits.min(), limits.max()
+            ends = f"{least:.6g}" if least == most else f"{least:.6g} to {most:.6g}"
+            outcomes = f"{n} of {n} outcomes{f' {name}' * bool(name)}"
+            return f" {outcomes} are censored, known to be at {word} {ends}{more}"
+    return ""
 
 
 def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarray:

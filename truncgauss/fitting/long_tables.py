@@ -21,7 +21,7 @@ from truncgauss.fitting.cluster_likelihood import (
 from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
-from truncgauss.fitting.regression import censored_ends
+from truncgauss.fitting.regression import censored_ends, recorded_from
 from truncgauss.likelihood import Ordinal, nested
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
@@ -78,6 +78,7 @@ class ClusterInputs(NamedTuple):
         weights: how often each cluster counts, (k,); None for once.
         single: the model of ordered categories as rows by themselves; None of other outcomes.
         row_labels: labels of the rows, if they have some.
+        recorded: words on the numbers that stand for outcomes, in a sentence on their limits.
     """
 
     lower: np.ndarray
@@ -90,6 +91,7 @@ class ClusterInputs(NamedTuple):
     weights: np.ndarray | None = None
     single: OrdinalModel | None = None
     row_labels: tables.RowLabels | None = None
+    recorded: str = ""
 
     @property
     def scaleless(self) -> str:
@@ -161,7 +163,7 @@ def inputs_of(
     rank[order] = np.arange(len(kinds))
     codes = rank[codes.ravel()]
     counts = None if weights is None else weights_of(weights, codes)
-    single = None
+    single, recorded = None, ""
     if ordered:
         each = None if counts is None else counts[codes]
         if binary or (low, high) != (None, None):
@@ -177,18 +179,21 @@ def inputs_of(
         sides = single.rows.observations.lower, single.rows.observations.upper
         lower, upper = (np.asarray(side)[:, 0] for side in sides)
     else:
-        lower, upper = ends_of(outcome, (low, high), binary, n)
+        lower, upper, recorded = ends_of(outcome, (low, high), binary, n)
     variances = tables.each_row(noise, n, f"{WHAT}: noise")
     if not np.all(np.isfinite(variances) & (variances >= 0)):
         raise ValueError(f"{WHAT}: noise must be finite and not negative.")
     return ClusterInputs(
-        lower, upper, table, codes, kinds[order], variances, binary, counts, single, index
-    )
+        lower, upper, table, codes, kinds[order], variances, binary, counts, single, index,
+        recorded,
+    )  # fmt: skip
 
 
-def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
+def ends_of(
+    outcome: Any, limits: tuple[Any, Any], binary: bool, n: int
+) -> tuple[np.ndarray, np.ndarray, str]:
     """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
-    missing."""
+    missing; and words on the numbers that stand for outcomes."""
     if isinstance(outcome, Observations):
         raise TypeError(
             f"{WHAT}: outcome is Observations: give the ends of their intervals, "
@@ -223,12 +228,12 @@ def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list
                 f"{wrong[0]}.{cure}"
             )
         one = lower == 1.0  # where the latent outcome is positive
-        return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
+        return np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0), ""
     low, high = (
         tables.each_row(limit, n, f"{WHAT}: censored_{word}", end)
         for limit, word, end in zip(limits, ("low", "high"), (-np.inf, np.inf))
     )
-    return list(censored_ends(lower, upper, low, high, WHAT))
+    return *censored_ends(lower, upper, low, high, WHAT), recorded_from(lower, upper)
 
 
 def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:

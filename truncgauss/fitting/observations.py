@@ -20,6 +20,7 @@ from truncgauss.fitting.existence import (
     AT_ZERO,
     NO_VARIANCE,
     absurd,
+    all_censored,
     explained,
     rising_sentence,
 )
@@ -291,6 +292,7 @@ class GaussianRows(Model):
         method: how other probabilities are computed.
         key: its random key.
         may_fall: whether the scales of all rows can fall together.
+        recorded: words on the numbers that stand for censored outcomes, in a sentence.
     """
 
     observations: Observations
@@ -310,6 +312,7 @@ class GaussianRows(Model):
     method: Method
     key: jax.Array
     may_fall: bool = True
+    recorded: str = ""
 
     @classmethod
     def of(
@@ -578,7 +581,11 @@ class GaussianRows(Model):
                 names = list(self.names[start : start + size])
                 lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
                 seen = (np.isfinite(lower) | np.isfinite(upper)) & (rows.row_weights > 0)
-                return rising_sentence(direction, names, (lower == upper)[seen])
+                sentence = rising_sentence(direction, names, (lower == upper)[seen])
+                own = self.observations
+                name = own.labels[j] if own.dimension > 1 else ""
+                ends = (np.asarray(side)[seen, j] for side in (own.lower, own.upper))
+                return sentence + all_censored(*ends, self.recorded, name)
         return None
 
     # ---------------------------------------------------------------- the end of a path

@@ -14,7 +14,7 @@ from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.existence import NO_VARIANCE, explained
+from truncgauss.fitting.existence import COMPARED, NO_VARIANCE, explained
 from truncgauss.fitting.gaussian_starts import as_designs, check_start
 from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.observations import GaussianRows
@@ -208,11 +208,11 @@ def fit_regression(
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
     parallel.refuse_spread(what, inputs)
     with jax.enable_x64(True):
-        observed, censoring, covariates, of_scale = read(*inputs, name, data)
+        observed, censoring, recorded, covariates, of_scale = read(*inputs, name, data)
         columns = covariates.values, None if of_scale is None else of_scale.values
         every = observed, censoring, columns, start
         parallel.agreed(f"{what}: rows, covariates and start", every)
-        model = regression_of(observed, censoring, covariates, of_scale)
+        model = regression_of(observed, censoring, recorded, covariates, of_scale)
         begin = None if start is None else model.as_start(start)
         fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
     return fit.with_labels(index)
@@ -241,12 +241,13 @@ class Regression(GaussianRows):
             first, shape = wrong[0], rows.lower.shape
             ends = rows.region_limits(np)[:2]
             low, high = (np.broadcast_to(np.asarray(end), shape)[first] for end in ends)
+            scale = f" {COMPARED.format('Bounds')}" * (len(wrong) == rows.num_rows)
             raise ValueError(
                 f"fit_regression: {len(wrong)} of {rows.num_rows} observation(s) lie outside their "
                 f"bounds of truncation, first row {first}: lower {rows.lower[first]}, upper "
                 f"{rows.upper[first]}, where outcomes are between {low[0]:g} and {high[0]:g}. "
                 "Correct the bounds, or remove those observations; what is recorded at a bound is "
-                "censored, not truncated."
+                f"censored, not truncated.{scale}"
             )
 
     @property
@@ -357,6 +358,7 @@ class HeteroscedasticRegression(Regression):
 def regression_of(
     rows: Observations,
     censoring: np.ndarray,
+    recorded: str,
     design: tables.Table,
     scales: tables.Table | None,
 ) -> Regression:
@@ -369,8 +371,9 @@ def regression_of(
         return checked[0]
 
     model = Regression.of(
-        rows, (columns(design, "design"),), "full", what=what, censoring=censoring
-    )
+        rows, (columns(design, "design"),), "full", what=what, censoring=censoring,
+        recorded=recorded,
+    )  # fmt: skip
     if scales is not None:
         model = model.with_scales(columns(scales, "scale_design"))
     model.check()
@@ -396,12 +399,21 @@ def censored_ends(
     return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
 
 
+def recorded_from(lower: np.ndarray, upper: np.ndarray, name: str = "") -> str:
+    """Words on the numbers that stand for outcomes, by their ends (n,), in a sentence on limits."""
+    known = lower[lower == upper]
+    if not len(known):
+        return ""
+    return f", where {name or 'the outcome'} is from {known.min():.6g} to {known.max():.6g}"
+
+
 def read(
     outcome: Any, limits: tuple[Any, ...], noise: Any, weights: Any, design: Any,
     scale_design: Any, name: str = "", data: Any = None,
-) -> tuple[Observations, np.ndarray, tables.Table, tables.Table | None]:  # fmt: skip
-    """The observations, the limits (2, n) at or beyond which no value is seen, the covariates, and
-    those of the log scale, checked; `name` is that of the outcome in messages, a column of data."""
+) -> tuple[Observations, np.ndarray, str, tables.Table, tables.Table | None]:  # fmt: skip
+    """The observations, the limits (2, n) at or beyond which no value is seen, words on the numbers
+    that stand for outcomes, the covariates, and those of the log scale, checked; `name` is that of
+    the outcome in messages, a column of data."""
 
     def columns(part: Any, word: str) -> tables.Table:
         table = tables.read(part, what=f"fit_regression: {word}")
@@ -449,6 +461,7 @@ def read(
     return (
         Observations(lower, upper, region, **settings),
         np.stack(sides[:2]),
+        recorded_from(ends[:, 0], ends[:, -1], name),
         columns(design, "design"),
         None if scale_design is None else columns(scale_design, "scale_design"),
     )

@@ -151,7 +151,7 @@ def of_letters(text: str, as_text: str = AS_TEXT) -> str:
         return ""
     unit = f" If it is a unit, write the number alone, {number[0]}." if number else ""
     return (
-        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then {as_text}."
+        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then, for an outcome, {as_text}."
         f"{unit}"
     )
 
@@ -188,12 +188,15 @@ def advice(text: str, missing: str = "missing=True", as_text: str = AS_TEXT) -> 
     if limit is None:
         sentence = of_letters(text, as_text) or misspelt(text, cell=True)
         if sentence or holds_number(text):
-            return sentence or "It holds a number, so it is not missing: write that number alone."
+            return sentence or (
+                "It holds a number, so it is not missing: write one number alone, or of an interval "
+                "its ends in columns for `lower` and `upper`."
+            )
         return (
             f"Complete or drop the row, or say that it stands for a missing value, by {missing}: a "
             "missing cell is not a truncated one."
         )
-    more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
+    more = " with the limit of detection as its `not_detected`" if limit[1] is None else ""
     return (
         f"This is a censored value, not a missing one: for an outcome {as_text}{more}. "
         "To leave such observations out, or to put a number in their place, biases the estimates."

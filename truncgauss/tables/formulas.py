@@ -189,9 +189,13 @@ def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
         if decimals or all_different:
             others = [kind for kind in kinds if not is_float(kind)]
             beside = f" beside {others[0]!r}, which is none" if others else ""
+            first = next(filter(is_float, written), "")
+            such = f", such as {first!r}{beside}" if first else f", such as {written[0]!r}"
+            cure = misspelt(others[0]) if others else ""
+            cure = f"{cure} Then convert them" if cure else "Convert them"
             raise ValueError(
-                f"formula {text!r}: the covariate {name!r} holds numbers stored as texts, such as "
-                f"{written[0]!r}{beside}. Convert them, table[{name!r}].astype(float); for "
+                f"formula {text!r}: the covariate {name!r} holds numbers stored as texts"
+                f"{such}. {cure}, table[{name!r}].astype(float); for "
                 f"categories write C({name})."
             )
 

@@ -111,8 +111,9 @@ class Reader:
         for i, text in enumerate(texts):
             if (cell := recorded(text)) is not None:
                 side, number = cell
-                number = limits[i] if number is None and limits is not None else number
-                if number is None or not np.isfinite(number):
+                if number is None and limits is not None and np.isfinite(limits[i]):
+                    number = limits[i]
+                if number is None:
                     raise ValueError(
                         f"{where}: {self.location(i)} is {text!r}, not detected, but nothing says "
                         "below which value: give the limit of detection as `not_detected` for such "
