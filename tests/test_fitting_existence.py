@@ -359,3 +359,27 @@ def test_rounding_is_left_out_of_directions():
     found = sums_beyond_rounding(parts)
     assert found[0] == 0.0
     np.testing.assert_allclose(found[1:], [3e-9, 1.001], rtol=1e-12)
+
+
+def test_outcomes_that_are_all_censored_are_shown_with_their_limits():
+    """As by a limit in other units than those of a formula's outcome."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    e = np.exp(1 + 0.5 * x + 0.5 * rng.normal(size=30))
+    table, ends = {"x": x, "e": e, "site": np.arange(30) % 6}, np.log([e.min(), e.max()])
+    compared = "where a formula takes its logarithm, they are logarithms too."
+    for limit, word in (({"censored_low": 6.0}, "most 6"), ({"censored_high": -6.0}, "least -6")):
+        fit = tg.fit_regression("np.log(e) ~ x", data=table, progress=False, **limit)
+        said = f"30 of 30 outcomes are censored, known to be at {word}, where np.log(e) is from "
+        assert not fit.converged and said + "{:.6g} to {:.6g}".format(*ends) in fit.reason
+        assert fit.reason.startswith("There is no maximum: ") and fit.reason.endswith(compared)
+        with pytest.raises(ValueError, match=f"30 of 30 .* at {word}, where the outcome .* too"):
+            tg.fit_clusters("np.log(e) ~ x", data=table, cluster="site", progress=False, **limit)
+    with pytest.raises(ValueError, match="outside their bounds of .* they are logarithms too"):
+        tg.fit_regression("np.log(e) ~ x", data=table, progress=False, truncated_low=6.0)
+    rows = tg.Observations.from_table(table, ["e", "x"], censored_low={"e": 60.0}, log=["e"])
+    fit = tg.fit_observations(rows, progress=False)
+    said = "30 of 30 outcomes log(e) are censored, known to be at most 4.09434, on the scale that "
+    assert said in fit.reason
+    fit = tg.fit_regression("np.log(e) ~ x", data=table, censored_low=1.0, progress=False)
+    assert fit.converged and "outcomes are censored" not in fit.reason

@@ -167,3 +167,167 @@ def test_an_outcome_of_which_nothing_is_said_needs_no_braces(tmp_path):
     for said in ("x:", "x: {}"):
         path.write_text(f"experiment: fit_table\ndata: x.npz\noutcomes:\n  {said}\n")
         assert config.load(path).read_data().length == 4
+
+
+def started(content, *words):
+    """The exit code of `truncgauss new` for a table of this text, and the config, None without."""
+    pathlib.Path("t.csv").write_text(content, "utf-8")
+    pathlib.Path("t.yaml").unlink(missing_ok=True)
+    code = cli.main(["new", "t.csv", *words])
+    return code, config.load("t.yaml") if pathlib.Path("t.yaml").exists() else None
+
+
+def of_cells(*cells):
+    return "conc;depth\n" + "".join(f"{cell};{i}\n" for i, cell in enumerate(cells))
+
+
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (
+            ("0.5 U", "1.0 U", "2", "3"),
+            "t.csv:2: column 'conc' must be a number, got '0.5 U'. U may",
+        ),
+        (("2", "1.0 J", "3"), "detected, and the number an estimate of the value, which is taken"),
+        (("2", "U", "3"), "U may be a laboratory's qualifier"),
+        (
+            ("2", "1,634", "3", "1,634"),
+            "got '1,634', as in 2 of its cells. It is 1634 where commas",
+        ),
+        (("1,634", "2", "3"), "and 1.634 where they stand for decimal points"),
+        (("1.0 U", "2 U", "3 U", "4 U", "5 U"), "U may be a laboratory's qualifier"),
+        (("2", "12:30", "4"), "It holds a number, so it is not missing"),
+        (("2", "\u22124", "4"), "-4."),
+        (
+            ("2", "lost", "4"),
+            "by --missing lost: a missing cell is not a truncated one. One that is",
+        ),
+        (("lost", "2", "4"), "If the first row below the header holds units, add --units-row"),
+    ],
+)
+@pytest.mark.parametrize("role", ["outcome", "covariates"])
+def test_cells_that_are_no_plain_numbers_are_asked_about(
+    cells, message, role, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = "--outcome", "conc"
+    if role == "covariates":
+        words = "--outcome", "depth", "--covariates", "conc"
+    assert started(of_cells(*cells), *words) == (2, None)
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_asked_about_can_be_answered(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    outcome = "--outcome", "conc"
+    assert started(of_cells("2", "inf", "4"), *outcome)[0] == 2
+    assert "column 'conc' is infinite in " in capsys.readouterr().err
+    cells = "n/a", "lost", "1.0 U", "2 J", "ND 3", "4"
+    code, written = started(of_cells(*cells), *outcome, "--missing", "lost", "--censoring", "text")
+    assert code == 0 and written.missing == ("lost", "n/a") and not written.units_row
+    known = written.read_data().known
+    np.testing.assert_array_equal(known["lower"][:, 0], [-np.inf] * 3 + [2, -np.inf, 4])
+    np.testing.assert_array_equal(known["upper"][:, 0], [np.inf, np.inf, 1, 2, 3, 4])
+    table = "conc;depth\nper 100 mL;1\n1;2\n3;4\n"
+    assert started(table, *outcome)[0] == 2
+    assert (
+        "If the first row below the header holds units, add --units-row" in capsys.readouterr().err
+    )
+    code, written = started(table, *outcome, "--units-row")
+    assert code == 0 and written.units_row and written.read_data().length == 2
+    code, written = started("conc;depth\nW m-2;-\n1;2\n3;4\n", *outcome)  # in digits, but no number
+    assert code == 0 and written.units_row
+    assert (
+        "# The first row below the header holds units: W m-2, -."
+        in pathlib.Path("t.yaml").read_text()
+    )
+    code, written = started("conc;depth\nlost;2\n1;2\n3;4\n", *outcome, "--missing", "lost")
+    assert code == 0 and not written.units_row and written.read_data().length == 3
+    assert started("conc;depth\n1;2\n3;4\n", *outcome, "--units-row")[0] == 0  # 1 is a unit too
+    assert started("conc;depth\n2;2\n3;4\n", *outcome, "--units-row")[0] == 2
+    pathlib.Path("t.yaml").write_text(
+        "experiment: fit_table\ndata: t.csv\noutcomes: {conc:}\n"
+        'missing: ["1.0 U", "1,634", "-999"]\n'
+    )
+    capsys.readouterr()
+    assert cli.main(["check", "t.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "missing[0]: U may be" in told and "missing[1]: It is 1634" in told
+    assert "missing[2]" not in told
+
+
+def test_lognormal_concentrations_with_letters_have_the_mean_of_their_limits(
+    tmp_path, monkeypatch, capsys
+):
+    """Sixty values, of which the small ones were not detected and some large ones have commas."""
+    monkeypatch.chdir(tmp_path)
+    values = np.exp(np.random.default_rng(4).normal(4.0, 1.5, 60)).round(2)
+    low = values < 25.0
+    assert 12 < low.sum() < 30 and (values > 1000).any()
+    forms = "{:.1f} U", "{:.1f}U", "{:.1f} UJ", "ND {:.1f}", "<{:.1f}"
+    limits = np.where(np.arange(60) % 2, 25.0, 40.0)
+    cells = [
+        forms[i % 5].format(limits[i])
+        if low[i]
+        else f"{values[i]} J"
+        if i % 7 == 0
+        else f"{values[i]}"
+        for i in range(60)
+    ]
+    assert started(of_cells(*cells), "--outcome", "conc", "--log")[0] == 2
+    commas = [f"{values[i]:,.2f}" if values[i] > 1000 else cell for i, cell in enumerate(cells)]
+    words = "--outcome", "conc", "--log", "--censoring", "text"
+    assert started(of_cells(*commas), *words)[0] == 2
+    assert "Write the number without signs between thousands" in capsys.readouterr().err
+    code, written = started(of_cells(*cells), *words)
+    known = written.read_data().known
+    assert code == 0 and known["upper"].shape == (60, 1)
+    np.testing.assert_allclose(np.exp(known["upper"][:, 0]), np.where(low, limits, values))
+    np.testing.assert_allclose(np.exp(known["lower"][:, 0]), np.where(low, 0.0, values))
+
+
+THREE = "lead;zinc;tin\nnd;.3;2\n0.4;.2;<1\n2;5;6\n3;1;.1\n<0.2;4;9\n"
+
+
+def test_a_limit_belongs_to_the_outcome_that_it_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    outcomes = "--outcome", "lead", "zinc", "tin"
+    code, written = started(
+        THREE, *outcomes, "--censored-low", "lead=0.5", "--truncated-low", "zinc=.1"
+    )
+    assert code == 0
+    entries = {
+        name: entry.model_dump(exclude_none=True) for name, entry in written.outcomes.items()
+    }
+    assert entries == {
+        "lead": {"log": False, "not_detected": 0.5},
+        "zinc": {"log": False, "truncated_low": 0.1},
+        "tin": {"log": False},
+    }
+    known, inf = written.read_data().known, np.inf
+    np.testing.assert_array_equal(
+        known["upper"], [[0.5, 0.3, 2], [0.4, 0.2, 1], [2, 5, 6], [3, 1, 0.1], [0.2, 4, 9]]
+    )
+    censored = [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0], [1, 0, 0]]
+    np.testing.assert_array_equal(known["lower"], np.where(censored, -inf, known["upper"]))
+    for words, message in (
+        ((), "such as lead=0.5 for these cells alone"),
+        (
+            ("--censored-low", "0.5"),
+            "--censored-low 0.5: of which outcome? Write --censored-low lead=0.5,",
+        ),
+        (("--censored-high", "zinc"), "--censored-high zinc: of which outcome? Write"),
+        (("--censored-low", "lead=.5", "lead=.2"), "'lead' has two limits"),
+        (("--censored-low", "led=.5"), "'led' is no outcome, of lead, zinc, tin"),
+        (
+            ("--censored-low", "lead=0,5"),
+            "--censored-low lead=0,5: Write decimals with a point, 0.5.",
+        ),
+        (("--censored-low", "lead=.5", "--censored-low", "tin=1"), "--censored-low is there twice"),
+    ):
+        assert started(THREE, *outcomes, *words)[0] == 2
+        assert message in capsys.readouterr().err
+    code, written = started(
+        THREE, "--outcome", "zinc", "--censored-low", "0.3"
+    )  # of one, all cells
+    assert code == 0 and written.outcomes["zinc"].censored_low == 0.3

@@ -1,5 +1,7 @@
 """The table reader: strict and by name, whatever holds the numbers."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -347,6 +349,122 @@ def test_limits_as_laboratories_write_them():
             read(column, **more)
 
 
+QUALIFIED = "1.0 U,1.0U,2 UJ,<2 U,ND 3,nd<3,ND (3),3 ND,4J,4.5e1 J,nd,U".split(",")
+
+
+def test_letters_of_laboratories_are_read_where_that_is_asked_for():
+    inf = np.inf
+    cells = [*QUALIFIED, "0.2"]
+    read = lambda cells, **more: tg.Observations.from_table({"x": cells}, "x", **more)
+    rows = read(cells, censoring="text", not_detected=0.5)
+    upper = [1, 1, 2, 2, 3, 3, 3, 3, 4, 45, 0.5, 0.5, 0.2]
+    exact = np.isin(np.arange(13), [8, 9, 12])
+    np.testing.assert_allclose(rows.upper.T[0], upper, rtol=1e-7)
+    np.testing.assert_array_equal(rows.lower.T[0], np.where(exact, rows.upper.T[0], -inf))
+    rows = read(cells, censoring="text", censored_low=0.5)  # numbers at or below it too
+    assert np.isneginf(rows.lower[-1, 0]) and rows.upper[-1, 0] == 0.5
+    column = np.where(np.isin(cells, ["nd", "U"]), 0.5, np.nan)  # which others need not have
+    np.testing.assert_allclose(
+        read(cells, censoring="text", not_detected=column).upper.T[0], upper, rtol=1e-7
+    )
+    for cell in QUALIFIED[:-2]:  # whatever else is in the column
+        with pytest.raises(ValueError, match="may be a laboratory's qualifier|Write the number al"):
+            read(["1", cell])
+        with pytest.raises(ValueError, match="may be a laboratory's qualifier|Write the number al"):
+            read(np.array([1.5, cell], object))
+    for cell in ("<4 J", "4 B", "4 J+", "4 u", "4 j", "4 mg", "\u0664 U", "4 U 5", "J"):
+        with pytest.raises(ValueError, match="row 1 must be a number, or censored"):
+            read(["1", cell], censoring="text")
+    for more, message in (
+        ({"censoring": "text"}, "row 1 is 'nd', not detected, but nothing says"),
+        ({"censoring": "text", "not_detected": [np.nan, np.nan]}, "row 1 is 'nd', not detected"),
+        ({"censoring": "text", "censored_low": -inf}, "row 1 is 'nd', not detected"),
+        ({"not_detected": 0.5}, 'not_detected is for cells such as "nd"'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(["1", "nd"], **more)
+    with pytest.raises(ValueError, match="column 'x' is infinite in row 1"):
+        read([1.0, inf])
+
+
+@pytest.mark.parametrize(
+    "cell, sentence",
+    [
+        ("1,634", "It is 1634 where commas stand between thousands, and 1.634 where"),
+        ("-1,634", "It is -1634 where commas stand between thousands, and -1.634 where"),
+        ("1,634 mg", "It is 1634 mg where commas stand between thousands, and 1.634 mg where"),
+        ("1,5 U", "Write decimals with a point, 1.5 U."),
+        ("0,634", "Write decimals with a point, 0.634."),
+        ("1634,500", "Write decimals with a point, 1634.500."),
+        ("1,634,500", "without signs between thousands, 1634500."),
+        ("1,634.5", "without signs between thousands, 1634.5."),
+        ("1.634,5", "without signs between thousands, 1634.5."),
+        ("1 634,5", "without signs between thousands, 1634.5."),
+        ("1\u00a0634", "without signs between thousands, 1634."),
+        ("1'634", "without signs between thousands, 1634."),
+        ("1_634", "without signs between thousands, 1634."),
+        ("\u22121.5", "hyphen and its spaces as plain ones, -1.5."),
+        ("1.5D3", "Write Fortran's exponent with e, 1.5e3."),
+        ("1.5d-03", "Write Fortran's exponent with e, 1.5e-03."),
+        ("1.5 \u00d7 10\u207b\u00b3", "Write the power of ten with e, 1.5e-3."),
+        ("1.5x10^3", "Write the power of ten with e, 1.5e3."),
+        ("5%", "Write 5, or 0.05 as a share, for all rows alike."),
+        ("1.5e3 mg", "Write the number without its unit, 1.5e3."),
+        ("5k", "if it multiplies the number, as k does, or is a laboratory's qualifier"),
+        ("0.5 R", "If R is a unit, write the number without it, 0.5; if it"),
+        ("0.5 U", "U may be a laboratory's qualifier: not detected at that number, so that"),
+        ("0.5 UJ", "UJ may be a laboratory's qualifier: not detected, below a number that is es"),
+        ("0.5 J", "J may be a laboratory's qualifier: detected, and the number an estimate"),
+        ("0x1F", "It holds a number, so it is not missing: write one number alone"),
+        ("5-7", "It holds a number, so it is not missing: write one number alone"),
+        ("3 of 5", "It holds a number, so it is not missing: write one number alone"),
+        ("$1.5", "It holds a number, so it is not missing: write one number alone"),
+    ],
+)
+def test_no_advice_on_a_cell_makes_another_number_of_it(cell, sentence, tmp_path):
+    path = tmp_path / "t.csv"
+    for rows in (["1", cell], [cell, "1"]):  # also where units could be
+        path.write_text("\n".join(["x;y", *(f"{row};1" for row in rows)]) + "\n", "utf-8")
+        with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
+            tables.from_file(path, ["x"])
+        assert "units_row" not in str(caught.value) and "missing: [" not in str(caught.value)
+    with pytest.raises(ValueError, match="of column '[xy]' it holds "):
+        path.write_text(f"x;y\n{cell};2\n1;2\n{cell};2\n", "utf-8")
+        tables.from_file(path, ["x", "y"], units_row=True)
+
+
+@pytest.mark.parametrize("cell", ["1e5", "1.5E+03", " 2.5 ", "+1", ".5", "5.", "\u00a03\u00a0"])
+def test_numbers_as_programs_write_them_are_read(cell, tmp_path):
+    (tmp_path / "t.csv").write_text(f"x;y\n{cell};1\n", "utf-8")
+    assert tables.from_file(tmp_path / "t.csv", ["x"])["x"] == float(cell)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "utf-8-sig"]
+)
+def test_the_encoding_of_a_file_is_said_by_its_mark(encoding, tmp_path):
+    text, path = "x;\u00b5\n1;2\n", tmp_path / "t.csv"
+    path.write_bytes(text.encode(encoding))
+    if encoding == "utf-8-sig":
+        assert tables.from_file(path, ["x"])["x"] == 1.0
+        return
+    with pytest.raises(ValueError, match="is not a text in UTF-8: it ") as caught:
+        tables.header(path)
+    advised = re.search(r"iconv -f (\S+) -t", str(caught.value))[1]
+    assert path.read_bytes().decode(advised) == text
+
+
+def test_covariates_of_measurements_as_texts_are_no_categories():
+    table = {"y": np.arange(12.0), "x": [f"{i},634" for i in range(1, 13)]}
+    for first in (None, "1.0 U", "1.5D3"):
+        if first:
+            table["x"] = [first, *(f"{i}.5" for i in range(11))]
+        with pytest.raises(ValueError, match="the covariate 'x' holds numbers stored as texts"):
+            tables.formula("y ~ x", table)
+        with pytest.raises(ValueError, match="the outcome 'x' holds '1.* not a number. "):
+            tables.formula("x ~ y", table)
+
+
 def test_a_row_of_units_is_no_data(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("x,y\nm,\n1,2\n3,4\n5,6\n", "utf-8")
@@ -355,6 +473,10 @@ def test_a_row_of_units_is_no_data(tmp_path):
     parts = [tables.from_file(path, ["y"], part=(i, 2), units_row=True)["y"] for i in (0, 1)]
     np.testing.assert_array_equal(np.concatenate(parts), [2, 4, 6])
     assert tables.location(path, 1, part=(1, 2), units_row=True) == f"{path}:5"
+    for row in ("0.5 U;2", "<1;2", "3;4"):
+        (tmp_path / "data.csv").write_text(f"x;y\n{row}\n1;2\n", "utf-8")
+        with pytest.raises(ValueError, match="`units_row` says .* but of column 'x' it holds '"):
+            tables.from_file(tmp_path / "data.csv", ["x"], units_row=True)
     for name, got in (("x", "'m'"), ("y", "''")):
         with pytest.raises(
             ValueError,

@@ -151,8 +151,8 @@ def of_letters(text: str, as_text: str = AS_TEXT) -> str:
         return ""
     unit = f" If it is a unit, write the number alone, {number[0]}." if number else ""
     return (
-        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then, for an outcome, {as_text}."
-        f"{unit}"
+        f"{letters[0]} may be a laboratory's qualifier: {QUALIFIERS[letters[0]]}. Then, for an "
+        f"outcome, {as_text}.{unit}"
     )
 
 
@@ -189,8 +189,8 @@ def advice(text: str, missing: str = "missing=True", as_text: str = AS_TEXT) -> 
         sentence = of_letters(text, as_text) or misspelt(text, cell=True)
         if sentence or holds_number(text):
             return sentence or (
-                "It holds a number, so it is not missing: write one number alone, or of an interval "
-                "its ends in columns for `lower` and `upper`."
+                "It holds a number, so it is not missing: write one number alone, or the ends of "
+                "an interval in columns for `lower` and `upper`."
             )
         return (
             f"Complete or drop the row, or say that it stands for a missing value, by {missing}: a "

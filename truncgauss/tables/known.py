@@ -177,6 +177,12 @@ class Reader:
                 above & at_most, name, "is marked as left censored at or above censored_high"
             )
             low, high = np.where(above & ~at_least, limit, low), np.where(above, np.inf, high)
+        for i in np.flatnonzero(np.isposinf(low) | np.isneginf(high)):
+            raise ValueError(
+                f"{what} is infinite in {self.location(int(i))}. A value beyond a bound is "
+                "censored: write the bound, and give censored_low or censored_high; or write <0.5 "
+                "or >100, say, and censoring: text."
+            )
         missing = np.isnan(value)
         return np.where(missing, -np.inf, low), np.where(missing, np.inf, high)
 
