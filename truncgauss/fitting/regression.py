@@ -404,7 +404,9 @@ def recorded_from(lower: np.ndarray, upper: np.ndarray, name: str = "") -> str:
     known = lower[lower == upper]
     if not len(known):
         return ""
-    return f", where {name or 'the outcome'} is from {known.min():.6g} to {known.max():.6g}"
+    least, most = known.min(), known.max()
+    ends = f"from {least:.6g} to {most:.6g}" if least < most else f"{least:.6g} in every row"
+    return f", where {name or 'the outcome'} is {ends}"
 
 
 def read(
