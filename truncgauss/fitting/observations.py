@@ -584,8 +584,8 @@ class GaussianRows(Model):
                 sentence = rising_sentence(direction, names, (lower == upper)[seen])
                 own = self.observations
                 name = own.labels[j] if own.dimension > 1 else ""
-                ends = (np.asarray(side)[seen, j] for side in (own.lower, own.upper))
-                return sentence + all_censored(*ends, self.recorded, name)
+                lower, upper = (np.asarray(side)[seen, j] for side in (own.lower, own.upper))
+                return sentence + all_censored(lower, upper, self.recorded, name)
         return None
 
     # ---------------------------------------------------------------- the end of a path
