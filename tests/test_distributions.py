@@ -65,6 +65,41 @@ def test_nothing_lies_outside(d):
     assert np.all(value == -INF) and not np.any(slopes[0]) and not np.any(slopes[1])
 
 
+NO_LIMITS_AT = {"low": -INF, "high": [1.0, INF]}
+MATRIX = np.array([[1.0, 0.4], [0.4, 1.0]])
+AT_INFINITY = {
+    "normal": lambda c: tg.TruncatedMultivariateNormal(c[0], MATRIX, **NO_LIMITS_AT),
+    "polyhedron": lambda c: tg.TruncatedMultivariateNormal(c[0], MATRIX, region=WEDGE),
+    "t": lambda c: tg.TruncatedMultivariateStudentT(3.0, c[0], MATRIX, **NO_LIMITS_AT),
+    "mixture": lambda c: tg.TruncatedMixture([0.3, 0.7], c, [MATRIX] * 2, **NO_LIMITS_AT),
+    "hole": lambda c: tg.TruncatedMixture([0.3, 0.7], c, [MATRIX] * 2, region=tg.Outside(SQUARE)),
+    "curve": lambda c: tg.TruncatedMixture([0.3, 0.7], c, [MATRIX] * 2, region=CURVE),
+}
+SQUARE = tg.Box([-1.0, -1.0], [1.0, 1.0])
+CURVE = tg.Selection(lambda x: jax.nn.sigmoid(3.0 * x[0]), 2)
+
+
+@pytest.mark.quick("curve")
+@pytest.mark.parametrize("name", AT_INFINITY)
+def test_no_density_is_at_infinity_and_nan_stays(name):
+    def density(centres, x):
+        law = AT_INFINITY[name](centres)
+        law._validate_args = False  # which would warn
+        return law.log_prob(x)
+
+    centres, nan = np.array([[0.0, 0.2], [0.5, 0.0]]), np.nan
+    points = np.array([[-INF, -INF], [-INF, 0.5], [0.5, INF], [INF, -INF], [nan, INF], [nan, 0.5]])
+    points = np.concatenate([points, [[0.9, -0.2], [0.2, 1.5]]])
+    each = jax.vmap(jax.value_and_grad(density, (0, 1)), (None, 0))
+    value, slopes = jax.jit(each)(centres, points)
+    assert np.all(value[:4] == -INF) and np.all(np.isnan(value[4:6]))
+    assert np.isfinite(value[6:]).any() and not any(np.any(slope[:6]) for slope in slopes)
+    assert all(np.isfinite(slope).all() for slope in slopes)
+    np.testing.assert_allclose(density(centres, points), value, rtol=1e-14)
+    small = density(centres.astype(np.float32), points.astype(np.float32))
+    np.testing.assert_array_equal(small[:6], value[:6].astype(np.float32))
+
+
 def test_a_negative_scale_that_is_not_validated_has_no_density():
     assert np.isnan(tg.TruncatedNormal(0.0, -1.0, validate_args=False).log_prob(0.0))
 

@@ -134,7 +134,7 @@ class TruncatedMixture(Distribution):
         return log_mean(self.component_log_prob.log_prob, self.weights)[1]
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        """Log density; -inf outside the region."""
+        """Log density; -inf outside the region and at infinity, where its gradients are 0."""
         value = jnp.asarray(value, common_dtype((value, self.locs)))
         if value.shape[-1:] != self.event_shape:
             raise ValueError(
@@ -142,9 +142,9 @@ class TruncatedMixture(Distribution):
                 f"{value.shape}."
             )
         inside, log_kept = self.support(value), jnp.zeros((), value.dtype)
-        if not isinstance(self.region, LinearRegion):
-            log_kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
         safe = jnp.where(inside[..., None], value, self.locs[0])
+        if not isinstance(self.region, LinearRegion):
+            log_kept = jnp.log(jnp.where(inside, self.region.kept(safe), 1.0))
         parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
         weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
         density = log_mean(parts, weights)[0]

@@ -227,7 +227,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         return estimate
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        """Log density; -inf outside the region, where its gradients are 0."""
+        """Log density; -inf outside the region and at infinity, where its gradients are 0."""
         value = jnp.asarray(value, common_dtype((value, self.loc)))
         if value.shape[-1:] != self.event_shape:
             raise ValueError(

@@ -114,7 +114,7 @@ class TruncatedNormal(TruncatedDistribution):
             super().validate_args(strict)
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        """Log density; -inf outside the limits, where its gradients are 0."""
+        """Log density; -inf outside the limits and at infinity, where its gradients are 0."""
         value = jnp.asarray(value, common_dtype((value, self.loc)))
         if self._validate_args:
             self._validate_sample(value)  # warns; what follows needs no mask

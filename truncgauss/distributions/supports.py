@@ -21,7 +21,7 @@ from truncgauss.special import log1mexp, log1pexp, log_sigmoid
 
 
 class Between(constraints.interval):
-    """low <= x <= high for each coordinate; each limit may be infinite, and may be traced.
+    """Finite x, low <= x <= high, for each coordinate; limits may be infinite, and may be traced.
 
     A subclass of NumPyro's interval, so that inference knows that the limits may depend on other
     sites, and applies the bijection again for each draw.
@@ -55,7 +55,7 @@ class Between(constraints.interval):
 
 
 class Inside(constraints.Constraint):
-    """Vectors in a region onto which there is no coordinatewise bijection."""
+    """Finite vectors in a region onto which there is no coordinatewise bijection."""
 
     event_dim = 1
 
@@ -63,7 +63,7 @@ class Inside(constraints.Constraint):
         self.region = region
 
     def __call__(self, x: Any) -> Array:
-        return self.region.contains(x)
+        return self.region.contains(x) & jnp.isfinite(x).all(-1)
 
     def __repr__(self) -> str:
         return f"Inside({self.region})"
@@ -112,7 +112,7 @@ class BetweenTransform(Transform):
 @partial(jax.jit, static_argnames="event_dim", inline=True)
 def _is_between(x: Any, low: Array, high: Array, event_dim: int) -> Array:
     x, low, high = jnp.broadcast_arrays(x, low, high)
-    inside = (x >= low) & (x <= high)
+    inside = (x >= low) & (x <= high) & jnp.isfinite(x)
     return inside.all(tuple(range(-event_dim, 0))) if event_dim else inside
 
 

@@ -282,6 +282,11 @@ def _mean_fall(t: Array, a: Array) -> Array:
     return jnp.sum(weights * jnp.exp(-s * (a[..., None] + 0.5 * s)), -1)
 
 
+def short_mass(a: Array, w: Array) -> Array:
+    """Mass of a short interval over the density at a."""
+    return w * _mean_fall(w, a)
+
+
 @jax.custom_jvp
 @jax.jit
 def short_draw(a: Array, w: Array, u: Array) -> Array:

@@ -27,6 +27,7 @@ from truncgauss.special.moments import (
     narrow_log_size,
     narrow_moments,
     short_draw,
+    short_mass,
     wide_log_size,
     wide_moments,
 )
@@ -432,6 +433,43 @@ def truncated_entropy(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floa
     return _moments(loc, scale, low, high)[1].entropy
 
 
+_CLOSE = 2.0**-6  # to an end, in standard deviations or in what the density falls by
+
+
+def _beside_end(
+    frame: _Frame, loc: Array, low: Array, high: Array, u: Array, v: Array
+) -> tuple[Array, Array]:
+    """Whether a draw lies close to an end, or the interval is short, and then the draw.
+
+    It is counted from that end, to rounding of the distance. Everywhere else draws are counted from
+    the mean, or from the nearer end, to rounding of a standard deviation.
+    """
+    a, w, short = frame.a, frame.w, frame.narrow
+    far = v < jnp.where(short, _CLOSE, 0.5)
+    end = jnp.where(far, -(a + w), a)
+    uniform, limit = jnp.where(far, v, u), jnp.where(far == (frame.sign < 0), low, high)
+    finite = jnp.isfinite(end)
+    end, limit = jnp.where(finite, end, 0.0), jnp.where(finite, limit, loc)
+    # A short piece of the interval at the end, and the probability within it.
+    piece = jax.lax.stop_gradient(_CLOSE / jnp.maximum(jnp.abs(end), 1.0))
+    wide_a, wide_w = jnp.where(short, 0.0, a), jnp.where(short, 4.0, w)
+    wide_a, wide_w = jnp.maximum(wide_a, -4.0 * FAR), jnp.minimum(wide_w, 4.0 * FAR)
+    fall = jnp.where(a < 0, 0.5 * end * end, jnp.where(far, wide_w * (wide_a + 0.5 * wide_w), 0.0))
+    whole = wide_log_size(wide_a, wide_w) + jnp.where(finite & ~short, fall, 0.0)
+    mass = short_mass(end, piece)
+    close = short | (finite & (uniform * jnp.exp(whole) <= mass))
+    # Elsewhere the exponential may be infinite, and its derivative NaN.
+    share = uniform * jnp.exp(jnp.where(close & ~short, whole, 0.0))
+    share = ratio(share, jnp.where(short, 1.0, mass))
+    fraction = short_draw(
+        jnp.where(close, end, 0.0),
+        jnp.where(short, w, jnp.where(close, piece, 0.1)),
+        jnp.where(close, share, 0.5),
+    )
+    side = jnp.where(far, -frame.sign, frame.sign)
+    return close, limit + side * jnp.where(short, frame.width, frame.scale * piece) * fraction
+
+
 def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
     r"""Quantile of a normal variable truncated to [low, high]: a draw, if fed a uniform.
 
@@ -458,8 +496,8 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
     u = jnp.where(frame.sign < 0, 1.0 - uniform, uniform)
     v = jnp.where(frame.sign < 0, uniform, 1.0 - uniform)
     t, _ = step(frame.a, frame.w, u, v)
-    fraction = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
-    x = frame.origin + frame.sign * frame.unit * jnp.where(short, fraction, t)
+    close, beside = _beside_end(frame, loc, low, high, u, v)
+    x = jnp.where(close, beside, frame.origin + frame.sign * scale * t)
     # At the ends the limit itself, which rounding would miss.
     low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
     return jnp.where(low <= high, moved_inside(x, low_end, high_end), jnp.nan)
