@@ -347,6 +347,11 @@ def plan() -> MeshPlan:
     return _PLAN.value
 
 
+def planned(plan: MeshPlan) -> contextlib.AbstractContextManager[Any]:
+    """The context in which `plan()` was this one."""
+    return _PLAN(plan)
+
+
 def _automatic(mesh: Mesh | None) -> Mesh | None:
     """The mesh with the axis type that `jax.shard_map` wants; None if it has one device."""
     if mesh is None or mesh.size == 1:

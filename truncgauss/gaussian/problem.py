@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key, Real, UInt32
 
 from truncgauss.execution.batches import mapped
+from truncgauss.execution.one_row import of_one_row
 from truncgauss.execution.pytrees import (
     AnyArray,
     Batched,
@@ -250,7 +251,7 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
             return function(row, *others)
 
     if batch_shape == ():
-        return of_row(*parts)
+        return of_one_row(of_row, *parts)
     flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
     rows = [
         jax.tree.map(flat, part.broadcast_to(batch_shape)) if batch else part
