@@ -127,6 +127,13 @@ WORK = {
     "gradient of one problem": of_replicates(jax.jit(jax.grad(log_prob))),
     "Hessian": of_rows(jax.jit(jax.hessian(lambda loc: log_prob(loc).sum()))),
     "Hessian of one problem": of_replicates(jax.jit(jax.hessian(log_prob))),
+    "values under vmap": of_rows(jax.vmap(log_prob)),
+    "gradients under vmap": of_rows(jax.jit(jax.vmap(jax.value_and_grad(log_prob)))),
+    "Hessians under vmap": of_rows(jax.vmap(jax.hessian(log_prob))),
+    "moments under vmap": of_rows(
+        jax.vmap(lambda loc: tg.truncated_moments(loc, COVARIANCE, REGION, FEW).mean)
+    ),
+    "draws under vmap": of_rows(jax.vmap(draws)),
     "moments": of_rows(lambda loc: tg.truncated_moments(loc, COVARIANCE, REGION, FEW)),
     "moments of one problem": of_replicates(
         lambda loc: tg.truncated_moments(loc, COVARIANCE, REGION, FEW)

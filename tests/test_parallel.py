@@ -104,6 +104,61 @@ def test_no_collective_stands_in_a_loop(name):
     assert not collectives_in_loops(text)
 
 
+SOFT = tg.SoftMonteCarlo(64, edge=tg.Probit(0.2))
+PAIRS = np.stack([MEANS, MEANS + 0.1], axis=1)
+
+
+def soft(loc):
+    return tg.log_probability(loc, COVARIANCE, REGION, SOFT).log_prob
+
+
+def both(x, dx):
+    return jax.jvp(jax.grad(soft), (x,), (dx,))
+
+
+MAPPED = {
+    "value": (jax.vmap(soft), MEANS),
+    "gradient": (jax.vmap(jax.value_and_grad(soft)), MEANS),
+    "gradient, jit": (jax.jit(jax.vmap(jax.value_and_grad(soft))), MEANS),
+    "jit within": (jax.vmap(jax.jit(jax.grad(soft))), MEANS),
+    "Hessian": (jax.vmap(jax.hessian(soft)), MEANS),
+    "backwards, forwards": (jax.vmap(jax.jacrev(jax.jacfwd(soft))), MEANS),
+    "change of the gradient": (lambda x: jax.vmap(both)(x, 1.0 + x), MEANS),
+    "of the sum": (jax.grad(lambda x: jax.vmap(soft)(x).sum()), MEANS),
+    "last axis": (jax.vmap(jax.grad(soft), in_axes=1), MEANS.T),
+    "twice": (jax.vmap(jax.vmap(jax.grad(soft))), PAIRS),
+    "of a batch": (jax.vmap(jax.grad(lambda x: soft(x).sum())), PAIRS),
+}
+
+
+@pytest.mark.quick("gradient, jit")
+@pytest.mark.parametrize("name", MAPPED)
+def test_rows_of_vmap_are_spread_and_exchange_nothing(name):
+    function, rows = MAPPED[name]
+    expected = jax.jit(function)(rows)
+    with tg.parallel.rows(tg.parallel.device_mesh(4)):
+        results = function(jnp.asarray(rows))
+        text = jax.jit(function).lower(rows).compile().as_text()
+    for one, other in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+        assert len(one.sharding.device_set) == 4
+    assert "num_partitions=4" in text and not collectives_in_loops(text)
+
+
+@pytest.mark.full
+def test_around_vmap_pmap_and_shard_map_share_as_ever():
+    rows, split = np.concatenate([MEANS, MEANS[:1]]), jax.P(tg.parallel.AXIS)
+    mesh, each = tg.parallel.device_mesh(4), jax.vmap(jax.grad(soft))
+    share = jax.shard_map(each, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+    with tg.parallel.rows(mesh):
+        shared, pieces = jax.jit(share)(rows), jax.pmap(each)(rows.reshape(4, 2, 4))
+        alone = jax.value_and_grad(soft)(rows[0])
+    expected = each(rows)
+    np.testing.assert_allclose(shared, expected, rtol=1e-12)
+    np.testing.assert_allclose(pieces.reshape(8, 4), expected, rtol=1e-12)
+    np.testing.assert_allclose(alone[1], expected[0], rtol=1e-12)
+
+
 def test_a_collective_in_a_loop_is_found():
     mesh = tg.parallel.device_mesh(2)
     spread = jax.NamedSharding(mesh, jax.P(tg.parallel.AXIS))

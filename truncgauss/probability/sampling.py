@@ -197,7 +197,9 @@ def truncated_draws(
     .. math:: P(\text{accept} \mid z) = \exp\{\psi(z, \mu) - \max_x \psi(x, \mu)\}
 
     Rounds of proposals are made until there are enough draws or, after at least 2^14 proposals,
-    fewer than one in a thousand was accepted. The remaining draws then come from thinned Gibbs
+    fewer than one in a thousand was accepted. If none was, as for a covariance that is singular but
+    for rounding, draws from the Gaussian itself are tried, of which those in the region are taken:
+    enough where P is above 1e-3. The remaining draws else come from thinned Gibbs
     chains in the whitened coordinates, started at proposals resampled by weight, and
     `effective_sample_size` is below num_samples, under a trace too.
 
@@ -513,6 +515,14 @@ def _standard_draws(
         sampler = plain_sampler_of(row)
     rounds = _accepted(sampler, num_samples, key)
     if chains and isinstance(sampler, Sampler):
+        # Of a covariance that is singular but for rounding no path may meet all limits.
+        others = _accepted(
+            plain_sampler_of(row), num_samples, jax.random.fold_in(key, 1), rounds.num_accepted == 0
+        )
+        enough = others.num_accepted >= num_samples
+        names = ("buffer", "num_accepted", "num_tried")
+        pairs = {name: (getattr(others, name), getattr(rounds, name)) for name in names}
+        rounds = rounds._replace(**{k: jnp.where(enough, *pair) for k, pair in pairs.items()})
         samples, effective = filled(sampler, rounds, num_samples, key)
     else:
         samples, effective = accepted(rounds, num_samples)
@@ -529,8 +539,10 @@ def _standard_draws(
 # --- Rounds of proposals --------------------------------------------------------------------------
 
 
-def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) -> Rounds:
-    """The state after rounds of proposals, until enough or nearly none are accepted.
+def _accepted(
+    sampler: Sampler | GaussianSampler, num_samples: int, key: Array, needed: ArrayLike = True
+) -> Rounds:
+    """The state after rounds of proposals, if needed, until enough or nearly none are accepted.
 
     Rounding may leave the bound too low. A weight above it raises it by twice the excess, and the
     draws begin again (Caffo, Booth and Davis, 2002, Empirical supremum rejection sampling).
@@ -545,7 +557,8 @@ def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) 
         hopeful = (tried < MIN_PROPOSALS) | (
             count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
         )
-        return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(rounds.bound)
+        more = (count < num_samples) & hopeful & jnp.isfinite(rounds.bound)
+        return jnp.asarray(needed) & ((tried == 0) | more)
 
     def one_round(rounds: Rounds) -> Rounds:
         uniforms = fresh_uniforms(key, rounds.num_rounds, (sampler.num_uniforms + 1, lanes), dtype)

@@ -135,11 +135,15 @@ class Sampler(NamedTuple):
         """Whether points, shape (d, n), lie in the region after rounding too."""
         if not isinstance(self.region, Polyhedron):
             return jnp.ones(points.shape[1], bool)
-        values, size = self.region.matrix @ points, jnp.abs(self.region.matrix) @ jnp.abs(points)
-        # `contains` may sum in another order.
-        slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
-        low, high = self.region.low[:, None], self.region.high[:, None]
-        return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
+        return _surely_inside(self.region, points)
+
+
+def _surely_inside(region: Polyhedron, points: Array) -> Array:
+    """Whether points, shape (d, n), lie inside in whatever order `contains` may sum."""
+    values, size = region.matrix @ points, jnp.abs(region.matrix) @ jnp.abs(points)
+    slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
+    low, high = region.low[:, None], region.high[:, None]
+    return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
 
 
 class GaussianSampler(NamedTuple):
@@ -186,6 +190,8 @@ class GaussianSampler(NamedTuple):
         return Proposals(draws, points, excess + jnp.log(self.region.kept(points.T)), self.bound)
 
     def inside(self, points: Array) -> Array:
+        if isinstance(self.region, Polyhedron):
+            return _surely_inside(self.region, points)
         return self.region.contains(points.T)
 
 
