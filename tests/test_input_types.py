@@ -101,3 +101,50 @@ def test_the_default_key_does_not_come_from_a_trace(monkeypatch):
 def test_many_numbers_are_kept_by_jax():
     box = tg.Box(np.zeros(MOST_ON_HOST + 1), 1.0)
     assert isinstance(box.low, jax.Array)
+
+
+def in_covariance(x):
+    return tg.log_probability(np.zeros(2), x * np.eye(2, dtype=np.asarray(x).dtype), tg.Box([0, 0], 1))
+
+
+TAKERS = {
+    "loc": lambda x: tg.log_probability([x], [[1.0]], tg.Box([0.0], [1.0])),
+    "covariance": in_covariance,
+    "Box: high": lambda x: tg.log_probability([0.0], [[1.0]], tg.Box([0.0], x)),
+    "Polyhedron: matrix": lambda x: tg.Polyhedron([[x]], [0.0], [1.0]),
+    "df": lambda x: tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), df=x),
+    "low": lambda x: tg.TruncatedMultivariateNormal([0.0], [[1.0]], low=-x),
+    "scale": lambda x: tg.TruncatedNormal(0.0, x),
+    "width": lambda x: tg.Probit(x),
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_numbers_that_jax_does_not_have_are_refused_by_a_sentence(name):
+    if np.longdouble != np.float64 and name != "df":
+        with pytest.raises(TypeError, match="must be numbers in float64 or float32, got float128"):
+            TAKERS[name](np.longdouble(1))
+    if name not in ("covariance", "Polyhedron: matrix"):
+        with pytest.raises(ValueError, match="must be numbers below 1.8e308.*number of 1329 bits"):
+            TAKERS[name](10**400)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_any_argument_of_few_digits_is_refused_with_a_covariance(dtype):
+    arrays = np.zeros(2), np.eye(2), np.zeros(2), np.ones(2)
+    takers = [log_prob, jax.jit(log_prob)]
+    takers.append(lambda m, c, low, high: tg.log_likelihood(tg.Observations.exact([low]), m, c))
+    takers.append(lambda m, c, low, high: tg.truncated_moments(m, c, tg.Box(low, high)))
+    for taker, k in itertools.product(takers, range(3)):
+        some = [x.astype(dtype) if min(i, 2) == k else x for i, x in enumerate(arrays)]
+        with pytest.raises(ValueError, match="has too few digits for a covariance"):
+            taker(*some)
+
+
+@pytest.mark.parametrize("size", [2**40, 2**70, -(2**70)])
+def test_large_whole_numbers_are_read_as_floats(size):
+    for value in (size, [size], [size, 0.5]):
+        np.testing.assert_array_equal(tg.Box(-jnp.inf, value).high, np.asarray(value, float))
+    with jax.enable_x64(False):
+        edge = tg.Ball([size], 1.0).center
+    np.testing.assert_array_equal(edge, np.float32([size]))

@@ -31,8 +31,8 @@ def log_probability(
     """The log probability of boxes under Gaussians, as PyTorch tensors with their gradients.
 
     It is `tg.log_probability`, computed by JAX in float64 on JAX's default device; tensors are
-    copied there and back. Backward gives the derivatives in all four tensors, once: a second
-    derivative is an error. In an optimisation hold the method first, `method.hold(loc, covariance,
+    copied there and back. Backward gives the first derivatives in all four tensors. There are no
+    second ones: for these use JAX, `jax.hessian` of `tg.log_probability`. In an optimisation hold the method first, `method.hold(loc, covariance,
     tg.Box(low, high))` with arrays, so that it is one smooth function.
 
     Args:
@@ -49,6 +49,7 @@ def log_probability(
     Raises:
         TypeError: if an argument is no tensor of float64.
         ValueError: as `tg.log_probability`.
+        NotImplementedError: in backward, for a second derivative.
 
     Example:
         >>> import torch
@@ -62,11 +63,16 @@ def log_probability(
     """
     inputs = {"loc": loc, "covariance": covariance, "low": low, "high": high}
     for name, tensor in inputs.items():
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64:
-            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-            raise TypeError(
-                f"{name} must be a tensor of torch.float64, got {kind}; convert it by .double()."
-            )
+        if not isinstance(tensor, torch.Tensor):
+            cure = f"torch.as_tensor({name}, dtype=torch.float64)"
+            got = type(tensor).__name__
+        elif tensor.dtype != torch.float64:
+            cure, got = f"{name}.double()", tensor.dtype
+        else:
+            continue
+        raise TypeError(
+            f"{name} must be a tensor of torch.float64, got {got}; convert it by {cure}."
+        )
     return Estimate(*LogProbability.apply(*inputs.values(), method, key))
 
 
@@ -92,15 +98,37 @@ class LogProbability(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *slopes: Any) -> Any:
         """The derivatives in loc, covariance, low and high."""
         with jax.enable_x64(True):
             pull_back = jax.vjp(ctx.value, *ctx.arrays, has_aux=True)[1]
             gradients = pull_back(jnp.asarray(slopes[0].detach().cpu().numpy()))
         tensors = [as_tensor(x, device) for x, device in zip(gradients, ctx.devices)]
+        if torch.is_grad_enabled():  # as with create_graph=True
+            tensors = FirstDerivatives.apply(*(tensor.requires_grad_() for tensor in tensors))
         pairs = zip(tensors, ctx.needs_input_grad)
         return *(tensor if needed else None for tensor, needed in pairs), None, None
+
+
+class FirstDerivatives(torch.autograd.Function):
+    """Derivatives as they are, which autograd must not take for constants."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        """The tensors themselves."""
+        return tuple(tensor.clone() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        """Not implemented.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "truncgauss.torch.log_probability has first derivatives only. Take second ones in JAX: "
+            "jax.hessian(lambda loc: tg.log_probability(loc, covariance, region).log_prob)."
+        )
 
 
 def as_tensor(array: jax.Array, device: Any) -> "torch.Tensor":

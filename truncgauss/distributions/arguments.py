@@ -12,7 +12,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
-from truncgauss.execution.pytrees import is_concrete, is_staged, refuse_text
+from truncgauss.execution.pytrees import is_concrete, is_staged, check_numbers
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions import Box, Region
@@ -51,7 +51,7 @@ def of_equal_ranks(*arrays: Array) -> list[Array]:
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; Python numbers do not change it."""
     for name, value in values.items() if isinstance(values, dict) else ():
-        refuse_text(value, name)
+        check_numbers(value, name)
     dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")

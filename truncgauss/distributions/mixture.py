@@ -12,7 +12,7 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 from truncgauss.distributions.arguments import common_dtype, one_region
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import is_concrete
+from truncgauss.execution.pytrees import check_digits, is_concrete
 from truncgauss.fitting.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, checked_key
@@ -86,6 +86,7 @@ class TruncatedMixture(Distribution):
         self.weights, self.locs, self.covariances = (
             jnp.asarray(value, dtype) for value in parameters.values()
         )
+        check_digits(self.locs)
         k, d = self.locs.shape if self.locs.ndim == 2 else (0, 0)
         shapes = self.weights.shape, self.locs.shape, self.covariances.shape
         if shapes != ((k,), (k, d), (k, d, d)) or 0 in (k, d):

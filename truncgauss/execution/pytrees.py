@@ -20,6 +20,7 @@ from truncgauss.tables.censoring import is_float
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
+_INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
 _ZERO = np.zeros((), np.float32)
 MOST_ON_HOST = 2**12  # numbers that every call of a program may take to its device again
 
@@ -130,16 +131,19 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     # Like `jnp.asarray(value)`, without its compilation of a small program for every shape.
     on_host = _as_host_array(value)
     if on_host is None:
-        refuse_text(value, name)  # which JAX would take for the name of a dtype
+        check_numbers(value, name)  # a text JAX would take for the name of a dtype
         try:
-            array = jnp.asarray(value)
+            # A whole number may be too large for JAX's integers.
+            array = jnp.asarray(float(value) if type(value) is int else value)
         except TypeError as error:
             raise TypeError(
                 f"{name} must be numbers or an array of them, got a {type(value).__name__}, "
                 f"{value!r:.60}."
             ) from error
     else:
-        dtype = jax.dtypes.canonicalize_dtype(on_host.dtype)
+        # Of whole numbers at once: JAX's integers may be narrower than NumPy's.
+        dtype = on_host.dtype if on_host.dtype.kind == "f" else np.dtype(float)
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
         array = as_jax_array(on_host.astype(dtype, copy=False))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(
@@ -155,14 +159,39 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     return array.astype(jnp.result_type(float))
 
 
-def refuse_text(value: Any, name: str) -> None:
-    """Raise ValueError if there is text in a value, or in a tree of values."""
+def check_numbers(value: Any, name: str) -> None:
+    """Raise an error for what is no number of JAX in a value, or in a tree of values.
+
+    Raises:
+        ValueError: for text, and for whole numbers beyond the largest float64.
+        TypeError: for NumPy's long doubles.
+    """
     for leaf in () if isinstance(value, jax.Array) else jax.tree.leaves(value):
-        kind = leaf.dtype.kind if isinstance(leaf, np.ndarray | np.generic) else ""
-        if isinstance(leaf, str | bytes) or kind in ("U", "S"):
+        dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else None
+        if isinstance(leaf, str | bytes) or dtype is not None and dtype.kind in ("U", "S"):
             text = str(np.ravel(leaf)[0])
             cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
             raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
+        if dtype is not None and dtype.kind == "f" and dtype.itemsize > 8:
+            raise TypeError(
+                f"{name} must be numbers in float64 or float32, got {dtype}, which JAX does not "
+                "have. Convert it by numpy.asarray(x, float)."
+            )
+        if type(leaf) is int and abs(leaf) >= _INFINITE:
+            raise ValueError(
+                f"{name} must be numbers below 1.8e308, the largest of float64, got a whole number "
+                f"of {leaf.bit_length()} bits. For no limit write jnp.inf."
+            )
+
+
+def check_digits(*arrays: AnyArray) -> None:
+    """Raise ValueError if an array has too few digits for the factors of a covariance."""
+    for array in arrays:
+        if array.dtype.itemsize < 4:
+            raise ValueError(
+                f"{array.dtype} has too few digits for a covariance: pass float32 or float64, as "
+                "in loc.astype(jnp.float32)."
+            )
 
 
 def no_numbers(needed: str, *values: Any, advice: str = "") -> TypeError:
@@ -187,7 +216,11 @@ def _as_host_array(value: Any) -> np.ndarray | None:
         leaves = jax.tree.leaves(value)
         if not leaves or not all(type(leaf) in (int, float) for leaf in leaves):
             return None
+        if any(type(leaf) is int and abs(leaf) >= _INFINITE for leaf in leaves):
+            return None  # for `check_numbers` to say so
         value = np.asarray(value)
+        # Whole numbers beyond 64 bits are objects to NumPy.
+        value = value.astype(float) if value.dtype.kind == "O" else value
     if type(value) is not np.ndarray or value.dtype.kind not in "iuf" or value.itemsize > 8:
         return None
     # Arrays read from a file may have the byte order of another machine, which JAX does not know.

@@ -20,7 +20,7 @@ from scipy import special
 from truncgauss import likelihood, tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
-from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
+from truncgauss.execution.pytrees import frozen_pytree, check_numbers, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
@@ -740,8 +740,8 @@ def as_fractions(
     Raises:
         ValueError: see `fit_shift`.
     """
-    refuse_text(observed, "observed")
-    refuse_text(num_trials, "num_trials")
+    check_numbers(observed, "observed")
+    check_numbers(num_trials, "num_trials")
     observed = np.asarray(observed, np.float64)
     if observed.ndim > 1 or observed.size == 0:
         raise ValueError(f"observed must have shape (k,), or be a number; got {observed.shape}.")

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, refuse_text
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, check_numbers
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
 from truncgauss.special.tails import FAR, as_floats, ratio
 
@@ -267,7 +267,7 @@ def with_slope_of(value: Array, soft: Array) -> Array:
 
 def check_positive(owner: str, name: str, value: ArrayLike) -> None:
     """Raise ValueError unless the value is positive and finite; does nothing while tracing."""
-    refuse_text(value, f"{owner}: {name}")
+    check_numbers(value, f"{owner}: {name}")
     if is_concrete(value):
         number = np.asarray(value)
         if not np.all((number > 0) & (number < np.inf)):

@@ -22,6 +22,8 @@ from truncgauss.execution.pytrees import (
     as_dtype,
     as_float_input,
     as_jax_array,
+    check_digits,
+    check_numbers,
     common_dtype,
     common_shape,
     frozen_pytree,
@@ -132,11 +134,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
         region = Box(-everywhere, everywhere)
     problem = Problem(mean, form, region)
     dtype = common_dtype(*(leaves := jax.tree.leaves(problem)))
-    if jnp.finfo(dtype).bits < 32:
-        raise ValueError(
-            f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
-            "loc.astype(jnp.float32)."
-        )
+    check_digits(*leaves)
     if any(leaf.dtype != dtype for leaf in leaves):
         problem = jax.tree.map(lambda leaf: as_dtype(leaf, dtype), problem)
     problem.covariance.check()
@@ -214,6 +212,7 @@ def as_key(key: Any) -> PRNGKey:
 
 def is_gaussian(df: Any) -> bool:
     """Whether all degrees of freedom of a t are known to be infinite."""
+    check_numbers(df, "df")
     values = values_of(df)
     return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
 

@@ -31,7 +31,7 @@ from truncgauss.execution.pytrees import (
     as_float_input,
     frozen_pytree,
     is_concrete,
-    refuse_text,
+    check_numbers,
     static_field,
     values_of,
 )
@@ -158,7 +158,7 @@ def quantile(
         Array(2.447747, dtype=float64)
     """
     check_choice(tail, TAILS, "tail")
-    refuse_text(df, "df")
+    check_numbers(df, "df")
     check_choice(noncentral, student.KINDS, "noncentral")
     matrix: Any = None if isinstance(covariance, Covariance) else covariance
     if matrix is not None and np.ndim(matrix) == 0 < np.ndim(probability):
