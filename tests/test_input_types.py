@@ -132,10 +132,11 @@ def test_numbers_that_jax_does_not_have_are_refused_by_a_sentence(name):
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_any_argument_of_few_digits_is_refused_with_a_covariance(dtype):
     arrays = np.zeros(2), np.eye(2), np.zeros(2), np.ones(2)
-    takers = [log_prob, jax.jit(log_prob)]
-    takers.append(lambda m, c, low, high: tg.log_likelihood(tg.Observations.exact([low]), m, c))
-    takers.append(lambda m, c, low, high: tg.truncated_moments(m, c, tg.Box(low, high)))
-    for taker, k in itertools.product(takers, range(3)):
+    rows = tg.Observations.exact(np.zeros((1, 2)))
+    of_rows = lambda loc, covariance, *limits: tg.log_likelihood(rows, loc, covariance)
+    moments = lambda loc, covariance, *limits: tg.truncated_moments(loc, covariance, tg.Box(*limits))
+    takers = {log_prob: 3, jax.jit(log_prob): 3, moments: 3, of_rows: 2}
+    for taker, k in ((taker, k) for taker, count in takers.items() for k in range(count)):
         some = [x.astype(dtype) if min(i, 2) == k else x for i, x in enumerate(arrays)]
         with pytest.raises(ValueError, match="has too few digits for a covariance"):
             taker(*some)

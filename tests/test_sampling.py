@@ -303,3 +303,35 @@ def test_a_million_draws_are_all_different():
     draws = tg.truncated_samples(jax.random.key(0), [0.0], [[1.0]], box, 1_000_000)
     assert len(np.unique(draws)) == 1_000_000
     np.testing.assert_allclose(np.mean(draws), np.sqrt(2 / np.pi), atol=4e-3)
+
+
+def smooth(d, width=0.1):
+    """A covariance matrix that is singular but for rounding, and its factor."""
+    x = np.arange(d) / d
+    matrix = np.exp(-0.5 * ((x[:, None] - x) / width) ** 2)
+    values, vectors = np.linalg.eigh(matrix)
+    return matrix, vectors[:, values > 1e-12] * np.sqrt(values[values > 1e-12])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["box", "polyhedron", "batch", "jit", "repeated"])
+def test_a_covariance_that_is_singular_but_for_rounding_has_draws(form):
+    """Compared with rejection by a factor of low rank."""
+    d, count = 40, 1000
+    matrix, factor = smooth(d)
+    if form == "repeated":
+        index = np.repeat(np.arange(0, d, 2), 2)
+        matrix, factor = matrix[np.ix_(index, index)], factor[index]
+    box, loc, key = tg.Box(np.full(d, -1.0), np.full(d, 1.5)), np.zeros(d), jax.random.key(1)
+    region = tg.Polyhedron(np.eye(d), box.low, box.high) if form == "polyhedron" else box
+    draw = lambda loc: tg.truncated_samples(key, loc, matrix, region, count)
+    draw = jax.jit(draw) if form == "jit" else draw
+    samples = np.asarray(draw(np.zeros((2, d)))[:, 1] if form == "batch" else draw(loc))
+    assert np.isfinite(samples).all() and box.contains(samples).all()
+    points = np.random.default_rng(0).normal(size=(100_000, factor.shape[1])) @ factor.T
+    points = points[np.all((points >= -1.0) & (points <= 1.5), axis=1)]
+    error = np.sqrt(points.var(0) * (1 / count + 1 / len(points)))
+    assert np.all(np.abs(samples.mean(0) - points.mean(0)) < 4.0 * error)
+    np.testing.assert_allclose(samples.std(0), points.std(0), rtol=0.12)
+    if form == "repeated":
+        np.testing.assert_allclose(samples[:, ::2], samples[:, 1::2], atol=1e-5)

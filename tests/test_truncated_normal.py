@@ -205,3 +205,50 @@ def test_shapes_of_the_normal_distribution():
     masked = truncated.mask(np.array([True, False]))
     slope = jax.grad(lambda x: masked.log_prob(x).sum())(jnp.array([0.5, -7.0]))
     assert np.isfinite(slope).all() and slope[1] == 0.0
+
+
+# Limits, one of them 0, loc and the smallest probability whose quantile is compared.
+BESIDE_ZERO = [
+    (0.0, 1e300, 0.0, 1e-300), (0.0, np.inf, 1.0, 1e-280), (0.0, 2.0, 1.0, 1e-280),
+    (-np.inf, 0.0, 0.0, 1e-15), (-5.0, 0.0, -1.0, 1e-15), (0.0, 0.1, 5.0, 1e-280),
+    (-0.1, 0.0, -5.0, 1e-15), (0.0, 0.26, 0.0, 1e-300), (0.0, 3.5, 3.0, 1e-280),
+    (0.0, 3.0, -5.0, 1e-280),
+]  # fmt: skip
+
+
+def quantile_beside_zero(share, above, whole, centre):
+    """The quantile of a small probability, counted from an end at 0, and its slope, by Newton."""
+    side, part = (1 if above else -1), mp.mpf(share) * whole
+    rate, t = lambda t: mp.npdf(side * t - centre), part / mp.npdf(-centre)
+    for _ in range(12):
+        t -= (side * (mp.ncdf(side * t - centre) - mp.ncdf(-centre)) - part) / rate(t)
+    return float(side * t), float(whole / rate(t))
+
+
+@pytest.mark.quick("float64")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_quantiles_beside_an_end_are_right_to_rounding(dtype):
+    low, high, loc, least = np.array(BESIDE_ZERO).T
+    if dtype == "float32":
+        high, least = np.where(high > 1e30, np.inf, high), np.maximum(least, 1e-30)
+        least[low < 0] = 3e-7
+    low, high, loc, eps = *(x.astype(dtype) for x in (low, high, loc)), float(np.finfo(dtype).eps)
+    above = low == 0
+    law = tg.TruncatedNormal(loc, np.ones_like(loc), low, high)
+    value_and_slope = jax.jit(lambda p: jax.jvp(law.icdf, (p,), (jnp.ones_like(p),)))
+    for factor in (1.0, 1e3, 1e7):
+        shares = np.minimum(least * factor, 0.01)
+        p = np.where(above, shares, 1.0 - shares).astype(dtype)
+        x, slope = value_and_slope(p)
+        shares = np.where(above, p, 1 - p)
+        with mp.workdps(350):
+            ends = [[mp.mpf(float(np.clip(x, -99, 99))) for x in row] for row in zip(low, high, loc)]
+            whole = [mp.ncdf(b - m) - mp.ncdf(a - m) for a, b, m in ends]
+            truth = [
+                quantile_beside_zero(float(share), here, mass, m)
+                for share, here, mass, (_, _, m) in zip(shares, above, whole, ends)
+            ]
+        expected, density = np.array(truth).T
+        np.testing.assert_allclose(x, expected, rtol=64 * eps)
+        np.testing.assert_allclose(slope, density, rtol=256 * eps)
+        np.testing.assert_allclose(law.cdf(x), p, rtol=1024 * eps)  # by a log of it
