@@ -104,7 +104,9 @@ def test_many_numbers_are_kept_by_jax():
 
 
 def in_covariance(x):
-    return tg.log_probability(np.zeros(2), x * np.eye(2, dtype=np.asarray(x).dtype), tg.Box([0, 0], 1))
+    return tg.log_probability(
+        np.zeros(2), x * np.eye(2, dtype=np.asarray(x).dtype), tg.Box([0, 0], 1)
+    )
 
 
 TAKERS = {
@@ -134,7 +136,9 @@ def test_any_argument_of_few_digits_is_refused_with_a_covariance(dtype):
     arrays = np.zeros(2), np.eye(2), np.zeros(2), np.ones(2)
     rows = tg.Observations.exact(np.zeros((1, 2)))
     of_rows = lambda loc, covariance, *limits: tg.log_likelihood(rows, loc, covariance)
-    moments = lambda loc, covariance, *limits: tg.truncated_moments(loc, covariance, tg.Box(*limits))
+    moments = lambda loc, covariance, *limits: tg.truncated_moments(
+        loc, covariance, tg.Box(*limits)
+    )
     takers = {log_prob: 3, jax.jit(log_prob): 3, moments: 3, of_rows: 2}
     for taker, k in ((taker, k) for taker, count in takers.items() for k in range(count)):
         some = [x.astype(dtype) if min(i, 2) == k else x for i, x in enumerate(arrays)]

@@ -242,7 +242,9 @@ def test_quantiles_beside_an_end_are_right_to_rounding(dtype):
         x, slope = value_and_slope(p)
         shares = np.where(above, p, 1 - p)
         with mp.workdps(350):
-            ends = [[mp.mpf(float(np.clip(x, -99, 99))) for x in row] for row in zip(low, high, loc)]
+            ends = [
+                [mp.mpf(float(np.clip(x, -99, 99))) for x in row] for row in zip(low, high, loc)
+            ]
             whole = [mp.ncdf(b - m) - mp.ncdf(a - m) for a, b, m in ends]
             truth = [
                 quantile_beside_zero(float(share), here, mass, m)

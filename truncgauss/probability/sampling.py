@@ -51,7 +51,7 @@ from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.lattice import lattice_points, shifted_uniforms
 from truncgauss.separation.plan import Plan
-from truncgauss.separation.planning import known_rank, solved_plans
+from truncgauss.separation.planning import drawing_rank, solved_plans
 from truncgauss.separation.proposals import (
     GaussianSampler,
     Sampler,
@@ -410,13 +410,11 @@ def _is_direct(problem: Problem) -> bool:
 
 
 def _rank_of_work(problem: Problem, plan: Plan | None) -> int:
-    loc, covariance, region = problem
-    if not isinstance(region, LinearRegion) or _is_direct(problem):
-        return covariance.dimension
+    if not isinstance(problem.region, LinearRegion) or _is_direct(problem):
+        return problem.covariance.dimension
     if plan is not None:
         return plan.tilt.shape[-1]
-    rank = known_rank(problem)
-    return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank
+    return drawing_rank(problem)
 
 
 @jax.custom_jvp

@@ -307,6 +307,37 @@ def known_rank(problem: Problem) -> int | None:
     return rank if rank < full_rank(problem) else None
 
 
+def drawing_rank(problem: Problem) -> int:
+    """The number of constraints to draw by, so that those determine all others, of every row.
+
+    By a covariance that is singular but for rounding more than its rank may be needed: residual
+    variances fall with the order of the constraints, not as fast as eigenvalues.
+    """
+    full, rank = full_rank(problem), known_rank(problem)
+    if rank is None:
+        return full
+    unknown = rank == 0 or 0 in problem.batch_shape or not is_concrete(problem)
+    while not unknown and rank < full:
+        with jax.ensure_compile_time_eval():
+            left = _undetermined(problem, solved_plans(problem, True, False, rank))
+        if (left := int(np.max(left))) == 0:
+            break
+        rank = min(rank + left, full)
+    return rank
+
+
+@jax.jit
+def _undetermined(problem: Problem, plan: Plan) -> Array:
+    """The number of constraints of each row that those drawn by do not determine."""
+
+    def of_row(row: Problem, plan: Plan) -> Array:
+        limits = standardized(*row).problem.limits
+        _, extra = arranged(limits, plan.order, len(plan.tilt))
+        return jnp.sum(jnp.isnan(extra.factor).any(axis=1))
+
+    return over_rows(of_row, problem, plan)
+
+
 def largest_ranks(problem: Problem) -> tuple[int, int]:
     """The largest of `ranks_of_limits` among all rows; full rank without rows."""
     full = full_rank(problem)
