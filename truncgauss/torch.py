@@ -32,8 +32,9 @@ def log_probability(
 
     It is `tg.log_probability`, computed by JAX in float64 on JAX's default device; tensors are
     copied there and back. Backward gives the first derivatives in all four tensors. There are no
-    second ones: for these use JAX, `jax.hessian` of `tg.log_probability`. In an optimisation hold the method first, `method.hold(loc, covariance,
-    tg.Box(low, high))` with arrays, so that it is one smooth function.
+    second ones: for these use JAX, `jax.hessian` of `tg.log_probability`. In an optimisation hold
+    the method first, `method.hold(loc, covariance, tg.Box(low, high))` with arrays, so that it is
+    one smooth function.
 
     Args:
         loc: mean, float64, shape (..., d).

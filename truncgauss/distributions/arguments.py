@@ -12,7 +12,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
-from truncgauss.execution.pytrees import is_concrete, is_staged, check_numbers
+from truncgauss.execution.pytrees import check_numbers, is_concrete, is_staged
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions import Box, Region

@@ -159,7 +159,9 @@ def rows(mesh: Mesh | None, gathered: bool = True) -> contextlib.AbstractContext
     """A context in which the rows of every batch are spread over a mesh; None for one device.
 
     Each device answers for its rows alone: rows that need many iterations keep no other device
-    waiting until the end. A number of rows that does not divide is padded.
+    waiting until the end. A number of rows that does not divide is padded. The rows of `jax.vmap`
+    are spread as well, of values and of derivatives; a derivative inside of it computes the value
+    once more.
 
     Args:
         mesh: from `device_mesh`, or any mesh of JAX, of which all axes are used.

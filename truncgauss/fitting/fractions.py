@@ -20,7 +20,7 @@ from scipy import special
 from truncgauss import likelihood, tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.progress import bar
-from truncgauss.execution.pytrees import frozen_pytree, check_numbers, static_field
+from truncgauss.execution.pytrees import check_numbers, frozen_pytree, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, check_numbers
+from truncgauss.execution.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
 from truncgauss.special.tails import FAR, as_floats, ratio
 

@@ -29,9 +29,9 @@ from truncgauss.execution.pytrees import (
     as_dtype,
     as_float_array,
     as_float_input,
+    check_numbers,
     frozen_pytree,
     is_concrete,
-    check_numbers,
     static_field,
     values_of,
 )

@@ -189,7 +189,8 @@ def separation_step(
         width: `high - low`, if it is known more accurately than that difference; see `standardize`.
 
     Returns:
-        The draw, never outside the limits, and the log mass as `log_interval_mass` gives it.
+        The draw, never outside the limits, to rounding of a standard deviation (nearer to an end
+        `truncated_quantile` is more accurate), and the log mass as `log_interval_mass` gives it.
 
     References:
         Genz (1992), Numerical computation of multivariate normal probabilities.
@@ -481,7 +482,8 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
         low, high: limits, infinite values welcome.
 
     Returns:
-        The quantile, never outside the limits; NaN if these are inverted.
+        The quantile, never outside the limits; NaN if these are inverted. Close to an end it is
+        right to rounding of its distance from there, and elsewhere of a standard deviation.
 
     Reference:
         Devroye (1986), Non-Uniform Random Variate Generation, section II.2: inversion.
@@ -492,7 +494,6 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
     """
     uniform, loc, scale, low, high = as_floats(uniform, loc, scale, low, high)
     frame = _frame(loc, scale, low, high, is_short)
-    short = frame.narrow
     u = jnp.where(frame.sign < 0, 1.0 - uniform, uniform)
     v = jnp.where(frame.sign < 0, uniform, 1.0 - uniform)
     t, _ = step(frame.a, frame.w, u, v)
