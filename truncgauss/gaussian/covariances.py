@@ -20,6 +20,7 @@ from truncgauss.execution.pytrees import (
     is_concrete,
 )
 from truncgauss.gaussian.linalg import diagonal_of, is_symmetric, rounding
+from truncgauss.special.tails import undefined
 
 LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
 LARGE_STEP = 512
@@ -185,7 +186,7 @@ def _cholesky(covariance: CovarianceMatrix) -> Array:
     still = covariance.variances == 0
     factor = jnp.linalg.cholesky(covariance.released(still).matrix)
     factor = jnp.where(still[..., None], 0.0 * factor, factor)
-    return jnp.where(is_symmetric(covariance.matrix)[..., None, None], factor, jnp.nan)
+    return undefined(~is_symmetric(covariance.matrix)[..., None, None], factor)
 
 
 @jax.jit
@@ -201,7 +202,7 @@ def _cholesky_of_singular(matrix: Array) -> Array:
     pivots = diagonal_of(factor)
     empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
     factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
-    return jnp.where(is_symmetric(matrix)[..., None, None], factor, jnp.nan)
+    return undefined(~is_symmetric(matrix)[..., None, None], factor)
 
 
 @frozen_pytree

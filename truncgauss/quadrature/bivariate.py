@@ -38,7 +38,7 @@ from truncgauss.special import (
     truncated_mean_and_variance,
 )
 from truncgauss.special.normal import log_mass_and_slopes
-from truncgauss.special.tails import LOG_SQRT_2PI, Arrays
+from truncgauss.special.tails import LOG_SQRT_2PI, Arrays, undefined
 
 
 class BivariateRegression(NamedTuple):
@@ -64,7 +64,7 @@ def regression(covariance: Covariance, apart: Array | bool = False) -> Bivariate
         residual = jnp.where(residual > 0, residual, jnp.nan)
         return BivariateRegression(factor[0, 0], slope, residual, rest)
     matrix = covariance.covariance_matrix
-    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    matrix = undefined(~is_symmetric(matrix), matrix)
     product = jnp.where(apart, 0.0, 0.5 * (matrix[0, 1] + matrix[1, 0]))
     return regression_of(matrix[0, 0], product, matrix[1, 1])
 

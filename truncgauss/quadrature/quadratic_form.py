@@ -36,7 +36,7 @@ from truncgauss.quadrature.quadratic_tail import (
     best_path,
     log_tail,
 )
-from truncgauss.special.tails import Arrays
+from truncgauss.special.tails import Arrays, undefined
 
 BENDS = tuple(0.25**k for k in range(1, 5))  # of wide and narrow parabolas, see `quadratic_tail`
 NUM_STEPS = 128
@@ -64,7 +64,7 @@ def principal(mean: Array, covariance: Array) -> Principal:
 
     It is NaN if the covariance is not symmetric positive semi-definite.
     """
-    covariance = jnp.where(is_symmetric(covariance), covariance, jnp.nan)
+    covariance = undefined(~is_symmetric(covariance), covariance)
     variances, axes = jnp.linalg.eigh(lax.stop_gradient(covariance))
     eps = float(jnp.finfo(mean.dtype).eps)
     rounding = 64 * len(mean) * eps * variances[-1]

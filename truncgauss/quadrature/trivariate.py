@@ -26,7 +26,7 @@ from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import Interval
 from truncgauss.special.normal import fixed_interval
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.tails import LOG_SQRT_2PI, undefined
 
 MAX_PANELS = 40
 
@@ -163,7 +163,7 @@ class Reduced(NamedTuple):
 
 def reduced(loc: Array, matrix: Array, low: Array, high: Array) -> tuple[Array, Reduced]:
     """The best order, and the problem in that order."""
-    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    matrix = undefined(~is_symmetric(matrix), matrix)
     order, form = best_order(matrix)
     least = jax.lax.stop_gradient(rounding(matrix)[order[2]])
     rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1], least)

@@ -36,6 +36,7 @@ from truncgauss.special.tails import (
     LOG_SQRT_2PI,
     as_floats,
     ratio,
+    undefined,
 )
 
 # Arguments broadcast, and results have their common shape.
@@ -85,11 +86,12 @@ def standardize(low: Reals, high: Reals, loc: Reals = 0.0, scale: Reals = 1.0) -
     either = low_far | high_far
     # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
     finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
+    fixed_low, fixed_high = jax.lax.stop_gradient((low, high))
     infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     return Interval(
-        jnp.where(low_far, low + nan_propagator, ratio(finite_low - loc, scale)),
-        jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
+        jnp.where(low_far, fixed_low + nan_propagator, ratio(finite_low - loc, scale)),
+        jnp.where(high_far, fixed_high + nan_propagator, ratio(finite_high - loc, scale)),
         jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
 
@@ -129,7 +131,7 @@ def log_interval_mass(low: Reals, high: Reals, width: Reals | None = None) -> Fl
     """
     interval = _interval(low, high, width)
     _, a = _nearer(interval)
-    return log_mass(a, interval.width)
+    return undefined(interval.width < 0, log_mass(a, interval.width))
 
 
 class MassSlopes(NamedTuple):
@@ -273,7 +275,9 @@ def _moments(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame,
     )
     wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
     chosen = (jnp.where(narrow, x, y) for x, y in zip(inner, wide))
-    return frame, IntervalMoments(*(jnp.where(proper, value, jnp.nan) for value in chosen))
+    # Which depends on both limits, as a value that is not used here may not.
+    empty = jnp.where(proper, 0.0, frame.w)
+    return frame, IntervalMoments(*(undefined(~proper, value + empty) for value in chosen))
 
 
 def _log_size(frame: _Frame) -> Array:
@@ -315,11 +319,13 @@ def truncated_log_mass(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Flo
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
     frame = _frame(loc, scale, low, high, is_narrow)
-    measured = frame.narrow & (frame.w > 0)
+    # Equal limits too: log Z is then -inf, and grows infinitely fast with the width.
+    measured = frame.narrow & (frame.w >= 0)
     ratio = _log_ratio(jnp.where(measured, frame.width, 1.0), jnp.where(measured, scale, 1.0))
     c = jnp.where((frame.a >= 0) & ~jnp.isinf(frame.a), frame.a, 0.0)
     log = ratio + (_log_size(frame) - LOG_SQRT_2PI) - 0.5 * c * c
-    return jnp.where(frame.w < 0, jnp.nan, jnp.where(frame.w == 0, -jnp.inf, log))
+    at_infinity = (frame.w == 0) & jnp.isinf(frame.a)
+    return undefined(frame.w < 0, jnp.where(at_infinity, -jnp.inf, log))
 
 
 def truncated_log_density(x: Reals, loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
@@ -345,9 +351,9 @@ def truncated_log_density(x: Reals, loc: Reals, scale: Reals, low: Reals, high: 
     c = jnp.where(frame.a >= 0, frame.a, 0.0)
     base = jnp.where(frame.a >= 0, frame.origin, loc)
     t = ratio(frame.sign * (jnp.where(inside, x, base) - base), scale)
-    size = jnp.where(frame.w > 0, _log_size(frame), jnp.nan) + jnp.log(frame.unit)
-    outside = jnp.where(jnp.isnan(x + size), jnp.nan, -jnp.inf)
-    return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
+    size = undefined(~(frame.w > 0), _log_size(frame)) + jnp.log(frame.unit)
+    density = jnp.where(inside, -t * (c + 0.5 * t) - size, -jnp.inf)
+    return undefined(jnp.isnan(x + size), density)
 
 
 def truncated_mean(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Floats:
@@ -501,7 +507,7 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
     x = jnp.where(close, beside, frame.origin + frame.sign * scale * t)
     # At the ends the limit itself, which rounding would miss.
     low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
-    return jnp.where(low <= high, moved_inside(x, low_end, high_end), jnp.nan)
+    return undefined(~(low <= high), moved_inside(x, low_end, high_end))
 
 
 # --- Moments for solvers --------------------------------------------------------------------------

@@ -88,6 +88,11 @@ def _ratio_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return value, ratio(tangents[0] - value * tangents[1], primals[1])
 
 
+def undefined(where: Array, value: Array) -> Array:
+    """The value; NaN, and its derivatives too, which a NaN chosen by `where` would leave at 0."""
+    return value * jnp.where(where, jnp.nan, 1.0).astype(value.dtype)
+
+
 def horner(coefficients: tuple[float, ...], t: Array) -> Array:
     """The value of a polynomial with these coefficients, the constant first."""
     if len(coefficients) > 8:

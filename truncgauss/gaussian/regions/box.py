@@ -25,6 +25,7 @@ from truncgauss.gaussian.regions.region import (
     smallest_log_mass,
 )
 from truncgauss.special import standardize
+from truncgauss.special.tails import undefined
 
 
 @explained_class
@@ -104,7 +105,7 @@ class Box(LinearRegion):
         """The limits on x itself; NaN if a covariance matrix is not symmetric."""
         if isinstance(covariance, CovarianceMatrix):
             matrix = covariance.covariance_matrix
-            matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+            matrix = undefined(~is_symmetric(matrix), matrix)
             return GaussianLimits(self.low, self.high, loc, matrix, None)
         root = covariance.root
         return GaussianLimits(
