@@ -36,6 +36,7 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.sampling import truncated_samples
+from truncgauss.special.tails import undefined
 
 
 @explained_class
@@ -326,7 +327,7 @@ def _sound(estimate: Estimate, low: Array, high: Array, most: float | None) -> t
     log_prob, stderr, ordered = of_equal_ranks(*estimate, jnp.all(low < high, axis=-1))
     proper = jnp.isfinite(log_prob) & ordered
     good = ~jnp.isinf(stderr) if most is None else (stderr <= most) | (most == math.inf)
-    return proper & ~good, jnp.where(proper & good, log_prob, jnp.nan)
+    return proper & ~good, undefined(~(proper & good), log_prob)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)

@@ -31,6 +31,7 @@ from truncgauss.special import (
     truncated_quantile,
     truncated_variance,
 )
+from truncgauss.special.tails import undefined
 
 # Compiled for calls outside of a trace too: one program is a hundred times faster than its parts.
 log_density = jax.jit(truncated_log_density, inline=True)
@@ -129,7 +130,7 @@ class TruncatedNormal(TruncatedDistribution):
         return quantile(uniform + 0.5 * float(jnp.finfo(dtype).eps), *self._parameters)
 
     def cdf(self, value: Any) -> Array:
-        """P(X <= value)."""
+        """P(X <= value); its derivatives are 0 at and outside the limits, as from outside."""
         value = jnp.asarray(value, common_dtype((value, self.loc)))
         return _cdf(value, *self._parameters)
 
@@ -137,7 +138,7 @@ class TruncatedNormal(TruncatedDistribution):
         """The quantile of q in [0, 1], within the limits and at them for 0 and 1; else NaN."""
         q = jnp.asarray(q, common_dtype((q, self.loc)))
         proper = (q >= 0) & (q <= 1)
-        return jnp.where(proper, quantile(jnp.where(proper, q, 0.5), *self._parameters), jnp.nan)
+        return undefined(~proper, quantile(jnp.where(proper, q, 0.5), *self._parameters))
 
     @property
     def log_normalizer(self) -> Estimate:
@@ -172,6 +173,5 @@ def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Arr
     whole = truncated_log_density(peak, loc, scale, low, high)
     part = truncated_log_density(peak, loc, scale, low, top)
     share = jnp.exp(jnp.minimum(whole - part, 0.0))
-    outside = jnp.where(value >= high, 1.0, jnp.where(value <= low, 0.0, jnp.nan))
-    outside = jnp.where((low <= high) & (scale > 0), outside, jnp.nan)
-    return jnp.where(inside, share, outside)
+    probability = jnp.where(inside, share, jnp.where(value >= high, 1.0, 0.0))
+    return undefined(jnp.isnan(value) | ~((low <= high) & (scale > 0)), probability)

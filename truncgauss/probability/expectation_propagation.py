@@ -12,6 +12,7 @@ from truncgauss.gaussian.regions import Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, check_linear
 from truncgauss.separation import expectation_propagation as ep
+from truncgauss.special.tails import undefined
 
 
 @frozen_pytree
@@ -65,7 +66,7 @@ class ExpectationPropagation(Method):
         known = jnp.where(jnp.any(covariance.variances < 0), jnp.nan, known)
         decided = ~(known == 0)
         log_prob = ep.free_energy(cavity, scaled)
-        log_prob = jnp.where(solution.converged, log_prob, jnp.nan)
+        log_prob = undefined(~solution.converged, log_prob)
         return Estimate(
             jnp.where(decided, known, log_prob),
             jnp.where(solution.converged | decided, jnp.nan, jnp.inf).astype(loc.dtype),

@@ -545,7 +545,8 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     exp(log p_r - max) and widened where the p_r are skewed, see `standard_error`. For a single
     replicate it is that of the replicate. If replicates with too few effective samples (stderr inf)
     make up more than half of the mean, stderr is inf. Reversed limits, which are known only in a
-    trace, make the value NaN, and all its derivatives.
+    trace, make the value NaN, and all its derivatives. Equal ones make it -inf, with infinite
+    derivatives in the two limits.
     """
     if isinstance(problem.region, LinearRegion):
         sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
@@ -558,8 +559,12 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     # Decided constraints determine the probability unless they are met.
     certain = lax.stop_gradient(row.known != 0)
     stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
+    log_prob = jnp.where(certain, row.known, result.log_prob)
+    low, high = problem.region.low, problem.region.high
+    equal = (low == high) & jnp.isfinite(low) & (log_prob == -jnp.inf)
+    log_width = jnp.sum(jnp.log(jnp.where(equal, high - low, 1.0)))
     return Estimate(
-        jnp.where(certain, row.known, result.log_prob), jnp.where(certain, stderr, result.stderr)
+        jnp.where(jnp.any(equal), log_width, log_prob), jnp.where(certain, stderr, result.stderr)
     )
 
 

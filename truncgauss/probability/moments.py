@@ -36,6 +36,7 @@ from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method, check_method, prepared, row_moments
 from truncgauss.probability.refinement import Goal, in_batches
 from truncgauss.probability.structure import independent_parts
+from truncgauss.special.tails import undefined
 
 
 @reported
@@ -145,9 +146,9 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
     mean_error = _error_of_t(total, nodes, weight, gaps, errors, order - open_)
     excess = order[..., None] - (open_[..., :, None] + open_[..., None, :])
     stderr = _error_of_t(total, nodes, weight[..., None], matrices, spreads, excess)
-    mean = jnp.where((open_ == 0) | (order > open_), mean, jnp.nan)
+    mean = undefined((open_ > 0) & ~(order > open_), mean)
     within = (open_[..., :, None] + open_[..., None, :]) == 0
-    matrix = jnp.where(within | (excess > 0), matrix, jnp.nan)
+    matrix = undefined(~(within | (excess > 0)), matrix)
     return Moments(
         mean,
         matrix,
