@@ -556,7 +556,8 @@ def quick_moments(interval: Interval) -> QuickMoments:
         Golub and Welsch (1969), Calculation of Gauss quadrature rules.
     """
     low, high, width = interval
-    mode = jnp.clip(0.0, low, high)
+    # Not `clip`, which shares its slope between the branches where a limit is at the mean.
+    mode = jnp.where(low >= 0, low, jnp.where(high <= 0, high, 0.0))
     # The density falls by exp(-30) over this distance, on either side where the mode is inside.
     reach = 2.0 * _FALL / (jnp.abs(mode) + jnp.hypot(mode, (2.0 * _FALL) ** 0.5))
     ahead = jnp.where(low < mode, high - mode, width)
