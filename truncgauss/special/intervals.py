@@ -149,7 +149,8 @@ def relative_log(m: Masses, a: Array, w: Array) -> Array:
 
 
 def _anchor(a: Array) -> Array:
-    return jnp.maximum(jnp.where(a == jnp.inf, 1.0, a), 0.0)
+    # Not `maximum`, of which the slope at a = 0 is one half: there draws are counted from a.
+    return jnp.where(a < 0, 0.0, jnp.where(a == jnp.inf, 1.0, a))
 
 
 def _sides(m: Masses, a: Array, u: Array, v: Array) -> tuple[Array, Array]:
