@@ -191,6 +191,11 @@ def cases():
     table["clipped_logits"] = Case(
         "clipped_logits", lambda p: safe.clipped_logits(p["x"], 5.0), {"inside": {"x": [0, -4, -3]}}
     )
+    return table | on_intervals() | edges_and_regions() | probabilities() | distributions()
+
+
+def on_intervals():
+    table, special = {}, tg.special
     four = dict(loc=0.0, scale=1.0)
     univariate = (
         intervals(INTERVALS, **four)
@@ -257,7 +262,7 @@ def cases():
         },
         routes="jit forward",
     )
-    return table | edges_and_regions() | probabilities() | distributions()
+    return table
 
 
 def edges_and_regions():
@@ -379,54 +384,7 @@ def probabilities():
             table[f"held, {form}, {label}"] = Case(
                 "Automatic Separation", **parts, **moved, routes="backward jit", tol=1e-5
             )
-        table[f"ExpectationPropagation, {form}"] = Case(
-            "ExpectationPropagation",
-            log_p(form, method=tg.ExpectationPropagation()),
-            some(gaussians(form, 2), "identity,", "equal,", "diagonal"),
-            **moved,
-            routes="backward jit twice",
-            tol=1e-5,
-        )
-        t = some(gaussians(form, 2, ("mixed",), df=4.0), "identity,", "equal,")
-        table[f"t, {form}"] = Case(
-            form, log_p(form, df="df"), t, **moved, routes="backward jit", tol=1e-5, step=5e-2
-        )
-        moments = lambda p, form=form: tg.truncated_moments(p["loc"], FORMS[form][0](p), box(p))[:2]
-        table[f"moments, {form}"] = Case(
-            "truncated_moments",
-            lambda p, m=moments: jnp.concatenate([x.ravel() for x in m(p)]),
-            some(gaussians(form, 2), "identity,", "equal,", "diagonal"),
-            **moved,
-            routes="backward jit",
-        )
-        share = lambda p, form=form: tg.quantile(p["p"], p["loc"], FORMS[form][0](p))[0]
-        points = {k: {n: x for n, x in p.items() if n not in ("low", "high")} for k, p in t.items()}
-        table[f"quantile, {form}"] = Case(
-            "quantile",
-            share,
-            {k: {n: x for n, x in p.items() if n != "df"} | {"p": 0.9} for k, p in points.items()},
-            **moved,
-            routes="backward jit",
-            tol=1e-5,
-            step=5e-3,
-        )
-        whole = lambda p, form=form: tg.log_probability_and_gradient(
-            p["loc"], FORMS[form][0](p), box(p)
-        )
-        points = some(gaussians(form, 2), "identity,", "equal,")
-        table[f"with its gradient, {form}"] = Case(
-            "log_probability_and_gradient",
-            lambda p, f=whole: f(p).estimate.log_prob,
-            points,
-            **moved,
-            routes="backward",
-        )
-        fraction = lambda p, form=form: tg.fraction_not_truncated(
-            p["loc"], FORMS[form][0](p), box(p)
-        )
-        table[f"fraction, {form}"] = Case(
-            "fraction_not_truncated", fraction, points, **moved, routes="backward jit"
-        )
+        table |= other_functions(form, moved)
     parts = held("matrix", 4, tg.Separation(64, 2), "equal, orthant")
     table["Separation, held"] = Case(
         "Separation", **parts, symmetric="matrix", routes="backward jit twice", tol=1e-5
@@ -446,6 +404,57 @@ def probabilities():
         {k: {"q": 3.0, "weights": w} for k, w in weights.items()},
         routes="backward jit",
         step=1e-2,
+    )
+    return table
+
+
+def other_functions(form, moved):
+    table = {}
+    table[f"ExpectationPropagation, {form}"] = Case(
+        "ExpectationPropagation",
+        log_p(form, method=tg.ExpectationPropagation()),
+        some(gaussians(form, 2), "identity,", "equal,", "diagonal"),
+        **moved,
+        routes="backward jit twice",
+        tol=1e-5,
+    )
+    t = some(gaussians(form, 2, ("mixed",), df=4.0), "identity,", "equal,")
+    table[f"t, {form}"] = Case(
+        form, log_p(form, df="df"), t, **moved, routes="backward jit", tol=1e-5, step=5e-2
+    )
+    moments = lambda p, form=form: tg.truncated_moments(p["loc"], FORMS[form][0](p), box(p))[:2]
+    table[f"moments, {form}"] = Case(
+        "truncated_moments",
+        lambda p, m=moments: jnp.concatenate([x.ravel() for x in m(p)]),
+        some(gaussians(form, 2), "identity,", "equal,", "diagonal"),
+        **moved,
+        routes="backward jit",
+    )
+    share = lambda p, form=form: tg.quantile(p["p"], p["loc"], FORMS[form][0](p))[0]
+    points = {k: {n: x for n, x in p.items() if n not in ("low", "high")} for k, p in t.items()}
+    table[f"quantile, {form}"] = Case(
+        "quantile",
+        share,
+        {k: {n: x for n, x in p.items() if n != "df"} | {"p": 0.9} for k, p in points.items()},
+        **moved,
+        routes="backward jit",
+        tol=1e-5,
+        step=5e-3,
+    )
+    whole = lambda p, form=form: tg.log_probability_and_gradient(
+        p["loc"], FORMS[form][0](p), box(p)
+    )
+    points = some(gaussians(form, 2), "identity,", "equal,")
+    table[f"with its gradient, {form}"] = Case(
+        "log_probability_and_gradient",
+        lambda p, f=whole: f(p).estimate.log_prob,
+        points,
+        **moved,
+        routes="backward",
+    )
+    fraction = lambda p, form=form: tg.fraction_not_truncated(p["loc"], FORMS[form][0](p), box(p))
+    table[f"fraction, {form}"] = Case(
+        "fraction_not_truncated", fraction, points, **moved, routes="backward jit"
     )
     return table
 
