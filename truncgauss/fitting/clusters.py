@@ -75,7 +75,7 @@ from truncgauss.fitting.predictions import (
     Covariates,
     Predictions,
     check,
-    chosen_covariates,
+    chosen_effects,
     designs_of,
     each_column,
     effect_on,
@@ -186,6 +186,10 @@ UNKNOWN_VARIANCE = (
     "predict: the variance of new rows is not known: that of the term {} differs between rows, by "
     "more than the covariates of the design. Give the covariates of its effects in the design too; "
     'or ask for kind="mean".'
+)
+UNMOVED = (
+    "margins: the variance of the term {} moves with {!r} by more than the covariates of the "
+    "design. Give the covariates of its effects in the design too."
 )
 NOT_TOLD_APART = (
     "There is no single maximum: the observations do not tell {}, of which the likelihood stays "
@@ -688,9 +692,10 @@ class ClusterFit(LikelihoodFit):
         Returns:
             Predictions, with value (v,) of v covariates, or (v, K) of K categories.
         """
-        chosen, dummies = chosen_covariates(self, variables, discrete)
+        chosen = chosen_effects(self, variables, discrete)
         with jax.enable_x64(True):
-            designs, weights, _, sources = points_of(self, at)
+            points = points_of(self, at)
+            designs, weights = points.designs, points.weights
             (design,) = designs
             seen = np.asarray(self.row_variances(self.estimates) > 0)
             if len(design) != len(seen):
@@ -699,10 +704,15 @@ class ClusterFit(LikelihoodFit):
                     f"{{name: number}} of covariates that are the same in all of them, got {at!r}."
                 )
             weights = np.where(seen, weights, 0.0)
-            moves = [move_of(self, designs, sources, name, name in dummies) for name in chosen]
+            moves = [move_of(self, points, *each) for each in chosen.values()]
             terms = self.loss.inner.covariance.terms
             random = [k for k, term in enumerate(terms) if isinstance(term, RandomEffects)]
-            slopes = {k: columns_of_effects(self, k) for k in random}
+            slopes = {k: columns_of_effects(self, k) for k in random if self.levels}
+            moved = {name for name, _ in chosen.values()} | {*(at or ())}
+            for k, term in enumerate(terms if self.levels else ()):
+                alike = k in slopes and np.all(slopes[k][1] >= 0)
+                if not alike and (names := moved.intersection(getattr(term, "reads", ()))):
+                    raise ValueError(UNMOVED.format(term.label, min(names)))
 
             def effects(estimates: jax.Array) -> jax.Array:
                 if not self.levels:
@@ -718,7 +728,7 @@ class ClusterFit(LikelihoodFit):
 
                 return jnp.stack([effect_on(shares, designs, 0, *move) for move in moves])
 
-            result = of_categories(self, effects, chosen, self.levels, level)
+            result = of_categories(self, effects, tuple(chosen), self.levels, level)
         notes = (*result.notes, *each_column(self, chosen))
         return dataclasses.replace(result, kind=self.kinds[0], notes=notes)
 

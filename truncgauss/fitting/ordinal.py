@@ -47,7 +47,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.predictions import (
     Covariates,
     Predictions,
-    chosen_covariates,
+    chosen_effects,
     designs_of,
     each_column,
     effect_on,
@@ -233,11 +233,12 @@ class OrdinalFit(LikelihoodFit):
             more = {"variables": variables, "discrete": discrete, "average": average, **settings}
             return super().margins(at, kind, level=level, **more)
         check_settings_of_categories("margins", level, settings)
-        chosen, dummies = chosen_covariates(self, variables, discrete)
+        chosen = chosen_effects(self, variables, discrete)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
-            designs, weights, _, sources = points_of(self, at)
-            moves = [move_of(self, designs, sources, name, name in dummies) for name in chosen]
+            points = points_of(self, at)
+            designs, weights = points.designs, points.weights
+            moves = [move_of(self, points, *each) for each in chosen.values()]
 
             def effect(move: Any, estimates: Any) -> jax.Array:
                 of = functools.partial(self.categories, j, estimates=estimates)
@@ -245,7 +246,7 @@ class OrdinalFit(LikelihoodFit):
                 return weights @ change / weights.sum() if average else change
 
             of = lambda estimates: jnp.stack([effect(move, estimates) for move in moves])
-            result = of_categories(self, of, chosen, self.levels[j], level)
+            result = of_categories(self, of, tuple(chosen), self.levels[j], level)
         return dataclasses.replace(result, notes=(*result.notes, *each_column(self, chosen)))
 
     def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:

@@ -12,7 +12,7 @@ References:
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,13 +52,15 @@ SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
 INFLATED = 1e4  # variances of coefficients, by which covariates are called nearly collinear
 SHOWN = 20  # rows of a table that is printed
-CATEGORY = re.compile(r"(.+)\[T\..*\]|(?:(.+): .*)")  # the name of a column of 0 and 1
 # Between derivatives of formulas by two steps, relative: at which no shorter one is tried, and at
 # most.
 ALIKE, ROUGHLY = 1e-7, 1e-4
+JUMPS = 1e-3  # of a column's range: changes by which it jumps, as its variable moves by LITTLE
+LITTLE, BLOCK = 1e-7, 4096  # of the variable's range; rows whose formulas are read together
 EACH_COLUMN = (
-    "Each column of the design moves by itself: the effect of a covariate does not include that of "
-    "its products and functions, {}. Compare predictions where it differs instead."
+    "Each column of a design without a formula moves by itself: the effect of a covariate does not "
+    "include that of its products and functions, {}. Write a formula, or compare predictions where "
+    "it differs."
 )
 
 
@@ -96,9 +98,20 @@ class Covariates(NamedTuple):
         return cls(design.columns, names, design.names is not None, design.encoder, remark)
 
     @property
-    def source(self) -> Mapping[str, Any]:
-        """The columns of the user's table that a formula made these of, if one did."""
-        return getattr(self.encoder, "source", {})
+    def by_formula(self) -> bool:
+        """Whether these are made of other columns, by a formula or of categories."""
+        return bool(getattr(self.encoder, "source", {}))
+
+    @property
+    def source(self) -> Mapping[Any, Any]:
+        """The columns of the user's data: those that a formula reads; without one, these."""
+        own = dict(zip(self.names, self.values.T))
+        return self.encoder.source if self.by_formula else own
+
+    @property
+    def levels(self) -> Mapping[Any, Sequence[Any]]:
+        """The categories of the data's columns that have some, as `tables.Design` has them."""
+        return getattr(self.encoder, "levels", {})
 
     def read(self, table: Any, what: str) -> np.ndarray:
         """The same columns of another table, (m, p)."""
@@ -204,6 +217,34 @@ class Predictions:
         more = len(ends) - SHOWN
         lines += [f"and {more} more"] if more > 0 else []
         return "\n".join([*lines, *self.notes])
+
+
+class Points(NamedTuple):
+    """Rows at which effects are asked for.
+
+    Attributes:
+        sources: of each design, the columns of the data.
+        unpooled: the designs of these, (n, p) each.
+        designs: likewise, or their means over the rows where that is one point.
+        weights: of the points.
+        labels: of the points, if they have some.
+        means: the weights of the rows of one point, their mean; None for a point each row.
+    """
+
+    sources: tuple[Mapping[Any, Any], ...]
+    unpooled: tuple[np.ndarray, ...]
+    designs: tuple[np.ndarray, ...]
+    weights: np.ndarray
+    labels: Any = None
+    means: np.ndarray | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.unpooled[0])
+
+    def pooled(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of a design, or their mean where that is one point."""
+        return rows if self.means is None else np.average(rows, 0, self.means)[None]
 
 
 # ---------------------------------------------------------------- one prediction of all rows
@@ -390,39 +431,32 @@ def margins(
     check(fit, kind, level, "margins")
     if kind == "quantile":
         raise ValueError("margins: gives no effects on quantiles.")
-    chosen, dummies = chosen_covariates(fit, variables, discrete)
+    chosen = chosen_effects(fit, variables, discrete)
     with jax.enable_x64(True):
-        designs, weights, labels, sources = points_of(fit, at)
-        lacking = np.any([np.isnan(part).any(axis=1) for part in designs], axis=0).sum()
-        if lacking:
-            raise ValueError(
-                f"margins: covariates of {lacking} of the {len(designs[0])} observations are "
-                "missing, so that no mean of all is known. Give points by `at`, such as the "
-                "complete observations."
-            )
+        points = points_of(fit, at)
         arrays = arrays_at(fit)(fit.estimates)
-        shape = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
-        limits = limits_of_rows(fit, "margins", labels, shape[1], limits)
+        shape = jax.eval_shape(gaussians, arrays[0], points.designs)[0].shape
+        limits = limits_of_rows(fit, "margins", points.labels, shape[1], limits)
         parts, outcomes = fit.predictions(kind, shape, None, limits)
-        moves = [move_of(fit, designs, sources, name, name in dummies) for name in chosen]
-        effects = [joined([effect(arrays, p, designs, *move) for p in parts]) for move in moves]
+        moves = [move_of(fit, points, *each) for each in chosen.values()]
+        effects = [joined([effect(arrays, p, points.designs, *m) for p in parts]) for m in moves]
         value, jacobian = (np.stack(parts) for parts in zip(*effects))  # (v, n, k), (v, n, k, p)
         covariance = None
         if average:
-            value, jacobian = (np.average(x, 1, weights) for x in (value, jacobian))
+            value, jacobian = (np.average(x, 1, points.weights) for x in (value, jacobian))
             flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
             covariance = errors_of(fit, flat)[1]
-        result = with_interval(fit, chosen, outcomes, value, jacobian, level)
+        result = with_interval(fit, tuple(chosen), outcomes, value, jacobian, level)
     notes = (*result.notes, *each_column(fit, chosen))
     return dataclasses.replace(result, kind=kind, covariance=covariance, notes=notes)
 
 
-def each_column(fit: Any, chosen: Sequence[str]) -> tuple[str, ...]:
+def each_column(fit: Any, chosen: Iterable[str]) -> tuple[str, ...]:
     """A sentence on marginal effects of columns of which others are products or functions."""
     products = [
         name
         for part in fit.designs
-        for name in part.names
+        for name in (() if part.by_formula else part.names)
         if re.search(r":(?! )|\*|\(", name)
         and any(x != name for x in tables.names_in(name, {*chosen} & {*part.names}))
     ]
@@ -447,67 +481,85 @@ def effect_on(function: Any, designs: Any, j: int, rates: Any, ends: Any) -> Any
     return jax.jvp(function, (jnp.asarray(designs[j]),), (jnp.asarray(rates[j]),))[1]
 
 
-def move_of(fit: Any, designs: Any, sources: Any, name: str, discrete: bool) -> tuple[Any, Any]:
-    """The rates at which designs move with a covariate, or with a column that formulas read; and
-    the designs where it is 0 and 1, of a discrete change.
+def move_of(fit: Any, points: Points, name: Any, ends: Any) -> tuple[Any, Any]:
+    """The rates at which designs move with a variable of the data; or the designs at both ends of
+    its change."""
+    if ends:
+        moved = [designs_at(fit, points, {name: np.full(points.num_rows, end)}) for end in ends]
+        return (), tuple(tuple(map(points.pooled, designs)) for designs in moved)
+    rates = []
+    for part, source in zip(fit.designs, points.sources):
+        if name not in source:
+            rate = np.zeros((points.num_rows, len(part.names)))
+        elif not part.by_formula:  # a column moves by itself
+            rate = np.tile(np.array(part.names) == name, (points.num_rows, 1)).astype(float)
+        else:
+            rate = rates_of(part, source, name)
+        rates.append(points.pooled(rate))
+    return tuple(rates), ()
 
-    A design that has the covariate for a column moves in this column alone, another one as the
-    formula that made it says, by differences of the fourth order.
-    """
-    own = [np.array(part.names) == name for part in fit.designs]
-    read = [
-        not np.any(column) and name in part.source and not any(f"C({name}" in x for x in part.names)
-        for part, column in zip(fit.designs, own)
+
+def designs_at(fit: Any, points: Points, values: Mapping[Any, Any]) -> tuple[np.ndarray, ...]:
+    """The designs where variables of the data have other values (n,)."""
+    pairs = [
+        (part, source, {name: values[name] for name in values if name in source})
+        for part, source in zip(fit.designs, points.sources)
     ]
-    if any(read) and not sources:
-        raise ValueError(
-            f"margins: the effect of {name!r}, which the formula reads, is at the observations or "
-            "at={name: value}. For a table of points ask for those of the columns of the design."
-        )
-    sources = [source if r else {} for source, r in zip(sources or [{}] * len(own), read)]
-    if discrete:  # of a category against the one that all are compared with
-        others = [other_categories(part, name, counted(fit)) for part in fit.designs]
-        rest = [np.where(some, 0.0, x) for some, x in zip(others, designs)]
-        both = [(value, carried(fit, rest, sources, {name: value})) for value in (0.0, 1.0)]
-        return (), tuple(
-            tuple(np.where(column, value, x) for column, x in zip(own, moved))
-            for value, moved in both
-        )
-    rates = [np.where(column, 1.0, 0.0 * x) for column, x in zip(own, designs)]
-    if not any(read):
-        return tuple(rates), ()
-    x = np.asarray(next(source[name] for source in sources if source), float)
-    column = np.asarray(next(p.source[name] for p in fit.designs if name in p.source), float)
+    return tuple(
+        part.read({**source, **some}, "margins") if some else np.asarray(x)
+        for (part, source, some), x in zip(pairs, points.unpooled)
+    )
 
-    def values_at(values: np.ndarray) -> np.ndarray:
-        """All designs, side by side, at values (k, n) of the column: in one reading."""
-        rows = np.tile(np.arange(len(x)), len(values))
-        tiled = [part[rows] for part in designs], [tables.taken(part, rows) for part in sources]
-        moved = carried(fit, *tiled, {name: values.ravel()})
-        return np.concatenate(moved, axis=1).reshape(*values.shape, -1)
 
-    found_rates, found = by_differences(values_at, x, column)
-    if not np.all(found):
-        first = int(np.argmin(found))
+def rates_of(part: Covariates, source: Mapping[Any, Any], name: Any) -> np.ndarray:
+    """The derivatives (n, p) of the columns of a formula by a variable of the data.
+
+    Raises:
+        ValueError: where a column has none, does nothing but jump, or depends on other rows.
+    """
+
+    def values_at(source: Mapping[Any, Any], values: np.ndarray) -> np.ndarray:
+        """The columns (k, n, p) at values (k, n) of the variable, in one reading."""
+        rows = np.tile(np.arange(values.shape[1]), len(values))
+        moved = {**tables.taken(source, rows), name: values.ravel()}
+        return part.read(moved, "margins").reshape(*values.shape, -1)
+
+    complete = np.flatnonzero(~np.isnan(part.values).any(axis=1))
+    sizes = np.ptp(part.values[complete], axis=0)
+    some = complete[: len(complete) // 2 + 1]
+    alone = part.read(tables.taken(part.source, some), "margins")
+    if (others := (np.abs(alone - part.values[some]) > ROUGHLY * LITTLE * sizes).any(axis=0)).any():
         raise ValueError(
-            f"margins: a function of {name!r} in the formula has no derivative at {np.sum(~found)}"
+            f"margins: {part.names[int(np.argmax(others))]!r} of one row depends on other rows, so "
+            "that it has no derivative by row. Means that are stored are those of center and scale."
+        )
+    rows = tables.taken(part.source, complete)
+    known, x = (np.asarray(columns[name], float) for columns in (rows, source))
+    sides = np.where(known > 0.5 * (known.min() + known.max()), -1.0, 1.0)
+    moved = known, known + sides * LITTLE * np.ptp(known), known[::-1]
+    first, beside, other = values_at(rows, np.stack(moved))
+    jumps = (other != first).any(axis=0)
+    jumps &= ((beside == first) | (np.abs(beside - first) > JUMPS * sizes)).all(axis=0)
+    if jumps.any():
+        raise ValueError(
+            f"margins: {part.names[int(np.argmax(jumps))]!r} changes with {name!r} by jumps alone, "
+            f"so that there is no derivative. Compare predictions where {name!r} differs, and ask "
+            "for the effects of other variables by name."
+        )
+    blocks = np.array_split(np.arange(len(x)), -(-len(x) // BLOCK))
+    pairs = [
+        by_differences(functools.partial(values_at, tables.taken(source, block)), x[block], known)
+        for block in blocks
+    ]
+    rates, exist = map(np.concatenate, zip(*pairs))
+    if not np.all(exist):
+        first = int(np.argmin(exist))
+        raise ValueError(
+            f"margins: a function of {name!r} in the formula has no derivative at {np.sum(~exist)}"
             f" of the {len(x)} points, the first of which is {name} = {x[first]:g}. Give points by "
             "`at` where it has one."
         )
-    ends = np.cumsum([part.shape[1] for part in designs])[:-1]
-    return tuple(r + f for r, f in zip(rates, np.split(found_rates, ends, axis=1))), ()
-
-
-def other_categories(part: Covariates, name: str, rows: Any) -> np.ndarray:
-    """A mask of the columns, (p,), that are the other categories of a column of texts: of such a
-    name, and never 1 where this one is."""
-    factor = [CATEGORY.fullmatch(column) for column in part.names]
-    same = np.array([match and (match[1] or match[2]) for match in factor], object)
-    if name not in part.names or same[number := part.names.index(name)] is None:
-        return np.zeros(len(same), bool)
-    values = part.values[rows]
-    apart = ~np.any((values != 0) & (values[:, [number]] != 0), axis=0)
-    return (same == same[number]) & apart
+    return rates
 
 
 def by_differences(
@@ -515,45 +567,46 @@ def by_differences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The derivatives (n, p) of functions of each of n numbers, and where they were found, (n,).
 
-    By differences of the fourth order on one side, towards the middle of the known numbers: no
-    formula need have values beyond these. Steps are parts of their range, as ever shorter ones as
-    it takes for two to agree, and at last of the number itself, as of logarithms.
+    By differences of the fourth order on both sides, which must agree, or on one where the other
+    leaves the range of the known numbers: no formula need have values beyond it. Steps are parts of
+    the range, as ever shorter ones as it takes for two to agree, and at last of the number itself,
+    as of logarithms.
 
     Args:
         function: (k, n) -> (k, n, p), by element.
         x: (n,).
         known: numbers at which the function is known to have values.
     """
-    least, most = np.nanmin(known), np.nanmax(known)
+    least, most = known.min(), known.max()
     side = np.where(x > 0.5 * (least + most), -1.0, 1.0)
     spread, size = (most - least) or abs(most) or 1.0, np.abs(x)
     steps = [np.full_like(x, spread * 10.0**-k) for k in range(2, 8)] + [1e-3 * size, 1e-4 * size]
     rates = before = np.full((len(x), 1), np.nan)
     apart = np.full(len(x), np.inf)
     for step in steps:
-        step = (x + side * step) - x  # as rounding leaves it
-        here, *there = function(x + np.arange(5.0)[:, None] * step)
+        far = x - 4.0 * side * step
+        both = (far >= least) & (far <= most)
+        sides = np.stack([side, np.where(both, -side, side)])[:, None] * step
+        points = x + np.arange(1.0, 5.0)[:, None] * sides  # (2, 4, n)
+        lengths = points[:, 0] - x  # as rounding leaves them
+        points = x + np.arange(1.0, 5.0)[:, None] * lengths[:, None]
+        middle, *there = function(np.concatenate([x[None], *points]))
         with np.errstate(divide="ignore", invalid="ignore"):
-            rate = np.tensordot([48.0, -36.0, 16.0, -3.0], there - here, 1) / (12.0 * step[:, None])
+            change = np.reshape(there - middle, (2, 4, *middle.shape))
+            weighted = np.einsum("k,skni->sni", [48.0, -36.0, 16.0, -3.0], change)
+            one, other = weighted / (12.0 * lengths[..., None])
+            rate = 0.5 * (one + other)
+            same = np.all(np.reshape(there, change.shape) == points[..., None], axis=(0, 1))
+            rate = np.where(same, 1.0, rate)  # the variable itself
             scale = np.maximum(np.abs(rate), 1e-9 * np.nanmax(np.abs(rate), axis=0, initial=0.0))
-            between = np.max(np.where(rate == before, 0.0, np.abs(rate - before) / scale), axis=1)
+            differences = np.maximum(np.abs(rate - before), np.abs(one - other))
+            between = np.max(np.where(differences == 0, 0.0, differences / scale), axis=1)
         nearer = between < apart
         rates, apart = np.where(nearer[:, None], rate, rates), np.where(nearer, between, apart)
         before = rate
         if np.all(apart < ALIKE):
             break
     return rates, apart < ROUGHLY
-
-
-def carried(fit: Any, designs: Any, sources: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The designs where columns that formulas read have other values."""
-    moved = []
-    for part, source, x in zip(fit.designs, sources, designs):
-        some = {name: values[name] for name in values if name in source}
-        tables_of = ({**source, **some}, source) if some else ()
-        ends = [part.read(table, "margins") for table in tables_of]
-        moved.append(np.where(ends[0] == ends[1], x, ends[0]) if some else x)
-    return tuple(moved)
 
 
 # ---------------------------------------------------------------- inputs
@@ -701,86 +754,127 @@ def quantile_of(
     return Prediction(None, normal=normal, kind="quantile", entry=number)
 
 
-def covariates_of(fit: Any) -> list[str]:
-    """Names of the covariates that vary."""
-    if not fit.designs:
-        raise ValueError("margins: the fit has no covariates.")
-    if any(not part.named and part is not fit.designs[0] for part in fit.designs):
-        raise ValueError("margins: covariates of several designs need names: give tables.")
-    names = [
-        name
-        for part in fit.designs
-        for name, column in zip(part.names, part.values[counted(fit)].T)
-        if np.any(column != column[0])
-    ]
-    return list(dict.fromkeys(names))
-
-
 def counted(fit: Any) -> Any:
     """A mask of the rows of a fit that have a weight, or a slice of all."""
     weights = getattr(fit.observations, "weights", None)
     return slice(None) if weights is None else np.asarray(weights) > 0
 
 
-def chosen_covariates(
-    fit: Any, variables: Any, discrete: Any
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the covariates whose effects are asked for, by default all that vary; and of those
-    whose effect is the change from 0 to 1."""
-    names, sources = covariates_of(fit), sources_of(fit)
+def chosen_effects(fit: Any, variables: Any, discrete: Any) -> dict[str, tuple[Any, Any]]:
+    """The effects that are asked for, by default of all variables of the data that vary: of each
+    label the variable, and both ends of its change, or () for a derivative."""
+    if not fit.designs:
+        raise ValueError("margins: the fit has no covariates.")
+    if any(not part.named and part is not fit.designs[0] for part in fit.designs):
+        raise ValueError("margins: covariates of several designs need names: give tables.")
     variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
-    chosen = tuple(names if variables is None else variables)
-    rows = counted(fit)
-    columns = [pair for part in fit.designs for pair in zip(part.names, part.values[rows].T)]
-    other = {name for name, column in columns if np.any((column != 0) & (column != 1))}
-    dummies = tuple(x for x in names if x not in other) if discrete is None else tuple(discrete)
-    for name in (*chosen, *dummies):
-        its = [x for x in names if name in sources and tables.names_in(x, [name])]
-        if its and (tables.is_text(sources[name]) or any(f"C({name}" in x for x in its)):
-            raise ValueError(
-                f"margins: the effects of the categories {name!r} are those of {', '.join(its)}."
-            )
-        if name not in (*names, *sources):
-            known = listed([*names, *sources], name)
+    rows, levels, effects = counted(fit), levels_of(fit), {}
+    columns: dict[Any, list[np.ndarray]] = {}
+    for part in fit.designs:
+        for name, column in part.source.items():
+            columns.setdefault(name, []).append(np.asarray(column)[rows])
+    for name, several in columns.items():
+        if not any(np.any(column != column[0]) for column in several):
+            continue
+        first, *others = levels.get(name, [None])
+        dummy = discrete is None and all(np.all((x == 0) | (x == 1)) for x in several)
+        for level in others:
+            effects[f"{name}: {level}"] = name, (first, level)
+        if not others:
+            ends = (0.0, 1.0) if dummy or name in (discrete or ()) else ()
+            effects[str(name)] = name, ends
+    chosen = {}
+    for name in (*(effects if variables is None else variables), *(discrete or ())):
+        some = {label: x for label, x in effects.items() if name in (label, x[0])}
+        if not some:
+            known = listed(list(effects), name)
+            refuse_made(fit, name)
             raise ValueError(f"margins: {name!r} is no covariate that varies; there are {known}")
-    return chosen, dummies
+        chosen |= some if variables is None or name in variables else {}
+    if not chosen:
+        raise ValueError("margins: no covariate of the fit varies.")
+    return chosen
 
 
-def sources_of(fit: Any) -> dict[str, Any]:
-    """The columns of the user's table that formulas read and that are no covariates themselves."""
-    known = {name for part in fit.designs for name in part.names}
-    every = (part.source for part in fit.designs)
-    return {name: source[name] for source in every for name in source if name not in known}
+def levels_of(fit: Any) -> dict[Any, Sequence[Any]]:
+    """The categories of the variables of the data that have some, by name."""
+    return {name: part.levels[name] for part in fit.designs for name in part.levels}
 
 
-def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray, Any, Any]:
-    """Covariates at which effects are asked for, the weights and labels of these points, and the
-    columns that formulas read there, where they are known."""
+def refuse_made(fit: Any, name: Any) -> None:
+    """Raise ValueError for a name that is that of a column which a formula makes of others."""
+    for part in fit.designs:
+        its = tables.names_in(name, part.source) if part.by_formula and name in part.names else []
+        if its:
+            raise ValueError(
+                f"margins: {name!r} is made of {', '.join(map(repr, its))}. A variable moves in "
+                f"the data, through every formula: say {its[0]!r}."
+            )
+
+
+def points_of(fit: Any, at: Any) -> Points:
+    """The points at which effects are asked for."""
+    sources = tuple(part.source for part in fit.designs)
     rows = tuple(part.values for part in fit.designs)
     weights = getattr(fit.observations, "weights", None)
     weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
-    own, sources = getattr(fit.observations, "index", None), [part.source for part in fit.designs]
-    if at is None:
-        return rows, weights, own, sources
+    points = Points(sources, rows, rows, weights, getattr(fit.observations, "index", None))
+    values: Mapping[Any, Any] = {}
     if isinstance(at, str):
         if at != "mean":
             raise ValueError(f'margins: at must be "mean", values or a table, got {at!r}.')
-        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1), None, ()
-    if not (isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values())):
+        refuse_gaps(points)
+        levels, every = levels_of(fit), {name: x for part in sources for name, x in part.items()}
+        values = {
+            name: np.average(np.asarray(x, float), weights=weights)
+            for name, x in every.items()
+            if name not in levels
+        }
+        points = points._replace(means=weights, weights=np.ones(1), labels=None)
+    elif isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values()):
+        known = list(dict.fromkeys(name for part in sources for name in part))
+        for name in at:
+            if name not in known:
+                refuse_made(fit, name)
+                raise ValueError(f"margins: at: no covariate {name!r}, but {listed(known, name)}")
+        values = at
+    elif at is not None:
         designs = designs_of(fit, at, "margins: at")
-        return designs, np.ones(len(designs[0])), tables.labels_of(at), ()
-    known = list(dict.fromkeys(x for part in fit.designs for x in (*part.names, *part.source)))
-    for name in at:
-        if name not in known:
-            raise ValueError(f"margins: at: no covariate {name!r}, but {listed(known, name)}")
-    values = {name: np.full(len(rows[0]), at[name]) for name in at}
-    moved = [np.array(x) for x in carried(fit, rows, sources, values)]
-    for part, x in zip(fit.designs, moved):  # columns that no formula made of these
-        for j, name in enumerate(part.names):
-            if name in at and name not in part.source:
-                x[:, j] = float(at[name])
-    sources = [{name: values.get(name, part[name]) for name in part} for part in sources]
-    return tuple(moved), weights, own, sources
+        each = (
+            at if isinstance(at, tuple | list) and len(at) == len(designs) else [at] * len(designs)
+        )
+        sources = tuple(map(source_at, fit.designs, each, designs))
+        return Points(sources, designs, designs, np.ones(len(designs[0])), tables.labels_of(at))
+    moved = {name: np.full(points.num_rows, value) for name, value in values.items()}
+    designs = designs_at(fit, points, moved)
+    sources = tuple({name: moved.get(name, part[name]) for name in part} for part in sources)
+    points = points._replace(sources=sources, unpooled=designs)
+    refuse_gaps(points)
+    return points._replace(designs=tuple(map(points.pooled, designs)))
+
+
+def source_at(part: Covariates, table: Any, design: np.ndarray) -> Mapping[Any, Any]:
+    """The columns of the data in a table of points, whose design (m, p) was read."""
+    if not part.by_formula:
+        return dict(zip(part.names, design.T))
+    columns = tables.named_columns(table) or {}
+    if lacking := [name for name in part.source if name not in columns]:
+        raise ValueError(
+            f"margins: at lacks the column {lacking[0]!r}, of which the formula makes covariates."
+        )
+    read = {name: columns[name] for name in part.source}
+    return {name: np.full(len(design), x) if np.ndim(x) == 0 else x for name, x in read.items()}
+
+
+def refuse_gaps(points: Points) -> None:
+    """Raise ValueError for points whose covariates are missing."""
+    lacking = np.any([np.isnan(part).any(axis=1) for part in points.unpooled], axis=0).sum()
+    if lacking:
+        raise ValueError(
+            f"margins: covariates of {lacking} of the {points.num_rows} observations are "
+            "missing, so that no mean of all is known. Give points by `at`, such as the "
+            "complete observations."
+        )
 
 
 # ---------------------------------------------------------------- errors and intervals

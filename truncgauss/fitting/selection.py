@@ -459,15 +459,16 @@ def read_where(pair: tuple[Any, Any], data: Any, side: np.ndarray) -> tuple[Any,
         raise
 
     def whole(values: np.ndarray) -> np.ndarray:
-        everywhere = np.full(len(side), np.nan)
-        everywhere[kept] = values
-        return everywhere
+        every = np.full(len(side), np.nan)
+        every[kept] = values
+        return every
 
-    encoder, source = design._encoder
+    encoder, source, levels = design._encoder
     # The columns that the formula reads, complete: the effects that ask for them refuse these rows.
     complete = np.where(lacking, kept[0], np.arange(len(side)))
     source = {name: tables.taken(columns[name], complete) for name in source}
-    made = tables.Design({x: whole(values) for x, values in design.items()}, encoder, None, source)
+    everywhere = {x: whole(values) for x, values in design.items()}
+    made = tables.Design(everywhere, encoder, None, source, levels)
     return whole(outcome) if isinstance(pair[0], str) else outcome, made
 
 

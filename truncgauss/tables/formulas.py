@@ -30,10 +30,12 @@ DROPPED = "Rows are never dropped silently: remove these rows, or complete them.
 
 
 class Encoder(NamedTuple):
-    """A function of a table that makes the columns of a design, and what it read for these rows."""
+    """A function of a table that makes the columns of a design, what it read for these rows, and
+    the categories of those columns that have some, first the one that others are compared with."""
 
     columns_of: Callable[[Any], Mapping[str, np.ndarray]]
     source: Mapping[str, Any]
+    levels: Mapping[str, Sequence[Any]]
 
     def __call__(self, table: Any) -> Mapping[str, np.ndarray]:
         return self.columns_of(table)
@@ -46,7 +48,8 @@ class Design(dict[str, np.ndarray]):
         columns: the columns.
         encoder: a function of another table, which makes the same columns of it.
         index: labels of the rows, if they have some.
-        source: the columns of the table that were read, by name, if they are to be changed.
+        source: the columns of the table that were read, by name.
+        levels: of those that are categories, first the one that others are compared with.
     """
 
     def __init__(
@@ -55,9 +58,10 @@ class Design(dict[str, np.ndarray]):
         encoder: Callable[[Any], Mapping[str, np.ndarray]],
         index: RowLabels | None = None,
         source: Mapping[str, Any] | None = None,
+        levels: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         super().__init__(columns)
-        self._encoder, self.index = Encoder(encoder, source or {}), index
+        self._encoder, self.index = Encoder(encoder, source or {}, levels or {}), index
 
     def encode(self, table: Any) -> "Design":
         """The same columns of other rows, such as those to be predicted.
@@ -65,12 +69,16 @@ class Design(dict[str, np.ndarray]):
         Raises:
             ValueError: for a column that is not there, a value that is missing, or a new category.
         """
-        return Design(self._encoder(table), self._encoder.columns_of, labels_of(table))
+        encoder, source, levels = self._encoder
+        columns, by_name = encoder(table), named(table)
+        read = {name: by_name[name] for name in source}
+        return Design(columns, encoder, labels_of(table), read, levels)
 
     def at_rows(self, positions: np.ndarray) -> "Design":
         """The rows at these positions, without labels."""
-        encoder, source = self._encoder
-        return Design(taken(dict(self), positions), encoder, source=taken(source, positions))
+        encoder, source, levels = self._encoder
+        rows, read = taken(dict(self), positions), taken(source, positions)
+        return Design(rows, encoder, source=read, levels=levels)
 
 
 def design(
@@ -97,10 +105,14 @@ def design(
         array([0.])
     """
     categories = categories or {}
-    levels = {name: levels_of(named(table), name, first) for name, first in categories.items()}
+    by_name = named(table)
+    levels = {name: levels_of(by_name, name, first) for name, first in categories.items()}
 
     encoder = partial(coded, tuple(covariates), dict(categories), levels)
-    return Design(encoder(table), encoder, labels_of(table))
+    columns = encoder(table)
+    source = {name: by_name[name] for name in (*covariates, *categories)}
+    every = {name: [categories[name], *others] for name, others in levels.items()}
+    return Design(columns, encoder, labels_of(table), source, every)
 
 
 def coded(
@@ -255,8 +267,12 @@ def formula(
     made = matrix_of(right, data, names, levels)
 
     encoder = partial(evaluated, made.model_spec, names, levels)
-    source = {name: by_name[name] for name in names}
-    made_columns = Design(columns_of(made), encoder, labels_of(data), source)
+    columns = columns_of(made)
+    first_use = [min((k for k, x in enumerate(columns) if names_in(x, [name])), default=0)
+                 for name in names]  # fmt: skip
+    source = {name: by_name[name] for _, name in sorted(zip(first_use, names))}
+    every = levels | coded_levels(made, names)
+    made_columns = Design(columns, encoder, labels_of(data), source, every)
     if left is None:
         return None, made_columns
     name = text.partition("~")[0].strip().strip("`")
@@ -383,6 +399,19 @@ def evaluated(
 ) -> dict[str, np.ndarray]:
     """The columns of a formula for another table, by what was made of it before."""
     return columns_of(matrix_of(spec, table, names, levels))
+
+
+def coded_levels(made: Any, names: Sequence[str]) -> dict[str, list[Any]]:
+    """The categories of the columns that a formula codes as such, first the one that it compares
+    the others with."""
+    result = {}
+    for factor, state in made.model_spec.factor_contrasts.items():
+        base, levels = getattr(state.contrasts, "base", None), list(state.levels)
+        first = base if base in levels else levels[0]
+        for name in names:
+            if re.match(rf"(C\()?\s*`?{re.escape(name)}`?\s*([,)]|$)", str(factor)):
+                result[name] = [first, *(x for x in levels if x != first)]
+    return result
 
 
 def columns_of(matrix: Any) -> dict[str, np.ndarray]:

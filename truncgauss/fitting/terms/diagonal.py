@@ -20,6 +20,7 @@ class Diagonal(CovarianceTerm):
     """
 
     item: Any = static_field(default=None)
+    reads: tuple[Any, ...] = static_field(default=(), kw_only=True)  # columns of the user's data
     title = "diagonal"
     independent = True
 
@@ -27,7 +28,8 @@ class Diagonal(CovarianceTerm):
         if self.sigma is not None:
             raise ValueError("Diagonal: its deviations are estimated; use tg.Residual(sigma=...).")
         codes, labels = rows.codes(self.item, "Diagonal: item")
-        term = type(self)(name=self.name, labels=labels)
+        reads = (self.item,) if isinstance(self.item, str) else ()
+        term = type(self)(name=self.name, labels=labels, reads=reads)
         return term, lambda index: codes[index].astype(float)
 
     @property

@@ -43,6 +43,7 @@ class RandomEffects(CovarianceTerm):
     # the coordinates are those of effects at the middle.
     middles: tuple[float, ...] = static_field(default=(), kw_only=True)
     constant: int | None = static_field(default=None, kw_only=True)
+    reads: tuple[Any, ...] = static_field(default=(), kw_only=True)  # columns of the user's data
     title = "intercept"
     shared = True
     lost_at_zero = False  # covariances are 0 then
@@ -50,6 +51,7 @@ class RandomEffects(CovarianceTerm):
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
         design, what = self.design, "RandomEffects: design"
         labels: tuple[str, ...]
+        reads: tuple[Any, ...] = ()
         if design is None:
             values, labels = np.ones((len(rows.position), 1)), (self.label,)
         else:
@@ -60,6 +62,7 @@ class RandomEffects(CovarianceTerm):
             rows.column(values, what)
             several = [str(j) for j in range(values.shape[1])]
             labels = tuple(map(str, several if table.names is None else table.names))
+            reads = tuple(getattr(table.encoder, "source", ()) or table.names or ())
             if self.name is not None:
                 labels = tuple(f"{self.name}: {label}" for label in labels)
         if len(wrong := np.argwhere(~np.isfinite(values))):
@@ -80,6 +83,7 @@ class RandomEffects(CovarianceTerm):
             # Whole numbers, so that rows drawn again share their programs.
             middles=tuple(np.round(middles / units).tolist()) if far.any() else (),
             constant=constant if far.any() else None,
+            reads=reads,
             sigma=sigma,
             name=self.name,
             labels=labels,
