@@ -32,7 +32,7 @@ from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_key, as_problem
-from truncgauss.gaussian.regions import Ball, Box
+from truncgauss.gaussian.regions import Ball, Box, Ellipsoid, Outside, Polyhedron, Region
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, estimate
@@ -473,20 +473,33 @@ class ShiftModel(FractionsModel):
 
     @property
     def centre(self) -> np.ndarray:
-        region = self.unshifted.region  # about whose middle it may be symmetric
-        if isinstance(region, Ball):
-            middle = np.asarray(region.center)
-        elif isinstance(region, Box):
-            both = np.isfinite(region.low) & np.isfinite(region.high)
-            low, high = (np.where(both, end, np.nan) for end in (region.low, region.high))
-            middle = (low + high) / 2
-        else:
-            middle = np.full((*region.batch_shape, region.dimension), np.nan)
+        middle = middle_of(self.unshifted.region)  # about which it may be symmetric
         gaps = middle - np.asarray(self.unshifted.loc)
         known = ~np.isnan(gaps)
         sums = np.sum(np.where(known, gaps, 0.0), axis=0)
         counts = np.maximum(known.sum(axis=0), 1)
         return np.where(known.any(axis=0), sums / counts, np.nan) / self.units
+
+
+def middle_of(region: Region) -> np.ndarray:
+    """The point about which a region is symmetric, (d,) or (k, d); nan in coordinates that have
+    none."""
+    if isinstance(region, Outside):
+        return middle_of(region.region)
+    if isinstance(region, Ball | Ellipsoid):
+        return np.asarray(region.center)
+    if isinstance(region, Box):
+        low, high = np.asarray(region.low), np.asarray(region.high)
+        both = np.isfinite(low) & np.isfinite(high)
+        return (np.where(both, low, np.nan) + np.where(both, high, np.nan)) / 2
+    if not isinstance(region, Polyhedron):
+        return np.full((*region.batch_shape, region.dimension), np.nan)
+    box = middle_of(Box(region.low, region.high))
+    both = np.isfinite(box)[..., None]
+    matrix = np.where(both, np.asarray(region.matrix), 0.0)
+    middles = np.where(both, box[..., None], 0.0)
+    solution = (np.linalg.pinv(matrix) @ middles)[..., 0]
+    return np.where(np.any(matrix != 0, axis=-2), solution, np.nan)
 
 
 @frozen_pytree

@@ -433,18 +433,18 @@ class LikelihoodFit(InformationCriteria, Fit):
         """Marginal effects of covariates on predictions: derivatives, and for dummies changes from
         0 to 1, with errors by the delta method.
 
-        A covariate that stands in several designs moves in all of them; powers and products of it
-        do not, as they are covariates of their own.
+        A variable moves in the data: through every formula, product, power and category, and in all
+        designs that have it, as differences of `predict` have it. In a design that no formula made
+        each column is a variable, and moves by itself: its products and powers stay as they are.
 
         Args:
-            at: where: None at all rows of the fit; "mean" at their mean; {name: value} at all rows
-                with these covariates so; or a table of points, as `new` of `predict`. A column of
-                the data of a formula takes its products, powers and categories with it; in a design
-                that no formula made they are columns of their own, and stay as they are.
+            at: where: None at all rows of the fit; "mean" at the means of their numbers, with the
+                shares of their categories; {name: value} at all rows with these variables so; or a
+                table of points, with the columns of the data.
             kind, low, high: of the prediction, as in `predict`, quantiles excepted.
-            variables: names of covariates; by default all that vary. Those without names are called
-                "0", "1", ... Here and in `at`, a column of the data that a formula has only inside
-                of functions or categories, such as x in log(x), goes through the formula.
+            variables: names of columns of the data; by default all that vary. Columns without names
+                are called "0", "1", ... Of categories there is an effect of each, called "site: b",
+                against the one that the formula compares with.
             discrete: names of those whose effect is a change from 0 to 1; by default those that are
                 0 or 1 in all rows.
             average: whether to average over the points, with the weights of the rows.
@@ -455,7 +455,9 @@ class LikelihoodFit(InformationCriteria, Fit):
             of effects at each of m points. A last axis is that of outcomes, if there are several.
 
         Raises:
-            ValueError: as `predict`; for a fit without covariates, or a name that is none.
+            ValueError: as `predict`; for a fit without covariates, a name that is none, or a
+                function without a derivative, such as I(x > 0). Of one with slopes between its
+                jumps the derivatives are these slopes.
 
         Example:
             >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
