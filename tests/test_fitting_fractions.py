@@ -87,6 +87,25 @@ def test_the_mirror_solution_of_an_interval_is_reported():
     assert both.converged and not both.alternatives
 
 
+SYMMETRIC = {
+    "polyhedron": tg.Polyhedron([[2.0]], [2.0], [4.0]),
+    "ellipsoid": tg.Ellipsoid([1.5], [[0.25]]),
+    "ball": tg.Ball([1.5], 0.5),
+    "outside": tg.Outside(tg.Box([1.0], [2.0])),
+}
+
+
+@pytest.mark.quick("polyhedron")
+@pytest.mark.parametrize("kind", SYMMETRIC)
+def test_the_mirror_solution_of_every_symmetric_region_is_reported(kind):
+    count = 700 if kind == "outside" else 300
+    result = tg.fit_shift([count], [0.0], [[1.0]], SYMMETRIC[kind], 1000, num_starts=1)
+    share = lambda shift: stats.norm.sf(1.0, shift) - stats.norm.sf(2.0, shift) - 0.3
+    truth = [optimize.brentq(share, *ends) for ends in ((-2.0, 1.5), (1.5, 5.0))]
+    (other,) = result.alternatives
+    np.testing.assert_allclose([result.params[0], other[0]], truth, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_what_one_fraction_cannot_tell_has_an_infinite_error():
     quadrant = tg.fit_shift([300], jnp.zeros(2), jnp.eye(2), tg.Box([0.0, 0.0], INF), 1000)

@@ -393,6 +393,40 @@ def test_an_outlier_that_ends_at_the_edge_is_named(heckman):
 
 
 @pytest.mark.full
+def test_a_path_that_stops_before_the_edge_of_rho_has_the_reason_of_the_others():
+    """The steps end at 1 + rho = 1e-8, in a region where rounding hides the curvature; with rho at
+    -1 the likelihood of Heckman's two equations is higher."""
+    rng = np.random.default_rng(3)
+    x, z, u, e = rng.normal(size=(4, 16))
+    selected = 0.3 + 0.7 * x + z + u > 0
+    outcome = np.where(selected, 1.0 + x + 0.6 * u + 0.8 * e, np.nan)
+    design = {"constant": np.ones(16), "x": x}
+    fit = tg.fit_selection(
+        outcome, design, selected, design | {"z": z}, num_profiles=0, progress=False
+    )
+    assert not fit.converged and "grows as rho tends to -1" in fit.reason
+    assert np.isnan(fit.errors).any() or np.isinf(fit.errors).any()
+
+    def log_likelihood(theta, rho):
+        index = np.column_stack([np.ones(16), x, z]) @ theta[:3]
+        sigma = np.exp(theta[5])
+        error = (outcome - theta[3] - theta[4] * x) / sigma
+        given = (index + rho * error) / np.sqrt(1.0 - rho**2)
+        seen = stats.norm.logcdf(given) + stats.norm.logpdf(error) - np.log(sigma)
+        return np.sum(np.where(selected, seen, stats.norm.logcdf(-index)))
+
+    start = [*fit.estimates[:5], np.log(fit.estimates[6])]
+    highest = [
+        -optimize.minimize(
+            lambda theta, rho=rho: -log_likelihood(theta, rho), start, method="Nelder-Mead",
+            options={"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-11},
+        ).fun
+        for rho in (-0.99, -0.9999, -0.999999)
+    ]  # fmt: skip
+    assert np.all(np.diff(highest) > 0)
+
+
+@pytest.mark.full
 def test_what_follows_from_a_selection(heckman):
     fit = heckman[1]
     rho, sigma, slope = fit.estimates[-4:-1]

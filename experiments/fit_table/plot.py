@@ -38,7 +38,7 @@ def plot(results):
     for j in range(number):
         ax, draws = panels[f"residuals {j}"], np.atleast_2d(results["residuals"][..., j])
         finite = draws[:, np.isfinite(draws).all(axis=0)]
-        plotting.worm(finite, label="residuals", series=2, ax=ax)
+        plotting.worm(finite[..., None], label="residuals", series=2, ax=ax)
         plotting.title(f"Residuals of {data['labels'][j]}", ax=ax)
     if curves:
         profiles(results, panels["profile"])

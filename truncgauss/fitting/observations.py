@@ -375,7 +375,7 @@ class GaussianRows(Model):
     def check(self) -> None:
         """Raise ValueError if there are too few rows, one cannot be, or nothing is known of the
         start."""
-        rows, count = self.centred.rows, self.centred.rows.num_rows
+        rows, count = self.centred.rows, self.centred.rows.num_known
         if len(self.first) >= count:
             fewer = count < rows.dimension
             raise ValueError(
@@ -394,8 +394,8 @@ class GaussianRows(Model):
         if len(wrong):
             first, ends = wrong[0], (self.observations.lower, self.observations.upper)
             raise ValueError(
-                f"fit_observations: {len(wrong)} of {count} observation(s) are impossible, first "
-                f"row {first}: lower {ends[0][first]}, upper {ends[1][first]} do "
+                f"fit_observations: {len(wrong)} of {rows.num_rows} observation(s) are impossible, "
+                f"first row {first}: lower {ends[0][first]}, upper {ends[1][first]} do "
                 "not meet its region. Correct the region, or remove those observations."
             )
 

@@ -231,9 +231,9 @@ class Regression(GaussianRows):
 
     def check(self) -> None:
         rows = self.observations
-        if len(self.first) >= rows.num_rows:
+        if len(self.first) >= rows.num_known:
             raise ValueError(
-                f"fit_regression: {rows.num_rows} observation(s) cannot determine "
+                f"fit_regression: {rows.num_known} observation(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or fewer covariates."
             )
         wrong = impossible(rows)

@@ -157,6 +157,11 @@ def check_statistics(
             f"data: {n} observation(s) cannot determine a covariance in {d} dimension(s); more "
             f"than {d} are needed."
         )
+    if 2 * n <= d + 3:  # no more numbers than parameters
+        raise ValueError(
+            f"data: {n} observation(s) cannot determine {d * (d + 3) // 2} parameters; more are "
+            "needed."
+        )
     spread = np.sqrt(np.maximum(np.diagonal(statistics.scatter), 0.0) / statistics.weight)
     lowest, highest = mean, mean
     if statistics.lowest is not None and statistics.highest is not None:

@@ -45,6 +45,7 @@ FEW, EDGES, EDGE_PAIRS = 200, ((0.999,), (-0.999,)), tuple(np.multiply(PAIRS, 0.
 DESIGNS = ("selection_design", "design", "unselected_design")
 LARGEST = 0.95  # correlation of a start
 NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
+AT_THE_EDGE = 12.0  # athrho, at less than that distance
 EDGE_STEPS = 30  # most Newton steps with one rho at an edge, before it moves
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
 EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
@@ -416,9 +417,9 @@ def model_of(
     template = np.diag([1.0, *[1.0 if binary else np.nan] * len(sides)])
     template[0, 1:] = template[1:, 0] = np.nan
     model = SelectionModel.of(rows, designs, template, what=what, each=each)
-    if len(model.first) >= rows.num_rows:
+    if len(model.first) >= rows.num_known:
         raise ValueError(
-            f"fit_selection: {rows.num_rows} observation(s) cannot determine "
+            f"fit_selection: {rows.num_known} observation(s) cannot determine "
             f"{len(model.first)} parameters; more are needed, or fewer covariates."
         )
     old = model.inner
@@ -621,11 +622,21 @@ class SelectionModel(GaussianRows):
         if rising is not None:
             return rising
         rho = self.rho(path.end.x)
-        edge = np.flatnonzero(1.0 - np.abs(rho) < NO_ERROR)
-        if not len(edge):
+        gaps = 1.0 - np.abs(rho)
+        near = (j for j in np.flatnonzero(gaps < EDGE) if gaps[j] < NO_ERROR or self.rises(path, j))
+        edge = list(near)
+        if not edge:
             return None
         each = [f"rho{self.ends()[j]} tends to {np.sign(rho[j]):+.0f}" for j in edge]
         return NO_MAXIMUM.format(" and ".join(each))
+
+    def rises(self, path: Path, j: int) -> bool:
+        """Whether the likelihood is as high as where a path ended with rho j at its edge."""
+        x, number = path.end.x.copy(), len(path.end.x) - len(self.rho(path.end.x)) + j
+        x[number] = np.sign(x[number]) * AT_THE_EDGE
+        others = np.delete(np.eye(len(x)), number, axis=1)
+        best = lowest_within(self.points(self.loss_at(x)), x, others, EDGE_STEPS)
+        return bool(best.loss <= path.end.loss)
 
     def ends(self) -> list[str]:
         """Suffixes of the names of rho: none of one outcome."""

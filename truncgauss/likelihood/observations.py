@@ -305,6 +305,14 @@ class Observations:
         weights = known if self.weights is None else np.where(known, np.asarray(self.weights), 0.0)
         return float(weights.sum(dtype=float))
 
+    @property
+    def num_known(self) -> int:
+        """The number of rows that tell something: with a weight, and an entry that is known."""
+        known = ~is_empty(np.asarray(self.lower), np.asarray(self.upper))
+        return int(
+            np.sum(known if self.weights is None else known & (np.asarray(self.weights) > 0))
+        )
+
     def described(self, counts: dict[str, int]) -> str:
         """Text with the number of rows of each kind, from `counts`."""
         numbers = [f"{count} {kind}" for kind, count in counts.items() if kind and count]

@@ -129,10 +129,12 @@ def _quantiles(
 def _checked(residuals: Any) -> tuple[np.ndarray, np.ndarray]:
     """Randomisations of residuals (k, n), and which residuals are finite (n,)."""
     draws = np.asarray(residuals, float)
-    draws = np.atleast_2d(draws[..., 0] if draws.ndim > 1 and draws.shape[-1] == 1 else draws)
+    one_outcome = draws.ndim > 1 and draws.shape[-1] == 1  # (n, 1) or (k, n, 1)
+    draws = np.atleast_2d(draws[..., 0] if one_outcome else draws)
     finite = np.isfinite(draws).all(axis=0)
     n = int(finite.sum())
-    if draws.ndim == 3 or draws.shape[-1] < min(len(draws), 4):  # (n, d), not (k, n)
+    few = draws.shape[-1] < min(len(draws), 4) and not one_outcome  # (n, d), not (k, n)
+    if draws.ndim == 3 or few:
         raise ValueError(
             f"residuals must be those of one outcome, (n,) or (k, n), got shape {draws.shape}, as "
             f"of {draws.shape[-1]} outcomes: choose one, such as residuals[..., 0]."

@@ -589,7 +589,7 @@ def prepared_loss(
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, structure
     )
-    size = float(np.sum(np.asarray(row_weights(observations, np.float64))))
+    size = observations.weight
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} observation(s) cannot determine {coordinates.size} parameters "
