@@ -219,7 +219,7 @@ class Predictions:
         return "\n".join([*lines, *self.notes])
 
 
-class Points(NamedTuple):
+class EffectPoints(NamedTuple):
     """Rows at which effects are asked for.
 
     Attributes:
@@ -481,7 +481,7 @@ def effect_on(function: Any, designs: Any, j: int, rates: Any, ends: Any) -> Any
     return jax.jvp(function, (jnp.asarray(designs[j]),), (jnp.asarray(rates[j]),))[1]
 
 
-def move_of(fit: Any, points: Points, name: Any, ends: Any) -> tuple[Any, Any]:
+def move_of(fit: Any, points: EffectPoints, name: Any, ends: Any) -> tuple[Any, Any]:
     """The rates at which designs move with a variable of the data; or the designs at both ends of
     its change."""
     if ends:
@@ -499,7 +499,7 @@ def move_of(fit: Any, points: Points, name: Any, ends: Any) -> tuple[Any, Any]:
     return tuple(rates), ()
 
 
-def designs_at(fit: Any, points: Points, values: Mapping[Any, Any]) -> tuple[np.ndarray, ...]:
+def designs_at(fit: Any, points: EffectPoints, values: Mapping[Any, Any]) -> tuple[np.ndarray, ...]:
     """The designs where variables of the data have other values (n,)."""
     pairs = [
         (part, source, {name: values[name] for name in values if name in source})
@@ -812,13 +812,13 @@ def refuse_made(fit: Any, name: Any) -> None:
             )
 
 
-def points_of(fit: Any, at: Any) -> Points:
+def points_of(fit: Any, at: Any) -> EffectPoints:
     """The points at which effects are asked for."""
     sources = tuple(part.source for part in fit.designs)
     rows = tuple(part.values for part in fit.designs)
     weights = getattr(fit.observations, "weights", None)
     weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
-    points = Points(sources, rows, rows, weights, getattr(fit.observations, "index", None))
+    points = EffectPoints(sources, rows, rows, weights, getattr(fit.observations, "index", None))
     values: Mapping[Any, Any] = {}
     if isinstance(at, str):
         if at != "mean":
@@ -844,7 +844,9 @@ def points_of(fit: Any, at: Any) -> Points:
             at if isinstance(at, tuple | list) and len(at) == len(designs) else [at] * len(designs)
         )
         sources = tuple(map(source_at, fit.designs, each, designs))
-        return Points(sources, designs, designs, np.ones(len(designs[0])), tables.labels_of(at))
+        return EffectPoints(
+            sources, designs, designs, np.ones(len(designs[0])), tables.labels_of(at)
+        )
     moved = {name: np.full(points.num_rows, value) for name, value in values.items()}
     designs = designs_at(fit, points, moved)
     sources = tuple({name: moved.get(name, part[name]) for name in part} for part in sources)
@@ -866,7 +868,7 @@ def source_at(part: Covariates, table: Any, design: np.ndarray) -> Mapping[Any, 
     return {name: np.full(len(design), x) if np.ndim(x) == 0 else x for name, x in read.items()}
 
 
-def refuse_gaps(points: Points) -> None:
+def refuse_gaps(points: EffectPoints) -> None:
     """Raise ValueError for points whose covariates are missing."""
     lacking = np.any([np.isnan(part).any(axis=1) for part in points.unpooled], axis=0).sum()
     if lacking:
