@@ -768,7 +768,8 @@ def chosen_effects(fit: Any, variables: Any, discrete: Any) -> dict[str, tuple[A
     if any(not part.named and part is not fit.designs[0] for part in fit.designs):
         raise ValueError("margins: covariates of several designs need names: give tables.")
     variables, discrete = ((x,) if isinstance(x, str) else x for x in (variables, discrete))
-    rows, levels, effects = counted(fit), levels_of(fit), {}
+    rows, levels = counted(fit), levels_of(fit)
+    effects: dict[str, tuple[Any, Any]] = {}
     columns: dict[Any, list[np.ndarray]] = {}
     for part in fit.designs:
         for name, column in part.source.items():
@@ -781,9 +782,9 @@ def chosen_effects(fit: Any, variables: Any, discrete: Any) -> dict[str, tuple[A
         for level in others:
             effects[f"{name}: {level}"] = name, (first, level)
         if not others:
-            ends = (0.0, 1.0) if dummy or name in (discrete or ()) else ()
+            ends: Any = (0.0, 1.0) if dummy or name in (discrete or ()) else ()
             effects[str(name)] = name, ends
-    chosen = {}
+    chosen: dict[str, tuple[Any, Any]] = {}
     for name in (*(effects if variables is None else variables), *(discrete or ())):
         some = {label: x for label, x in effects.items() if name in (label, x[0])}
         if not some:

@@ -623,7 +623,11 @@ class SelectionModel(GaussianRows):
             return rising
         rho = self.rho(path.end.x)
         gaps = 1.0 - np.abs(rho)
-        near = (j for j in np.flatnonzero(gaps < EDGE) if gaps[j] < NO_ERROR or self.rises(path, j))
+        near = (
+            j
+            for j in map(int, np.flatnonzero(gaps < EDGE))
+            if gaps[j] < NO_ERROR or self.rises(path, j)
+        )
         edge = list(near)
         if not edge:
             return None
