@@ -186,13 +186,17 @@ def stacked(moving: bool, parts: tuple[Any, ...]) -> jax.Array:
     return jnp.stack([loc, *factor.T, scale, *(low, high)[: 2 * moving]])
 
 
-def summed(moving: bool, order: int, *problem: Any) -> list[jax.Array]:
+def summed(moving: bool, change: jax.Array | None, *problem: Any) -> list[jax.Array]:
     """Sums over the nodes, BLOCK of these at a time, so that a program serves any number of them.
+
+    Args:
+        change: a direction as `stacked`, (c, d), for second derivatives; None for first ones.
 
     Returns:
         The integrand, relative to its height at the mode. The derivatives of log masses as
-        `stacked`, (c, d), with its weights; and for the second order their products, (c d, c d),
-        and the second derivatives, (c (c + 1) / 2, d), of pairs of those rows.
+        `stacked`, (c, d), with its weights; and for the second order these times their products
+        with the direction, (c, d), and the second derivatives, (c (c + 1) / 2, d), of pairs of
+        those rows.
     """
     loc, factor, scale, low, high, grid = problem
     ends, rates = standardize(low, high, loc, scale), factor / scale[:, None]
@@ -211,9 +215,10 @@ def summed(moving: bool, order: int, *problem: Any) -> list[jax.Array]:
         pulls += [masses.spread, *(-masses.at_low, masses.at_high)[: 2 * moving]]
         scores = jnp.stack(pulls, axis=1) / scale
         parts = [jnp.sum(weights), jnp.tensordot(weights, scores, 1)]
-        if order == 2:
-            flat, bends = scores.reshape(BLOCK, c * d), bends_of(masses, there)
-            parts.append((flat * weights[:, None]).T @ flat)
+        if change is not None:
+            # Of all products of two entries there are too many where d is in the hundreds.
+            along, bends = jnp.tensordot(scores, change, 2), bends_of(masses, there)
+            parts.append(jnp.tensordot(weights * along, scores, 1))
             within = []
             for i, j in pairs:
                 shift = math.prod(shifts[n] for n in (i, j) if n <= r)
@@ -221,8 +226,8 @@ def summed(moving: bool, order: int, *problem: Any) -> list[jax.Array]:
             parts.append(jnp.stack(within))
         return [total + part for total, part in zip(sums, parts)]
 
-    shapes = (), (c, d), (c * d, c * d), (len(pairs), d)
-    nothing = [jnp.zeros(shape, loc.dtype) for shape in shapes[: 2 * order]]
+    shapes = (), (c, d), (c, d), (len(pairs), d)
+    nothing = [jnp.zeros(shape, loc.dtype) for shape in shapes[: 2 if change is None else 4]]
     sums: list[jax.Array] = jax.lax.fori_loop(0, -(-number // BLOCK), add, nothing)
     return sums
 
@@ -254,7 +259,7 @@ def bends_of(masses: MassSlopes, ends: Interval) -> dict[tuple[int, int], jax.Ar
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def with_slopes(moving: bool, *problem: Any) -> tuple[jax.Array, jax.Array]:
     """`integral`, and its derivatives as `stacked`."""
-    mass, slopes = summed(moving, 1, *problem)
+    mass, slopes = summed(moving, None, *problem)
     return problem[5].height + jnp.log(mass), slopes / mass
 
 
@@ -263,16 +268,15 @@ def with_slopes(moving: bool, *problem: Any) -> tuple[jax.Array, jax.Array]:
 def _with_slopes_jvp(
     moving: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    mass, *sums = summed(moving, 2, *primals)
+    change = stacked(moving, tangents)
+    mass, *sums = summed(moving, change, *primals)
     slopes, products, bends = (x / mass for x in sums)
-    (c, d), change = slopes.shape, stacked(moving, tangents)
-    flat, number = slopes.reshape(c * d), np.zeros((c, c), int)
+    c, along = len(slopes), jnp.sum(slopes * change)
+    number = np.zeros((c, c), int)
     number[np.triu_indices(c)] = np.arange(len(bends))
     within = bends[np.maximum(number, number.T)]
-    curved = ((products - jnp.outer(flat, flat)) @ change.reshape(c * d)).reshape(c, d)
-    curved += jnp.sum(within * change, axis=1)
-    value = primals[5].height + jnp.log(mass)
-    return (value, slopes), (jnp.sum(slopes * change), curved)
+    curved = products - slopes * along + jnp.sum(within * change, axis=1)
+    return (primals[5].height + jnp.log(mass), slopes), (along, curved)
 
 
 def in_batches(function: Any, problems: Any, size: int) -> Any:
