@@ -10,7 +10,7 @@ Reference:
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.fitting.terms import CovarianceTerm, Parts
@@ -31,6 +32,7 @@ from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.separation import Separation
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -244,13 +246,19 @@ def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
     density, integrals = integrals_of(clusters, number)
     if integrals is None:
         return Estimate(density, jnp.zeros_like(density))
+    result = of_limited(integrals, method)
+    return Estimate(density + result.log_prob, jax.lax.stop_gradient(result.stderr))
+
+
+def of_limited(integrals: Integrals, method: Any) -> Estimate:
+    """The probabilities of limited entries; NaN where nested quadratures do not resolve them."""
     rows, size = (integrals, method), method.rows_in_turn(integrals.loc.shape[1])
     # By a quarter of a turn, so that few that count share theirs with those that fill a shape up.
     result = probabilities(*rows) if size is None else in_chunks(of_some, rows, max(size // 4, 1))
-    error, value = jax.lax.stop_gradient(result.stderr), density + result.log_prob
     if isinstance(method, NestedQuadrature):
-        value = jnp.where(error <= RESOLVED, value, jnp.nan)
-    return Estimate(value, error)
+        value = jnp.where(result.stderr <= RESOLVED, result.log_prob, jnp.nan)
+        result = Estimate(value, result.stderr)
+    return result
 
 
 def of_some(rows: tuple[Integrals, Method]) -> Estimate:
@@ -259,6 +267,65 @@ def of_some(rows: tuple[Integrals, Method]) -> Estimate:
     limited = jnp.any(jnp.isfinite(region.low) | jnp.isfinite(region.high))
     nothing = jnp.zeros(len(region.low))
     return jax.lax.cond(limited, probabilities, lambda *_: Estimate(nothing, nothing), *rows)
+
+
+class LimitedMoments(NamedTuple):
+    """The limited entries of clusters given all that is known of each.
+
+    Attributes:
+        gap: the mean less that given the exact entries alone, (k, l).
+        covariance: (k, l, l).
+    """
+
+    gap: Any
+    covariance: Any
+
+
+@Compiled
+def moments_by_slopes(integrals: Integrals, method: Method) -> LimitedMoments:
+    """Moments by the derivatives g and H of the log probabilities by the means: with S the
+    covariance, S g and S + S H S."""
+    matrix, nothing = integrals.covariance.covariance_matrix, jnp.zeros_like(integrals.loc)
+
+    def total(moves: jax.Array) -> jax.Array:
+        moved = integrals._replace(loc=integrals.loc + moves)
+        return jnp.sum(of_limited(moved, method).log_prob)
+
+    def along(k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        slopes, bends = jax.jvp(jax.grad(total), (nothing,), (nothing.at[:, k].set(1.0),))
+        return slopes, bends
+
+    slopes, bends = jax.lax.map(along, jnp.arange(nothing.shape[1]))
+    bent = jnp.einsum("kij,akj->kia", matrix, bends)
+    return LimitedMoments(jnp.einsum("kij,kj->ki", matrix, slopes[0]), matrix + bent @ matrix)
+
+
+def limited_moments(
+    rows: ClusterRows,
+    covariance: CovarianceSum,
+    method: Method | None,
+    mean: MeanParameters,
+    x: Any,
+    number: int,
+) -> LimitedMoments:
+    """The moments of the limited entries of all clusters of one shape, under any covariance: to
+    rounding where the method is a quadrature, else to a thousandth of their deviations."""
+    integrals = _integrals(rows, covariance, mean, x, number)
+    if integrals is None:
+        k = len(rows.index)
+        return LimitedMoments(np.zeros((k, 0)), np.zeros((k, 0, 0)))
+    k, size = integrals.loc.shape
+    if size <= MOST_EXACT or isinstance(method, NestedQuadrature):
+        return cast(LimitedMoments, moments_by_slopes(integrals, method))
+    parts = []
+    for begin in bar(range(0, k, FEW), "clusters", k > FEW):
+        # The last ones are filled up rather than compiled for fewer.
+        some = np.arange(begin, begin + min(k, FEW)) % k
+        problem = integrals.loc, integrals.covariance, integrals.region
+        loc, matrix, region = jax.tree.map(lambda leaf, some=some: leaf[some], problem)
+        moments = truncated_moments(loc, matrix, region)
+        parts.append((moments.mean - loc, moments.covariance))
+    return LimitedMoments(*(np.concatenate(part)[:k] for part in zip(*parts)))
 
 
 # ---------------------------------------------------------------- all clusters

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
+from jax.scipy.linalg import solve_triangular
 from scipy import special
 
 from truncgauss import tables
@@ -38,10 +39,14 @@ from truncgauss.fitting.cluster_likelihood import (
     DENSE_SIZES,
     FACTOR_SIZES,
     MOST_EXACT,
+    Cluster,
     ClusterPlan,
     ClusterRows,
     CovarianceSum,
+    LimitedMoments,
     MeanParameters,
+    clusters_at,
+    limited_moments,
     log_likelihoods,
     plan_of,
 )
@@ -386,7 +391,8 @@ class ClusterFit(LikelihoodFit):
             estimates: in the order of `names`, (p,).
 
         Returns:
-            (k,), clusters in the order of `labels`.
+            (k,), clusters in the order of `labels`. Second derivatives are by forward mode, as of
+            `jax.hessian`, where there are integrals over effects.
 
         Example:
             >>> rng = np.random.default_rng(0)
@@ -732,12 +738,29 @@ class ClusterFit(LikelihoodFit):
         notes = (*result.notes, *each_column(self, chosen))
         return dataclasses.replace(result, kind=self.kinds[0], notes=notes)
 
+    @functools.cached_property
+    def limited(self) -> list[LimitedMoments | None]:
+        """Moments of the limited entries of the clusters of each shape, for the effects of all
+        terms; None of integrals over effects."""
+        loss, shapes = self.loss, enumerate(self.loss.shapes)
+        covariance, at = loss.inner.covariance, loss.inner.split(np.asarray(self.best.x))
+        with jax.enable_x64(True):
+            return [
+                limited_moments(rows, covariance, loss.plan.methods[s], *at, s)
+                if covariance.form(rows.columns) is None
+                else None
+                for s, rows in shapes
+            ]
+
     @reported
     def effects(self, term: str | None = None) -> Effects:
         r"""The effects of a term given all that is known of each cluster, with their errors.
 
         With K the term's covariance, and g and H the derivatives of a cluster's log-likelihood by
         its mean, the mean is K g and the covariance K + K H K; exactly so for censored rows too.
+        Where the likelihood has an error, as its integrals are by draws, these come from moments of
+        the limited outcomes given the exact ones, which are known to a thousandth of their standard
+        deviations.
 
         Args:
             term: its label, such as "intercept", "residual" or the `name` of a term; by default
@@ -753,11 +776,13 @@ class ClusterFit(LikelihoodFit):
         number = 0 if term is None else known.index(term)
         loss, table, means, errors = self.loss, self.table, [], []
         with jax.enable_x64(True):
-            means_at, rest = loss.inner.split(np.asarray(self.best.x))
-            plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
-            for s, rows in enumerate(loss.shapes):
-                local = ClusterPlan(plan.methods[s : s + 1])
-                parts = effects_of(rows, covariance, local, means_at, rest, number)
+            at = loss.inner.split(np.asarray(self.best.x))
+            covariance, unit = loss.inner.covariance, float(loss.inner.unit)
+            for rows, limited in zip(loss.shapes, self.limited):
+                if limited is None:
+                    parts = effects_of(rows, covariance, *at, number)
+                else:
+                    parts = effects_given(rows, covariance, limited, *at, number)
                 means.append(unit * np.asarray(parts[0]))
                 errors.append(unit * np.asarray(parts[1]))
             if isinstance(its := covariance.terms[number], RandomEffects):
@@ -1165,26 +1190,19 @@ def variances_of(term: CovarianceTerm, columns: list[Any], x: jax.Array) -> jax.
     return jnp.concatenate([jnp.ravel(jax.vmap(of)(part)) for part in columns])
 
 
-def cost_of_effects(rows: ClusterRows, covariance: Any, plan: ClusterPlan, *rest: Any) -> Cost:
+def cost_of_effects(rows: ClusterRows, *rest: Any) -> Cost:
     """The work of `effects_of`, whose program runs but once in a fit; see `ClustersLoss.cost`."""
-    masses = TYPICAL_NODES * rows.lower.size
-    return Cost(min(masses, MOST_MEDIUM), loops=plan.methods != (None,))
+    return Cost(min(TYPICAL_NODES * rows.lower.size, MOST_MEDIUM), loops=False)
 
 
-@functools.partial(Compiled, cost=cost_of_effects, static=(5,))
-def effects_of(
-    rows: ClusterRows,
-    covariance: CovarianceSum,
-    plan: ClusterPlan,
-    mean: MeanParameters,
-    x: jax.Array,
-    number: int,
+def priors_of(
+    rows: ClusterRows, covariance: CovarianceSum, x: jax.Array, number: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Means and standard errors of the effects of a term, of each cluster."""
+    """Covariances of the effects of a term with the rows of each cluster, (k, r, m), and variances,
+    (k, r)."""
     term, coordinates = covariance.terms[number], covariance.split(x)[number]
 
     def priors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Covariances of the effects with the rows, (r, m), and variances, (r,)."""
         if isinstance(term, RandomEffects):
             factor = term.factor(coordinates)
             prior = factor @ factor.T  # of columns in units
@@ -1193,21 +1211,65 @@ def effects_of(
         return prior, jnp.diagonal(prior)
 
     across, variances = jax.vmap(priors)(rows.columns[number])
+    return across, variances
+
+
+@functools.partial(Compiled, cost=cost_of_effects, static=(4,))
+def effects_of(
+    rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array, number: int
+) -> tuple[jax.Array, jax.Array]:
+    """Means and standard errors of the effects of a term, of each cluster of effects and variances:
+    by the derivatives of its log-likelihood."""
+    across, variances = priors_of(rows, covariance, x, number)
     origin = jnp.zeros_like(variances)
 
     def total(moves: jax.Array) -> jax.Array:
         shift = jnp.einsum("kr,krm->km", moves, across)
         shapes = (dataclasses.replace(rows, shift=shift),)
+        plan = ClusterPlan((None,))
         return jnp.sum(log_likelihoods(shapes, covariance, plan, mean, x).log_prob)
 
     def along(k: jax.Array) -> tuple[jax.Array, jax.Array]:
         slopes, bends = jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))
         return slopes, bends[:, k]
 
-    # Of integrals over effects the second derivatives do not depend on the direction.
-    each = jax.vmap(along) if plan.methods == (None,) else functools.partial(jax.lax.map, along)
-    slopes, bends = each(jnp.arange(origin.shape[1]))
+    slopes, bends = jax.vmap(along)(jnp.arange(origin.shape[1]))
     return slopes[0], jnp.sqrt(jnp.maximum(variances + bends.T, 0.0))
+
+
+@functools.partial(Compiled, cost=closed_form, static=(5,))
+def effects_given(
+    rows: ClusterRows,
+    covariance: CovarianceSum,
+    limited: LimitedMoments,
+    mean: MeanParameters,
+    x: jax.Array,
+    number: int,
+) -> tuple[jax.Array, jax.Array]:
+    """Likewise under any covariance, by the moments of the limited entries: with T the factor of
+    the covariance of all entries, exact ones first, effects are linear in T^-1 (y - mean)."""
+    e = rows.num_exact
+
+    def of(cluster: Cluster, across: Any, variances: Any, limited: LimitedMoments) -> Any:
+        bounded = jnp.isfinite(cluster.lower) | jnp.isfinite(cluster.upper)
+        seen = jnp.concatenate([cluster.seen, bounded])
+        matrix = cluster.covariance.dense
+        factor = jnp.linalg.cholesky(jnp.where(seen[:, None] & seen, matrix, jnp.eye(len(matrix))))
+        loadings = solve_triangular(factor, jnp.where(seen, across, 0.0).T, lower=True)
+        rest = jnp.where(cluster.seen, cluster.values - cluster.loc[:e], 0.0)
+        exact = solve_triangular(factor[:e, :e], rest, lower=True)
+        last = functools.partial(solve_triangular, factor[e:, e:], lower=True)
+        spread = last(last(limited.covariance).T)
+        known = jnp.sum(loadings**2, axis=0)
+        left = jnp.sum(loadings[e:] * (spread @ loadings[e:]), axis=0)
+        means = exact @ loadings[:e] + last(limited.gap) @ loadings[e:]
+        return means, jnp.sqrt(jnp.maximum(variances - known + left, 0.0))
+
+    clusters = clusters_at(rows, covariance, mean, x)
+    effects: tuple[jax.Array, jax.Array] = jax.vmap(of)(
+        clusters, *priors_of(rows, covariance, x, number), limited
+    )
+    return effects
 
 
 def fixed_scale(
