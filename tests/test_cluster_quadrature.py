@@ -1,5 +1,7 @@
 """Clusters under every covariance term against brute quadrature, on random small designs."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 from scipy import special, stats
 
 import truncgauss as tg
-from truncgauss.fitting.clusters import model_of
+from truncgauss.fitting.cluster_likelihood import limited_moments
+from truncgauss.fitting.clusters import effects_given, effects_of, model_of
 from truncgauss.fitting.long_tables import inputs_of
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.likelihood import common_effect
 from truncgauss.special import log_interval_mass, standardize
 
@@ -212,6 +216,75 @@ def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank):
 
 def all_derivatives(function):
     return lambda x: (function(x), jax.grad(function)(x), jax.jacfwd(jax.grad(function))(x))
+
+
+def test_second_derivatives_over_effects_take_memory_in_proportion_to_the_rows():
+    ones = jnp.ones(300)
+    value = lambda x: common_effect.log_probability(x, ones[:, None], ones, -ones, ones)[0]
+    program = jax.make_jaxpr(lambda x: jax.jvp(jax.grad(value), (x,), (x,)))(ones)
+    shapes = re.findall(r"f64\[([\d,]+)\]", str(program))
+    largest = max(np.prod([int(n) for n in shape.split(",")]) for shape in shapes)
+    assert 300 * common_effect.BLOCK <= largest < 300**2
+
+
+@pytest.mark.full
+def test_ordered_rows_in_few_large_clusters_agree_with_a_sum_on_a_fine_grid():
+    """The log-likelihood of 240 rows in 4 schools by NumPy, and its differences."""
+    rng, k = np.random.default_rng(3), 4
+    school, x = rng.integers(0, k, 240), rng.normal(size=240)
+    grade = np.digitize(
+        0.5 * x + 0.7 * rng.normal(size=k)[school] + rng.normal(size=240), [-1, 0.5]
+    )
+    columns = tg.Ordinal(grade), x[:, None], school, None, None, None
+    model = model_of(inputs_of(columns, None, False), (tg.RandomEffects(), tg.Residual()))
+    nodes = np.linspace(-9.0, 9.0, 601)
+    weights = stats.norm.pdf(nodes) * (nodes[1] - nodes[0])
+
+    def plain(z):
+        slope, *cuts, spread = np.asarray(model.inner.estimates(jnp.asarray(z)))
+        ends, loc = np.array([-np.inf, *cuts, np.inf]), slope * x[:, None] + spread * nodes
+        low, high = (end[:, None] - loc for end in (ends[grade], ends[grade + 1]))
+        low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
+        sums = np.zeros((k, len(nodes)))
+        np.add.at(sums, school, np.log(special.ndtr(high) - special.ndtr(low)))
+        return -special.logsumexp(sums, b=weights, axis=1).sum() / k
+
+    at = model.start + 0.1
+    got, step = point(model.loss_at(at), at), 1e-3 * np.eye(len(at))
+    assert abs(got.loss - plain(at)) < 1e-10
+    slopes = [(plain(at + h) - plain(at - h)) / 2e-3 for h in step]
+    np.testing.assert_allclose(got.gradient, slopes, atol=1e-4)
+    bends = [
+        [sum(s * t * plain(at + s * h + t * g) for s in (-1, 1) for t in (-1, 1)) for g in step]
+        for h in step
+    ]
+    np.testing.assert_allclose(got.hessian, np.array(bends) / 4e-6, atol=1e-3)
+
+
+@pytest.mark.full
+def test_effects_of_a_field_at_one_place_are_those_of_a_cluster():
+    """Of 20 rows, 8 below a limit: by moments under any covariance, and by a sum over an effect."""
+    rng, n = np.random.default_rng(5), 20
+    y, ones = rng.normal() + rng.normal(size=n), np.ones((n, 1))
+    low = float(np.sort(y)[7])
+
+    limits = np.column_stack([np.where(y <= low, -np.inf, y), np.maximum(y, low)])
+    columns = limits, ones, np.zeros(n, int), None, None, None
+
+    def at(term, estimates):
+        model = model_of(inputs_of(columns, None, False), (term, tg.Residual()))
+        rows, inner = model.shapes[0], model.inner
+        return rows, inner.covariance, inner.split(np.asarray(inner.free(jnp.asarray(estimates))))
+
+    rows, covariance, (mean, x) = at(tg.Matern(np.zeros(n)), [0.1, 0.8, 1.0, 0.9])
+    moments = limited_moments(rows, covariance, None, mean, x, 0)
+    field = [np.asarray(part)[0] for part in effects_given(rows, covariance, moments, mean, x, 0)]
+    seen = np.asarray(rows.index)[0] >= 0
+    rows, covariance, (mean, x) = at(tg.RandomEffects(), [0.1, 0.8, 0.9])
+    whole = [np.asarray(part)[0] for part in effects_of(rows, covariance, mean, x, 0)]
+    assert seen.sum() == n
+    for one, other in zip(field, whole):
+        np.testing.assert_allclose(one[seen], np.repeat(other, n), atol=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from truncgauss.execution import parallel
+from truncgauss.execution.progress import bar
 from truncgauss.execution.pytrees import common_shape, is_concrete
 from truncgauss.gaussian.problem import Estimate, LocRows, Problem
 from truncgauss.probability.method import Method
@@ -205,7 +206,12 @@ class Search:
         self.left -= cost(method, self.problem) * len(rows)
         method = held.enlarged(growth) if self.goal.differentiates else held.in_pieces(growth)
         problem = taken(self.problem, rows)
-        result = in_batches(self.goal.evaluate, method, problem, self.key)
+        points = f"{method.count * method.num_replicates} points"
+        many = f" in each of {len(rows)} rows" if len(rows) > 1 else ""
+        with bar(None, points + many, True):
+            result = jax.block_until_ready(
+                in_batches(self.goal.evaluate, method, problem, self.key)
+            )
         error = np.asarray(self.goal.error(result), float).reshape(-1)
         first = np.asarray(jax.tree.leaves(result)[0]).reshape(len(error), -1)
         error = np.where(np.isnan(first).any(axis=1), math.inf, error)
