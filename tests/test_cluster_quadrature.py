@@ -263,28 +263,34 @@ def test_ordered_rows_in_few_large_clusters_agree_with_a_sum_on_a_fine_grid():
 
 @pytest.mark.full
 def test_effects_of_a_field_at_one_place_are_those_of_a_cluster():
-    """Of 20 rows, 8 below a limit: by moments under any covariance, and by a sum over an effect."""
-    rng, n = np.random.default_rng(5), 20
-    y, ones = rng.normal() + rng.normal(size=n), np.ones((n, 1))
-    low = float(np.sort(y)[7])
-
+    """Of 20 rows, 8 below limits: by moments under any covariance, and by a sum over an effect."""
+    rng, n, cluster = np.random.default_rng(5), 20, np.arange(20) % 2
+    y = rng.normal(size=2)[cluster] + rng.normal(size=n)
+    low = np.array([np.sort(y[cluster == c])[3] for c in (0, 1)])[cluster]
     limits = np.column_stack([np.where(y <= low, -np.inf, y), np.maximum(y, low)])
-    columns = limits, ones, np.zeros(n, int), None, None, None
+    columns = limits, np.ones((n, 1)), cluster, None, None, None
 
-    def at(term, estimates):
-        model = model_of(inputs_of(columns, None, False), (term, tg.Residual()))
-        rows, inner = model.shapes[0], model.inner
-        return rows, inner.covariance, inner.split(np.asarray(inner.free(jnp.asarray(estimates))))
+    def effects(term, estimates):
+        model, each = (
+            model_of(inputs_of(columns, None, False), (term, tg.Residual())),
+            np.ones((2, n)),
+        )
+        (rows,), inner = model.shapes, model.inner
+        at = inner.split(np.asarray(inner.free(jnp.asarray(estimates))))
+        if inner.covariance.form(rows.columns) is None:
+            moments = limited_moments(rows, inner.covariance, None, *at, 0)
+            parts = effects_given(rows, inner.covariance, moments, *at, 0)
+        else:
+            parts = effects_of(rows, inner.covariance, *at, 0)
+        for row, *both in zip(np.asarray(rows.index), *map(np.asarray, parts)):
+            for got, values in zip(each, both):
+                got[row[row >= 0]] = np.broadcast_to(values, row.shape)[row >= 0]
+        return each
 
-    rows, covariance, (mean, x) = at(tg.Matern(np.zeros(n)), [0.1, 0.8, 1.0, 0.9])
-    moments = limited_moments(rows, covariance, None, mean, x, 0)
-    field = [np.asarray(part)[0] for part in effects_given(rows, covariance, moments, mean, x, 0)]
-    seen = np.asarray(rows.index)[0] >= 0
-    rows, covariance, (mean, x) = at(tg.RandomEffects(), [0.1, 0.8, 0.9])
-    whole = [np.asarray(part)[0] for part in effects_of(rows, covariance, mean, x, 0)]
-    assert seen.sum() == n
-    for one, other in zip(field, whole):
-        np.testing.assert_allclose(one[seen], np.repeat(other, n), atol=2e-4)
+    field = effects(tg.Matern(np.zeros(n)), [0.1, 0.8, 1.0, 0.9])
+    whole = effects(tg.RandomEffects(), [0.1, 0.8, 0.9])
+    np.testing.assert_allclose(field, whole, atol=3e-4)
+    assert len(np.unique(whole)) == 4
 
 
 @pytest.mark.parametrize(
