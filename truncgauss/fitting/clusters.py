@@ -743,10 +743,11 @@ class ClusterFit(LikelihoodFit):
         """Moments of the limited entries of the clusters of each shape, for the effects of all
         terms; None of integrals over effects."""
         loss, shapes = self.loss, enumerate(self.loss.shapes)
-        covariance, at = loss.inner.covariance, loss.inner.split(np.asarray(self.best.x))
+        covariance, plan = loss.inner.covariance, loss.plan
         with jax.enable_x64(True):
+            mean, x = loss.inner.split(np.asarray(self.best.x))
             return [
-                limited_moments(rows, covariance, loss.plan.methods[s], *at, s)
+                limited_moments(rows, covariance, plan.methods[s], mean, x, s)
                 if covariance.form(rows.columns) is None
                 else None
                 for s, rows in shapes
