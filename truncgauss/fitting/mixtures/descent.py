@@ -44,6 +44,7 @@ from truncgauss.fitting.mixtures.curvature import (
 from truncgauss.fitting.mixtures.em import ascended, expectation, has_collapsed, log_prior_of
 from truncgauss.fitting.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates, components_at
+from truncgauss.fitting.mixtures.search import GAIN, NARROWER, proposed
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point, newton_steps
 from truncgauss.fitting.optimization.widening import Precision
@@ -53,6 +54,7 @@ ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
 # Steps by products of scores end so many standard errors from the maximum, after so many, or where
 # one brings less than this part of what it promised.
 ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
+SEARCHES = 8  # the most times that a mixture above the best one is looked for
 POLISHING = 20  # the most steps after components are sorted and plans made anew
 COLLAPSED = (
     "In every start a component shrank onto a few observations, where the likelihood has no "
@@ -147,9 +149,10 @@ class MixtureDescent(Descent):
         """The points of the steps to the maximum near x, and the last Hessian."""
         stop, rough = functools.partial(flattened, loss), functools.partial(rough_point, loss)
         visited: list[Point] = []
-        if len(x) > MANY:
+        costly = len(x) > MANY or loss.is_sampled
+        if costly:
             # A step by the products of scores costs about as much as one of EM, however many
-            # parameters there are. They go on as long as they keep what they promise.
+            # parameters or points there are. They go on as long as they keep what they promise.
             visited, root = [rough(x)], float(loss.size) ** 0.5
             count = ROUGH_STEPS if visited[0].finite else 0
             for reached in newton_steps(rough, visited[0], count, stop=stop):
@@ -157,13 +160,35 @@ class MixtureDescent(Descent):
                 visited.append(reached)
                 if gain < KEPT_PROMISE * promised or reached.decrement * root < ARRIVED:
                     break
-        evaluate = NearMinimum(loss)
+        evaluate = NearMinimum(loss, costly)
         first = evaluate(visited[-1].x if visited else x)
         if not first.finite:
             return [dataclasses.replace(first, loss=np.nan)], None
         steps = newton_steps(evaluate, first, self.num_steps, stop=stop)
         way = [*visited[:-1], first, *watched(steps, float(loss.size), self.progress)]
         return way, evaluate.hessian_for(way[-1].x)
+
+    def searched(self, best: Climb, key: jax.Array) -> Climb:
+        """The way to a maximum above the best one from mixtures that are `proposed`, over and over
+        again as long as there is one."""
+        coordinates: MixtureCoordinates = self.model.loss.coordinates
+        spread = lambda at: np.linalg.eigvalsh(at.covariances / units).min()
+        units = np.outer(coordinates.scale, coordinates.scale)
+        for number in range(SEARCHES):
+            if not best.arrived:
+                break
+            at = components_at(coordinates, best.end.x)
+            key_of = jax.random.fold_in(key, number)
+            start = proposed(best.loss, self.model.table, at, key_of)
+            if start is None:
+                break
+            climb = self.path(start)
+            if not (climb.arrived and climb.log_likelihood > best.log_likelihood + GAIN):
+                break
+            if spread(components_at(coordinates, climb.end.x)) < NARROWER**2 * spread(at):
+                break
+            best = climb
+        return best
 
     def best(self, starts: list[Any]) -> Climb:
         """The best of the ways from several starts, its components sorted by their observed
@@ -184,12 +209,15 @@ class MixtureDescent(Descent):
         if best is None:
             raise NoMaximum(f"fit_mixture: {COLLAPSED}")
         loss: MixtureLoss = self.model.loss
+        if len(starts) > 1:
+            best = self.searched(best, jax.random.fold_in(loss.key, len(starts)))
         coordinates, x = loss.coordinates, best.end.x
         at = components_at(coordinates, x)
         observed = shares(planned(loss, loss.method, at), x)[0]
         order = np.argsort(-observed, kind="stable")
         planned_loss = planned(loss, loss.method, Components(*(part[order] for part in at)))
-        evaluate, change = NearMinimum(planned_loss), coordinates.reordered(order)
+        evaluate = NearMinimum(planned_loss, len(x) > MANY)
+        change = coordinates.reordered(order)
         if len(x) > MANY and best.hessian is not None:
             back = np.linalg.inv(change)
             evaluate.kept = back.T @ best.hessian @ back
@@ -220,16 +248,17 @@ def traced(points: list[Point]) -> list[Any]:
 
 @dataclasses.dataclass
 class NearMinimum:
-    """Points of a loss with their Hessians. That of many parameters is computed again only at lower
+    """Points of a loss with their Hessians. One that is costly is computed again only at lower
     points from which a step would still be long: elsewhere the last one does."""
 
     loss: MixtureLoss
+    costly: bool
     kept: np.ndarray | None = None
     at: np.ndarray | None = None
     lowest: float = np.inf
 
     def __call__(self, x: np.ndarray) -> Point:
-        if self.kept is not None and len(x) > MANY:
+        if self.kept is not None and self.costly:
             near = dataclasses.replace(rough_point(self.loss, x), hessian=self.kept)
             lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
             if not near.finite or not lower or near.decrement < NEAR:

@@ -307,10 +307,19 @@ class MixtureLoss:
     @property
     def cost(self) -> Cost | None:
         """The work of its compiled forms, None where the sizes of the inputs tell it."""
-        region = self.observations.region
-        if region is None or isinstance(region, LinearRegion):
+        if not self.is_sampled:
             return None
-        return Cost(DRAWS * self.observations.lower.size)  # many points, however few rows
+        rows = self.observations
+        patterns = (*(rows.patterns or ()), *(rows.region_patterns or ()))
+        integrals = sum(len(each.representatives) for each in patterns if each.limited)
+        return Cost(DRAWS * rows.dimension * max(1, integrals))  # many points, however few rows
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether its integrals are means over many points, as those of regions without linear
+        limits are."""
+        region = self.observations.region
+        return region is not None and not isinstance(region, LinearRegion)
 
 
 def divided(loss: MixtureLoss) -> MixtureLoss:
