@@ -51,6 +51,8 @@ from truncgauss.fitting.optimization.widening import Precision
 
 ENOUGH = 1e-2  # nats a step, below which EM has come near
 ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
+ENOUGH_BY_POINTS = 0.1  # likewise where integrals are means over many points
+LOST = 1.0  # nats that the log-likelihood of an end may change with plans made there
 # Steps by products of scores end so many standard errors from the maximum, after so many, or where
 # one brings less than this part of what it promised.
 ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
@@ -121,6 +123,7 @@ class MixtureDescent(Descent):
         loss: MixtureLoss = self.model.loss
         coordinates, planned_loss = loss.coordinates, planned(loss, loss.method, x)
         gain = max(ENOUGH, ENOUGH_OF_MANY * coordinates.size * (coordinates.size > MANY))
+        gain = max(gain, ENOUGH_BY_POINTS * loss.is_sampled)
         most, shown = self.model.num_em_steps, self.progress
         at, values, fell = ascended(planned_loss, x, most, gain, shown)
         climb = functools.partial(Climb, em_log_likelihoods=values, fell=fell)
@@ -136,6 +139,13 @@ class MixtureDescent(Descent):
         several = 1 < coordinates.num_components and coordinates.size <= MANY
         ended = Path(planned_loss, [end], False)
         open_end = several and loss.observations.region is not None and end.finite
+        if loss.is_sampled and end.finite:
+            # Far from where a method was held its points say little of an integral.
+            there = planned(loss, loss.method, components_at(coordinates, end.x))
+            value, size = rough_point(there, end.x).loss, float(loss.size)
+            if not size * abs(value - end.loss) < LOST:
+                lost = dataclasses.replace(end, loss=value)
+                return climb(there, [*traced(visited[:-1]), lost], False)
         if open_end and not flattened(planned_loss, end) and not ended.arrived:
             x, steps, ascending = natural_end(planned_loss, self.model.table, end.x, self.num_steps)
             visited += steps[1:]

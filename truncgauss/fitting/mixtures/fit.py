@@ -45,7 +45,7 @@ from truncgauss.fitting.mixtures.parameters import (
     components_at,
 )
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
-from truncgauss.fitting.model import LONE, Model
+from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, table_of
 from truncgauss.fitting.optimization.wald import coverages_of, untrusted
 from truncgauss.fitting.optimization.widening import direction_in_words
@@ -65,6 +65,11 @@ ACCIDENT = (
     "the many maxima that so few observations have by accident. Use more observations, fewer "
     "components, or a simpler covariance."
 )
+LONE = (
+    " {} of {} starts reached it, which is no proof that none is higher: fit again with more "
+    "starts (num_starts) and another key, and take the fit of the highest log-likelihood."
+)
+FURTHER = " Splits and merges of the components that they reached, or short runs, led to it."
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 EXCHANGED = 0.05  # part of the rows that may change their component between two values
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many observations."
@@ -106,7 +111,8 @@ class MixtureFit(LikelihoodFit):
         fraction_not_truncated: of each component, (K,); the mean over rows.
         start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
             rows, where the likelihood has no maximum.
-        num_reached: how many starts reached the reported maximum.
+        num_reached: how many starts reached the reported maximum; 0 where only mixtures did that
+            were tried from the best of them.
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
     """
@@ -314,8 +320,11 @@ def fit_mixture(
 
     The likelihood is that of `mixture_log_likelihood`. From each start EM steps, of which none
     lowers it, lead near a maximum, and Newton steps (after steps by the products of scores, if
-    parameters are many) to it. The result is the highest maximum found; what the other starts
-    found, and what the estimates rest on, is said with it.
+    parameters are many) to it. From the best of several, mixtures in which components are split and
+    merged, and others about random rows, are tried by short runs of EM in closed form, and those
+    above it followed, where rows are exact, without noise and in one region, and `prior_rows` is 0.
+    The result is the highest maximum found; what the other starts found, and what the estimates
+    rest on, is said with it.
 
     Args:
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
@@ -327,7 +336,8 @@ def fit_mixture(
             log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
             matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
         num_starts: how many starts to make, in turn by k-means++ and from random rows with random
-            parts of their spread. One component has one start.
+            parts of their spread. One component has one start. Of a single start only the maximum
+            that it leads to is looked for.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
@@ -501,8 +511,9 @@ class MixtureRows(Model):
     def ending(self, path: Any, proof: Any, obstacle: str | None) -> tuple[bool, str]:
         converged, reason = super().ending(path, proof, obstacle)
         value, same = -path.end.loss * float(self.loss.size), max(SAME, 3.0 * path.summary.stderr)
-        if converged and len(path.reached) > 1 and np.sum(path.reached > value - same) == 1:
-            reason += LONE.format(len(path.reached))
+        count = np.sum(path.reached > value - same)
+        if converged and len(path.reached) > 1 and count <= 1:
+            reason += LONE.format("Only 1" if count else "None", len(path.reached))
         return converged, reason
 
     # ---------------------------------------------------------------- notes
@@ -515,7 +526,8 @@ class MixtureRows(Model):
         if len(reached) > 1:
             count = int(finite.sum()) - len(others)
             end = "maximum" if fields["converged"] else "end"
-            notes.append(f"{count} of {len(reached)} starts reached this {end}.")
+            further = FURTHER if count == 0 and fields["converged"] else ""
+            notes.append(f"{count} of {len(reached)} starts reached this {end}.{further}")
         if len(others):
             notes.append(
                 f"{len(others)} reached other maxima or stopped, lower by "
