@@ -44,7 +44,7 @@ from truncgauss.fitting.mixtures.curvature import (
 from truncgauss.fitting.mixtures.em import ascended, expectation, has_collapsed, log_prior_of
 from truncgauss.fitting.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates, components_at
-from truncgauss.fitting.mixtures.search import GAIN, NARROWER, proposed
+from truncgauss.fitting.mixtures.search import GAIN, least_variance, narrowest, proposed
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point, newton_steps
 from truncgauss.fitting.optimization.widening import Precision
@@ -181,21 +181,20 @@ class MixtureDescent(Descent):
     def searched(self, best: Climb, key: jax.Array) -> Climb:
         """The way to a maximum above the best one from mixtures that are `proposed`, over and over
         again as long as there is one."""
-        coordinates: MixtureCoordinates = self.model.loss.coordinates
-        spread = lambda at: np.linalg.eigvalsh(at.covariances / units).min()
-        units = np.outer(coordinates.scale, coordinates.scale)
+        least: float | None = None
         for number in range(SEARCHES):
             if not best.arrived:
                 break
-            at = components_at(coordinates, best.end.x)
+            at = components_at(best.loss.coordinates, best.end.x)
+            least = least_variance(best.loss, at) if least is None else least
             key_of = jax.random.fold_in(key, number)
-            start = proposed(best.loss, self.model.table, at, key_of)
+            start = proposed(best.loss, self.model.table, at, least, key_of)
             if start is None:
                 break
             climb = self.path(start)
             if not (climb.arrived and climb.log_likelihood > best.log_likelihood + GAIN):
                 break
-            if spread(components_at(coordinates, climb.end.x)) < NARROWER**2 * spread(at):
+            if narrowest(best.loss, components_at(best.loss.coordinates, climb.end.x)) < least:
                 break
             best = climb
         return best

@@ -1,13 +1,13 @@
-r"""Mixtures that may lie near a higher maximum than the best one so far: two of its components merged
-and one split, and components about random rows, each after EM steps in closed form.
+r"""Mixtures that may lie near a higher maximum than the best one so far: two of its components
+merged and one split, and components about random rows, each after EM steps in closed form.
 
 The steps of many mixtures at once are two products of matrices: the logarithm of a Gaussian density
 is linear in the products of a row's entries, and so are the sums that a step needs. Behind a region
 the rows that it hid are draws from the best mixture, with the weights that they have in the
 expected population; the steps only propose, and the likelihood decides.
 
-A likelihood without a bound is no maximum: mixtures of which some component is much narrower than
-the narrowest of the best one are not proposed.
+The likelihood has no bound where components shrink, and many accidental maxima on the way: mixtures
+of which some component is narrower than `least_variance` says are not proposed.
 
 References:
     Ueda, Nakano, Ghahramani and Hinton, "SMEM algorithm for mixture models", Neural Computation
@@ -21,6 +21,7 @@ References:
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,13 +35,26 @@ RANDOM = 40  # mixtures about random rows
 MOST_ROWS = 4000  # of the rows and of the draws that stand for hidden ones; of more a part is taken
 MOST_NUMBERS = 2**19  # rows times components of all mixtures, which take a second or less together
 GAIN = 0.01  # nats by which a proposed mixture is higher
-NARROWER = 0.1  # part of the smallest spread of the best mixture that a proposed one has at least
+# The smallest spread of a proposed mixture, over that of the best one and over that of all rows.
+NARROWER, NARROW = 0.1, 0.03
 MOST_HIDDEN = 20.0  # hidden rows for each one seen, beyond which draws say too little
 APART, WIDTHS = 0.8, (0.25, 1.75)  # halves in spreads from the centre; parts of the variance
 
 
+def narrowest(loss: MixtureLoss, at: Components) -> float:
+    """The smallest variance in some direction of a component, in units of the rows' own."""
+    scale = np.asarray(loss.coordinates.scale)
+    return float(np.linalg.eigvalsh(at.covariances / np.outer(scale, scale)).min())
+
+
+def least_variance(loss: MixtureLoss, first: Components) -> float:
+    """The least of these that mixtures may have which are proposed after a first one."""
+    variance = narrowest(loss, first)
+    return min(variance, max(NARROWER**2 * variance, NARROW**2))
+
+
 def proposed(
-    loss: MixtureLoss, table: np.ndarray, best: Components, key: jax.Array
+    loss: MixtureLoss, table: np.ndarray, best: Components, least: float, key: jax.Array
 ) -> Components | None:
     """The highest of the mixtures that EM steps in closed form lead to, if it is above the best
     one; None if none is, or where rows are not known exactly or have regions of their own.
@@ -49,6 +63,7 @@ def proposed(
         loss: minus the mean log-likelihood, with plans made at the best mixture.
         table: the rows in units of their own, (n, d), NaN where missing.
         best: the best mixture so far, in the users' units.
+        least: the smallest variance of a proposed mixture, in units of the rows' own.
         key: random key of the rows about which mixtures begin and of hidden rows.
     """
     rows, coordinates = loss.observations, loss.coordinates
@@ -71,8 +86,8 @@ def proposed(
     most = max(2, MOST_NUMBERS // (len(standard) * len(here.weights)))
     if len(begun) > most:
         begun = [here, *(begun[1 + k] for k in rng.permutation(len(begun) - 1)[: most - 1])]
-    least = NARROWER**2 * np.linalg.eigvalsh(here.covariances).min()
-    values, ends = ascended_together(coordinates, standard, weights, begun, least)
+    limits = np.append(0.0, np.full(len(begun) - 1, least))  # the best one may be narrower
+    values, ends = ascended_together(coordinates, standard, weights, begun, limits)
     highest = int(np.argmax(values))
     if not values[highest] > values[0] + GAIN:
         return None
@@ -127,7 +142,7 @@ def moved(at: Components) -> Iterator[Components]:
                 yield Components(*map(np.array, zip(*rest, *halves)))
 
 
-def split(share: float, loc: np.ndarray, matrix: np.ndarray) -> Iterator[list[tuple]]:
+def split(share: float, loc: np.ndarray, matrix: np.ndarray) -> Iterator[list[tuple[Any, ...]]]:
     """Pairs of components that have mean and covariance of one together."""
     values, vectors = np.linalg.eigh(matrix)
     shift = APART * vectors[:, -1] * values[-1] ** 0.5
@@ -141,7 +156,7 @@ def ascended_together(
     table: np.ndarray,
     weights: np.ndarray,
     begun: list[Components],
-    least: float,
+    least: np.ndarray,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The log-likelihoods (s,) of mixtures after EM steps from each of those begun, -inf where a
     variance in some direction fell below the least; and their weights, means and covariances.
@@ -151,7 +166,7 @@ def ascended_together(
         table: exact rows, (n, d), without a region.
         weights: how often each counts, (n,).
         begun: s mixtures.
-        least: the smallest variance.
+        least: the smallest variance of each mixture, (s,).
     """
     d, (i, j) = table.shape[1], np.tril_indices(table.shape[1])
     ones = np.ones((len(table), 1))
@@ -161,8 +176,11 @@ def ascended_together(
     values, alive = np.full(len(begun), -np.inf), np.arange(len(begun))
     for step in range(STEPS + 1):
         shares, locs, matrices = (part[alive] for part in ends)
-        wide = np.linalg.eigvalsh(matrices).min(axis=(1, 2)) > least  # a NaN is not
+        numbers = np.where(np.isfinite(matrices), matrices, 0.0)
+        wide = np.linalg.eigvalsh(numbers).min(axis=(1, 2)) > least[alive]
         values[alive[~wide]] = -np.inf
+        if not wide.any():
+            break
         alive, shares, locs, matrices = alive[wide], shares[wide], locs[wide], matrices[wide]
         s, k = shares.shape
         precision = np.linalg.inv(matrices)
@@ -176,7 +194,7 @@ def ascended_together(
         parts = np.exp(logs - top)
         total = parts.sum(axis=2, keepdims=True)
         values[alive] = weights @ (np.log(total) + top)[..., 0]
-        if step == STEPS or not len(alive):
+        if step == STEPS:
             break
         sums = (counted.T @ (parts / total).reshape(len(table), -1)).T.reshape(s, k, -1)
         counts = np.maximum(sums[..., 0], np.finfo(float).tiny)
