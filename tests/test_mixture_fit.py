@@ -349,3 +349,24 @@ def test_rows_and_draws_of_hidden_ones_are_a_sample_of_the_population():
     hidden = weights[1000:] @ values[1000:] / weights[1000:].sum()
     assert np.all(values[1000:] < 0.5)
     assert abs(hidden - stats.truncnorm(-INF, 0.5).mean()) < 0.1
+
+
+@pytest.mark.full
+def test_a_maximum_above_those_of_all_starts_is_that_of_the_truth():
+    """All 8 starts end 2.9 nats lower; EM in a few lines from the truth ends at the higher one."""
+    rng = np.random.default_rng(1002)
+    n = int(rng.integers(100, 601))
+    weights, locs, matrices = rng.dirichlet(np.full(3, 2.0)), rng.normal(size=(3, 3)) * 2.5, []
+    for _ in range(3):
+        turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        matrices.append(turn @ np.diag(rng.uniform(0.3, 1.5, 3) ** 2) @ turn.T)
+    own = rng.choice(3, p=weights, size=4 * n + 200)
+    normal = rng.normal(size=(len(own), 3))
+    y = locs[own] + np.einsum("nij,nj->ni", np.linalg.cholesky(np.array(matrices))[own], normal)
+    y, none = y[:n], np.zeros((n, 3, 3))
+    fit = tg.fit_mixture(tg.Observations.exact(y), 3, key=jax.random.key(2))
+    at = weights, locs, np.array(matrices)
+    for _ in range(10):
+        at = em_step(y, none, *at)
+    assert fit.log_likelihood > log_likelihood(y, none, *at).sum() - 1e-6
+    assert fit.num_reached == 0 and fit.start_log_likelihoods.max() < fit.log_likelihood - 2.9
