@@ -201,8 +201,8 @@ def ascended_together(
         locs, products = sums[..., 1 : 1 + d] / counts[..., None], np.empty_like(matrices)
         products[..., i, j] = products[..., j, i] = sums[..., 1 + d :] / counts[..., None]
         spread = products - locs[..., :, None] * locs[..., None, :]
-        spread = [coordinates.restricted(*each) for each in zip(counts, spread)]
-        moved_ends = counts / counts.sum(axis=1, keepdims=True), locs, np.array(spread)
+        allowed = np.array([coordinates.restricted(*each) for each in zip(counts, spread)])
+        moved_ends = counts / counts.sum(axis=1, keepdims=True), locs, allowed
         for part, new in zip(ends, moved_ends):
             part[alive] = new
     return values, ends
