@@ -468,10 +468,14 @@ class Observations:
 
     def _set_patterns(self) -> None:
         """Compute the patterns or, under a trace, keep those that were passed."""
-        if is_concrete((self.lower, self.upper, self.region, self.noise)):
+        # The numbers of one region that is no box tell nothing of entries.
+        region = self.region
+        unread = not isinstance(region, Box) and region is not None and not region.batch_shape
+        if is_concrete((self.lower, self.upper, self.noise, None if unread else region)):
             lower, upper = np.asarray(self.lower), np.asarray(self.upper)
             check_limits(lower, upper)
-            self._check_selection()
+            if is_concrete(self.region):
+                self._check_selection()
             rows = np.flatnonzero(~is_empty(lower, upper))  # the others have no term
             truncated = rows if self.region is not None else rows[:0]
             exact, none = lower == upper, np.zeros(lower.shape, bool)
@@ -483,9 +487,9 @@ class Observations:
             if self.region is not None and self.region.batch_shape:
                 leaves += jax.tree.leaves(self.region)
             others = np.hstack([np.asarray(x).reshape(self.num_rows, -1) for x in leaves])
-            data, region = self.data_limits(np), self.region_limits(np)
+            data, limits = self.data_limits(np), self.region_limits(np)
             patterns, orders = find_patterns(data, entries, others, rows)
-            region_patterns, region_orders = find_patterns(region, none, others, truncated)
+            region_patterns, region_orders = find_patterns(limits, none, others, truncated)
             self._set(patterns=patterns, orders=orders)
             self._set(region_patterns=region_patterns, region_orders=region_orders)
             return
@@ -498,6 +502,11 @@ class Observations:
                 "Observations: which entries are exact or missing must be known, so that they "
                 "cannot be made under a trace. Make them outside, pass them as an argument, and "
                 "change them by dataclasses.replace."
+            )
+        if region is not None and self.patterns and not self.region_patterns:
+            raise ValueError(
+                "Observations: these were made without a region, so that it is not known which rows "
+                "one truncates. Under a trace replace a region: make them with one of its kind."
             )
         # Rows that were equal may no longer be.
         for name in ("patterns", "region_patterns"):

@@ -209,7 +209,10 @@ class ImportanceSampling(Method):
 
         def one(key: Array) -> tuple[Array, Array]:
             x, log_ratio = self._points(row, key)
-            return log_ratio + jnp.log(probabilities(row.region, x)), (x - row.loc[None]).T
+            kept = probabilities(row.region, x)
+            log_kept = jnp.log(jnp.where(kept == 0, 1.0, kept))  # whose slope is infinite at 0
+            log_kept = jnp.where(kept == 0, -jnp.inf, log_kept)
+            return log_ratio + log_kept, (x - row.loc[None]).T
 
         keys = jax.random.split(key, self.num_replicates)
         log_weights, deviations = parallel.each_replicate(one, keys)
@@ -244,7 +247,7 @@ class ImportanceSampling(Method):
 
     def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
         x, log_ratio = self._points(row, key, piece)
-        kept = lax.stop_gradient(probabilities(row.region, x))
+        kept = probabilities(row.region, x)
         counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
         top = jnp.max(counted)
         top = jnp.where(jnp.isfinite(top), top, 0.0)

@@ -1,0 +1,153 @@
+"""Functions of users, of which the traced values that they close over become arguments.
+
+A cache, a loop or a rule of derivatives that keeps a function fixed knows nothing of such values:
+the derivative by them would be 0, and under `jax.jit` or `jax.vmap` there would be an error.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+
+class Hoisted(NamedTuple):
+    """A function whose traced values are arguments.
+
+    Attributes:
+        function: of the constants and the arguments, `function(*constants, *args)`; the function
+            itself where it closes over nothing traced.
+        constants: the traced values.
+        result: the shapes and dtypes of its result, as of `jax.eval_shape`.
+    """
+
+    function: Callable[..., Any]
+    constants: tuple[jax.Array, ...]
+    result: Any
+
+
+class Program:
+    """The operations of a traced function. Two with the same ones are equal, so that a function
+    that is made anew in every call shares what is compiled.
+
+    Args:
+        closed: the operations on flat arguments, and the values over which they close.
+        traced: which of these are arguments instead, before the others.
+        structure: of the result.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, traced: tuple[int, ...], structure: Any) -> None:
+        self.jaxpr, self.traced, self.structure = closed.jaxpr, traced, structure
+        self.others = [None if k in traced else c for k, c in enumerate(closed.consts)]
+        self.form = traced, structure, form_of(self.jaxpr), tuple(map(id, self.others))
+        self._hash = hash(self.form)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.form == other.form
+
+    def __call__(self, *inputs: Any) -> Any:
+        values, leaves = list(self.others), jax.tree.leaves(inputs)
+        variables = [self.jaxpr.constvars[k] for k in self.traced] + list(self.jaxpr.invars)
+        # As traced: a problem has all its numbers in one dtype.
+        leaves = [jnp.asarray(x, v.aval.dtype) for x, v in zip(leaves, variables, strict=True)]
+        for k, leaf in zip(self.traced, leaves):
+            values[k] = leaf
+        results = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, values))(*leaves[len(self.traced) :])
+        return jax.tree.unflatten(self.structure, results)
+
+
+def hoisted(function: Callable[..., Any], *args: Any) -> Hoisted:
+    """A function without traced values that it closes over, traced for such arguments.
+
+    Args:
+        function: of arrays, or pytrees of them.
+        args: example arguments, or their shapes and dtypes.
+
+    Raises:
+        TypeError: if such a value is no array of numbers, as a random key.
+    """
+    closed, result = jax.make_jaxpr(function, return_shape=True)(*args)
+    traced = [k for k, c in enumerate(closed.consts) if isinstance(c, jax.core.Tracer)]
+    if not traced:
+        return Hoisted(function, (), result)
+    constants = tuple(closed.consts[k] for k in traced)
+    for constant in constants:
+        if constant.dtype != bool and not jnp.issubdtype(constant.dtype, jnp.number):
+            raise TypeError(
+                f"a function closes over a traced {constant.dtype}; of what is traced by JAX (grad, "
+                "jit or vmap) it may close over numbers alone. Draw from a key before."
+            )
+    return Hoisted(Program(closed, tuple(traced), jax.tree.structure(result)), constants, result)
+
+
+def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
+    """Which constants of a function determine its value, but have no derivative by its operations:
+    those of comparisons alone, as of `x > c`."""
+    if not traced.constants:
+        return ()
+    shapes = [jax.ShapeDtypeStruct(c.shape, c.dtype) for c in traced.constants]
+
+    def steps_alone(k: int) -> bool:
+        def moved(c: Any, dc: Any, *others: Any) -> Any:
+            inputs = (*others[:k], c, *others[k + 1 :])
+            return jax.jvp(lambda c: traced.function(*inputs[:k], c, *inputs[k + 1 :]), (c,), (dc,))
+
+        jaxpr = jax.make_jaxpr(moved)(shapes[k], shapes[k], *shapes, *args).jaxpr
+        by_value, by_change = reached(jaxpr, 0), reached(jaxpr, 1)
+        half = len(jaxpr.outvars) // 2
+        reach_value = any(k in by_value for k in range(half))
+        return reach_value and not any(k in by_change for k in range(half, 2 * half))
+
+    floats = (k for k, x in enumerate(shapes) if jnp.issubdtype(x.dtype, jnp.floating))
+    return tuple(filter(steps_alone, floats))
+
+
+def reached(jaxpr: Jaxpr, number: int) -> set[int]:
+    """The numbers of the results that depend on an argument, other than by `stop_gradient`."""
+    variables: set[Any] = {jaxpr.invars[number]}
+    known = lambda x: not isinstance(x, Literal) and x in variables
+    for equation in jaxpr.eqns:
+        if equation.primitive.name != "stop_gradient" and any(map(known, equation.invars)):
+            variables.update(equation.outvars)
+    return {k for k, x in enumerate(jaxpr.outvars) if known(x)}
+
+
+def form_of(jaxpr: Jaxpr) -> tuple[Any, ...]:
+    """The operations as a value that can be compared, with variables by their numbers."""
+    numbers: dict[Any, int] = {}
+
+    def atom(x: Any) -> Any:
+        if isinstance(x, Literal):
+            scalar = np.shape(x.val) == ()
+            return x.aval, np.asarray(x.val).tobytes() if scalar else id(x.val)
+        return x.aval, numbers.setdefault(x, len(numbers))
+
+    def part(value: Any) -> Any:
+        if isinstance(value, ClosedJaxpr):
+            return form_of(value.jaxpr), tuple(map(id, value.consts))
+        if isinstance(value, Jaxpr):
+            return form_of(value)
+        if isinstance(value, tuple | list):
+            return type(value), tuple(map(part, value))
+        try:
+            hash(value)
+        except TypeError:  # an object that lives as long as the operations do
+            return id(value)
+        return type(value), value
+
+    operations = [
+        (
+            equation.primitive,
+            tuple(map(atom, equation.invars)),
+            tuple((name, part(value)) for name, value in sorted(equation.params.items())),
+            tuple(map(atom, equation.outvars)),
+        )
+        for equation in jaxpr.eqns
+    ]
+    inputs, outputs = ((*map(atom, ends),) for ends in ((*jaxpr.constvars, *jaxpr.invars), jaxpr.outvars))
+    return inputs, tuple(operations), outputs
