@@ -40,6 +40,7 @@ from truncgauss.probability.method import (
     estimate,
     estimate_with_gradient,
     prepared,
+    with_fields,
 )
 from truncgauss.probability.refinement import (
     FAILURE,
@@ -47,6 +48,7 @@ from truncgauss.probability.refinement import (
     Goal,
     Recipe,
     Search,
+    cost,
     errors,
     flattened,
     in_batches,
@@ -150,8 +152,16 @@ class Automatic(Method):
             method = kind.candidate(problem, full if kind is SequentialMonteCarlo else begin)
             if method is not None:
                 method = method.serving(problem)
+                if kind is ImportanceSampling and num_rows:
+                    method = self.affordable(method, problem, num_rows)
                 # Of which more points are another program.
                 yield method.enlarged(full // begin) if type(method) is FactorLattice else method
+
+    def affordable(self, method: Method, problem: Problem, num_rows: int) -> Method:
+        """The method with fewer points, a power of two, if those of all rows exceed the budget."""
+        most = method.count * self.max_draws // (cost(method, problem) * num_rows)
+        count = max(LEAST_OF_MANY, 2 ** int(math.log2(max(1, most))))
+        return with_fields(method, num_points=min(method.count, count))
 
     def choice(self, problem: Problem) -> Method:
         method = next(self.candidates(problem), None)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import product
@@ -376,7 +378,12 @@ def check_probabilities(region: Region, points: Array) -> None:
         )
 
 
-@jax.jit
+def adaptation_cost(problem: Problem) -> Cost:
+    """The work of adapting a proposal for every row, see `compiling`."""
+    return Cost(PILOT * problem.covariance.dimension * math.prod(problem.batch_shape))
+
+
+@partial(Compiled, cost=adaptation_cost)
 def _proposals(problem: Problem) -> tuple[RegionProposal, Array]:
     """The proposal of every row of a problem; and a point kept with no probability, (..., d), NaN
     if none of some draws from the Gaussian is."""
