@@ -234,3 +234,19 @@ def test_the_slope_of_a_probit_edge_in_a_width_whose_square_underflows(dtype):
     bound = 4 * float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(found[:3] * float(width), expected, rtol=bound, atol=1e-6)
     assert np.all(found[3:] == 0)
+
+
+@pytest.mark.parametrize("kind", [tg.Probit, tg.Bump])
+@pytest.mark.parametrize("width", [0.0, -1.0])
+def test_a_width_that_is_not_positive_has_no_slope(kind, width):
+    for name in ("value", "log_value"):
+        weight = lambda width, margin: getattr(kind(width), name)(margin)
+        slopes = jax.jit(jax.grad(weight, (0, 1)))(width, 0.1)
+        assert np.all(np.isnan(slopes)), (name, slopes)
+    for bump in (tg.safe.bump, tg.safe.bell):
+        assert np.all(np.isnan(jax.jit(jax.grad(bump, (0, 1)))(0.1, width)))
+
+
+def test_an_infinite_steepness_has_no_slope():
+    weight = lambda steepness, margin: tg.Tanh(steepness).log_value(margin)
+    assert np.all(np.isnan(jax.jit(jax.grad(weight, (0, 1)))(jnp.inf, 0.1)))

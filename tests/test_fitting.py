@@ -256,3 +256,28 @@ def test_a_random_fit_that_gained_nothing_has_not_converged():
     assert not stuck.converged and "nothing was gained" in stuck.reason
     there = slow(3.0)
     assert there.converged and there.params == 3.0
+
+
+def test_a_direction_that_a_loss_does_not_determine_is_named():
+    target = jnp.array([0.2, 0.5, 0.3])
+
+    def loss(params):
+        """Of a mean common to all populations, and a box that may move with it."""
+        low, high = params["box"] - params["shift"]
+        places = jnp.array([0.0, 0.5, 1.0])
+        mass = tg.special.ndtr(high - places) - tg.special.ndtr(low - places)
+        return jnp.sum((mass - target) ** 2)
+
+    start = {"box": jnp.array([-1.0, 1.0]), "shift": jnp.array(0.0)}
+    result = tg.minimize(loss, start, progress=False)
+    assert result.converged
+    assert "does not change along +1 box[0] +1 box[1] +1 shift:" in result.reason
+    held = tg.minimize(
+        lambda params: loss({"box": params["box"], "shift": 0.0}),
+        {"box": start["box"]},
+        progress=False,
+    )
+    assert held.converged and "does not change" not in held.reason
+    for steep in (4, 8):  # no Hessian at the minimum, but one minimum
+        result = tg.minimize(lambda x: jnp.sum((x - 1.0) ** steep), jnp.zeros(2), progress=False)
+        assert "does not change" not in result.reason

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 
 import truncgauss as tg
 from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.probability.refinement import Search, cost
 
 METHOD = tg.ImportanceSampling(1024)
 MEAN, COVARIANCE = np.array([0.3, -0.2]), np.array([[1.0, 0.5], [0.5, 2.0]])
@@ -241,3 +242,22 @@ def test_a_half_space_in_a_tail_that_only_says_yes_or_no(distance):
     half = tg.Selection(lambda x: x[0] - x[1] > distance * jnp.sqrt(2.0), 2, log_concave=True)
     log_prob, stderr = tg.log_probability(jnp.zeros(2), jnp.eye(2), half, METHOD)
     assert abs(log_prob - stats.norm.logsf(distance)) < 5 * stderr and stderr < 0.02
+
+
+@pytest.mark.full
+def test_a_selection_of_many_rows_keeps_its_budget(monkeypatch):
+    spent = []
+    original = Search._evaluated
+
+    def counted(self, held, method, rows):
+        spent.append(cost(method, self.problem) * len(rows))
+        return original(self, held, method, rows)
+
+    monkeypatch.setattr(Search, "_evaluated", counted)
+    means = jnp.asarray(np.random.default_rng(0).normal(size=(64, 2)))
+    outside = tg.Selection(lambda x: jnp.sum(x**2) > 1.0, 2)
+    method = tg.Automatic(max_draws=2**22)
+    log_prob, stderr = tg.log_probability(means, jnp.eye(2), outside, method)
+    truth = stats.ncx2.logsf(1.0, 2, np.sum(np.asarray(means) ** 2, axis=1))
+    assert np.all(np.abs(log_prob - truth) < 5 * stderr)
+    assert sum(spent) <= 2**22

@@ -33,7 +33,7 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
         ValueError: if the shapes do not broadcast.
     """
     dtype = common_dtype(values)
-    with compile_time_constants(values):
+    with compile_time_constants(values), np.errstate(over="ignore"):
         arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         try:
             return list(jnp.broadcast_arrays(*arrays.values()))
@@ -112,8 +112,9 @@ def truncated_problem(
 def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
     """The region, or a box with these limits; a scalar limit holds for all coordinates."""
     if region is None:
-        low = jnp.asarray(-math.inf if low is None else low, dtype)
-        high = jnp.asarray(math.inf if high is None else high, dtype)
+        with np.errstate(over="ignore"):  # a number beyond this precision is infinite
+            low = jnp.asarray(-math.inf if low is None else low, dtype)
+            high = jnp.asarray(math.inf if high is None else high, dtype)
         return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
     if low is not None or high is not None:
         raise ValueError(f"{owner}: give bounds or a region, not both; a Box has its own bounds.")

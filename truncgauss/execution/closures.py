@@ -4,6 +4,8 @@ A cache, a loop or a rule of derivatives that keeps a function fixed knows nothi
 the derivative by them would be 0, and under `jax.jit` or `jax.vmap` there would be an error.
 """
 
+import functools
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+MOST_SEEN = 200  # objects in which traced values are looked for, to explain an error
 
 
 class Hoisted(NamedTuple):
@@ -79,8 +83,8 @@ def hoisted(function: Callable[..., Any], *args: Any) -> Hoisted:
     for constant in constants:
         if constant.dtype != bool and not jnp.issubdtype(constant.dtype, jnp.number):
             raise TypeError(
-                f"a function closes over a traced {constant.dtype}; of what is traced by JAX (grad, "
-                "jit or vmap) it may close over numbers alone. Draw from a key before."
+                f"a function closes over a traced {constant.dtype}; of what JAX traces (grad, jit "
+                "or vmap) it may close over numbers alone. Draw from a key before."
             )
     return Hoisted(Program(closed, tuple(traced), jax.tree.structure(result)), constants, result)
 
@@ -117,6 +121,33 @@ def reached(jaxpr: Jaxpr, number: int) -> set[int]:
     return {k for k, x in enumerate(jaxpr.outvars) if known(x)}
 
 
+def closes_over_traced(value: Any) -> bool:
+    """Whether a function closes over a traced value; or a method or a function in a field of an
+    object, as of a class that a user defined."""
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    seen: list[Any] = []
+    while stack and len(seen) < MOST_SEEN:
+        part, closed = stack.pop()
+        if closed and isinstance(part, jax.core.Tracer):
+            return True
+        if isinstance(part, type | types.ModuleType | jax.Array) or any(part is x for x in seen):
+            continue
+        seen.append(part)
+        if isinstance(part, list | tuple | dict):
+            inside = part.values() if isinstance(part, dict) else part
+        elif isinstance(part, types.FunctionType):
+            inside, closed = [cell.cell_contents for cell in part.__closure__ or ()], True
+        elif isinstance(part, types.MethodType | functools.partial):
+            names = "__self__", "__func__", "func", "args", "keywords"
+            inside = [getattr(part, name, None) for name in names]
+            closed = closed or isinstance(part, functools.partial)
+        else:
+            inside = [*getattr(part, "__dict__", {}).values()]
+            inside += filter(callable, vars(type(part)).values())
+        stack += [(x, closed) for x in inside]
+    return False
+
+
 def form_of(jaxpr: Jaxpr) -> tuple[Any, ...]:
     """The operations as a value that can be compared, with variables by their numbers."""
     numbers: dict[Any, int] = {}
@@ -149,5 +180,7 @@ def form_of(jaxpr: Jaxpr) -> tuple[Any, ...]:
         )
         for equation in jaxpr.eqns
     ]
-    inputs, outputs = ((*map(atom, ends),) for ends in ((*jaxpr.constvars, *jaxpr.invars), jaxpr.outvars))
+    inputs, outputs = (
+        (*map(atom, ends),) for ends in ((*jaxpr.constvars, *jaxpr.invars), jaxpr.outvars)
+    )
     return inputs, tuple(operations), outputs

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import jax
 
 from truncgauss.execution.arguments import explain
+from truncgauss.execution.closures import closes_over_traced
 
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
@@ -251,7 +252,7 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
         try:
             with bar(None, function.__name__, bool(said)):
                 return function(*args, **kwargs)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             name, traced = function.__name__, jax.core.Tracer
             given = any(isinstance(leaf, traced) for leaf in jax.tree.leaves((args, kwargs)))
             if given and isinstance(error, NEEDS_NUMBERS):
@@ -259,7 +260,16 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
                     f"{name}: an argument is traced by JAX (jit, vmap or grad), but {name} needs "
                     "numbers: call it outside of these; it compiles by itself what it needs."
                 ) from error
-            explain(error, signature, args, kwargs)
+            hidden = isinstance(error, NEEDS_NUMBERS) or "compiler_options" in str(error)
+            closing = [x for x in (*args, *kwargs.values()) if hidden and closes_over_traced(x)]
+            if closing:
+                what = getattr(closing[0], "__name__", type(closing[0]).__name__)
+                raise TypeError(
+                    f"{name}: {what} closes over a value that JAX traces (grad, jit or vmap). Make "
+                    "it a field of the method or edge; a fit needs numbers, outside of these."
+                ) from error
+            if isinstance(error, TypeError):
+                explain(error, signature, args, kwargs)
             raise
 
     return shown

@@ -114,7 +114,8 @@ def as_float_input(value: Any, name: str = "this value") -> Any:
     if array is None or array.size > MOST_ON_HOST:
         return as_float_array(value, name)
     dtype = array.dtype if array.dtype.kind == "f" else np.dtype(float)
-    copy: Any = np.array(array, jax.dtypes.canonicalize_dtype(dtype))
+    with np.errstate(over="ignore"):  # a number beyond this precision is infinite
+        copy: Any = np.array(array, jax.dtypes.canonicalize_dtype(dtype))
     copy.flags.writeable = False
     return copy
 
@@ -133,8 +134,9 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     if on_host is None:
         check_numbers(value, name)  # a text JAX would take for the name of a dtype
         try:
-            # A whole number may be too large for JAX's integers.
-            array = jnp.asarray(float(value) if type(value) is int else value)
+            with np.errstate(over="ignore"):
+                # A whole number may be too large for JAX's integers.
+                array = jnp.asarray(float(value) if type(value) is int else value)
         except TypeError as error:
             raise TypeError(
                 f"{name} must be numbers or an array of them, got a {type(value).__name__}, "
@@ -144,7 +146,8 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
         # Of whole numbers at once: JAX's integers may be narrower than NumPy's.
         dtype = on_host.dtype if on_host.dtype.kind == "f" else np.dtype(float)
         dtype = jax.dtypes.canonicalize_dtype(dtype)
-        array = as_jax_array(on_host.astype(dtype, copy=False))
+        with np.errstate(over="ignore"):
+            array = as_jax_array(on_host.astype(dtype, copy=False))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(
             f"{name} must be real numbers, got an array of dtype {array.dtype}. Give its real "

@@ -2,7 +2,8 @@
 
 An edge maps a margin (the signed distance inside a face) to a value between 0 and 1 and to its
 logarithm. Estimates use the logarithm: the product of many small values underflows, the sum of
-their logs does not. At margin +inf the value is 1 and its gradient is 0.
+their logs does not. At margin +inf the value is 1 and its gradient is 0. A width that is not
+positive, or an infinite steepness, as a trace may bring, has derivatives NaN.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.execution.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
-from truncgauss.special.tails import FAR, as_floats, ratio
+from truncgauss.special.tails import FAR, as_floats, ratio, with_slopes_where
 
 
 class Edge:
@@ -73,7 +74,9 @@ class Tanh(Edge):
         return _with_limits(margin, sigmoid(self._log_odds(margin)), 0.0, 1.0)
 
     def _log_odds(self, margin: ArrayLike) -> Array:
-        return _finite(margin) * as_float_array(self.steepness)
+        margin, steepness = as_floats(_finite(margin), as_float_array(self.steepness))
+        margin, steepness = with_slopes_where(jnp.isfinite(steepness), margin, steepness)
+        return margin * steepness
 
 
 @frozen_pytree
@@ -108,6 +111,7 @@ class Probit(Edge):
     def _position(self, margin: ArrayLike, start: float = -jnp.inf) -> Array:
         """margin/width, constant where the edge is flat and the quotient's slope may overflow."""
         margin, width = as_floats(_finite(margin), as_float_array(self.width))
+        margin, width = with_slopes_where(width > 0, margin, width)
         below, above = margin < start * width, margin > FAR * width
         flat = jnp.where(below, start, FAR).astype(margin.dtype)
         outside = below | above
@@ -161,6 +165,7 @@ class Bump(Edge):
         start: float,
     ) -> Array:
         margin, width = as_floats(as_float_array(margin), as_float_array(self.width))
+        margin, width = with_slopes_where(width > 0, margin, width)
         inside = (margin > start * width) & (margin < width)
         odds = _bump_log_odds(jnp.where(inside, margin, 0.5), jnp.where(inside, width, 1.0))
         # Only a NaN is on neither side; the sum propagates it.

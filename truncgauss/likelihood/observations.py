@@ -505,8 +505,9 @@ class Observations:
             )
         if region is not None and self.patterns and not self.region_patterns:
             raise ValueError(
-                "Observations: these were made without a region, so that it is not known which rows "
-                "one truncates. Under a trace replace a region: make them with one of its kind."
+                "Observations: these were made without a region, so that it is not known which "
+                "rows one truncates. Under a trace replace a region: make them with one of its "
+                "kind."
             )
         # Rows that were equal may no longer be.
         for name in ("patterns", "region_patterns"):

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
 
-from truncgauss.special.tails import Arrays
+from truncgauss.special.tails import Arrays, with_slopes_where
 
 WIDTH = "To train it, train its logarithm: exp(log_width)."
 
@@ -164,7 +164,8 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
         The bump, at most exp(-1); NaN where an argument is NaN.
 
     Raises:
-        ValueError: for a width that is not positive, outside of `jit` and gradients.
+        ValueError: for a width that is not positive, outside of `jit` and gradients; inside the
+            derivatives are NaN.
 
     Reference:
         Tu (2011), An Introduction to Manifolds, section 13.
@@ -175,7 +176,8 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
     """
     x, width = _as_floats(x, width)
     _refuse_sign("bump: width", width, WIDTH)
-    return _bump(*jnp.broadcast_arrays(x, width))
+    x, width = jnp.broadcast_arrays(x, width)
+    return _bump(*with_slopes_where(width > 0, x, width))
 
 
 @jax.custom_jvp
@@ -218,7 +220,8 @@ def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
     """
     x, width = _as_floats(x, width)
     _refuse_sign("bell: width", width, WIDTH)
-    return _bell(*jnp.broadcast_arrays(x, width))
+    x, width = jnp.broadcast_arrays(x, width)
+    return _bell(*with_slopes_where(width > 0, x, width))
 
 
 # --- Guards of a softmax --------------------------------------------------------------------------

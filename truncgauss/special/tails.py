@@ -15,6 +15,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
@@ -73,7 +74,20 @@ def as_floats(*values: ArrayLike) -> list[Array]:
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
-    return list(jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values)))
+    with np.errstate(over="ignore"):  # a number beyond this precision is infinite
+        return list(jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values)))
+
+
+@jax.custom_jvp
+def with_slopes_where(sound: Array, *values: Array) -> Arrays:
+    """The values, with derivatives that are NaN where they are not `sound`, as of a width of 0."""
+    return values
+
+
+@with_slopes_where.defjvp
+def _with_slopes_where_jvp(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+    factor = jnp.where(primals[0], 1.0, jnp.nan)
+    return primals[1:], tuple(change * factor.astype(change.dtype) for change in tangents[1:])
 
 
 @jax.custom_jvp

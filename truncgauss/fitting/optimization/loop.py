@@ -43,6 +43,7 @@ from truncgauss.fitting.optimization.steps import (
 from truncgauss.gaussian.problem import checked_key
 
 PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
+FEW_PARAMETERS, FLAT_STEP = 20, 0.01  # of which flat directions are sought, and by what step
 NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
 
@@ -230,6 +231,10 @@ class Minimization:
                     f"{relative:.1e}, but the loss still falls at a distance of {far:.2g} along "
                     "it. This is a plateau, or the way to a minimum at infinity: start elsewhere."
                 )
+            elif converged and (direction := self.flat(state)):
+                reason += (
+                    f" The loss does not change along {direction}: what moves so is not determined."
+                )
         return FitResult(
             params=self.coordinates.params(state.good),
             loss=float(state.loss if int(state.step) else losses[-1]),
@@ -265,6 +270,49 @@ class Minimization:
                 return 0.0
             lowest = loss
         return PROBES[-1] * size
+
+    def flat(self, state: State) -> str:
+        """The direction in free coordinates along which the loss is constant, in words; empty if
+        there is none, or there are many parameters.
+
+        The Hessian is by differences of gradients, from the program of the loop.
+        """
+        x, tree = ravel_pytree(state.good)
+        q, eps = len(x), float(jnp.finfo(x.dtype).eps)
+        if not 1 < q <= FEW_PARAMETERS:
+            return ""
+        x, scale = np.asarray(x), np.maximum(np.abs(x), 1.0)
+
+        def at(move: np.ndarray) -> tuple[float, np.ndarray]:
+            free = tree(jnp.asarray(x + scale * move, x.dtype))
+            fresh = state._replace(
+                free=free, opt_state=jax.tree.map(strong, self.optimizer.init(free))
+            )
+            end, values = self.evaluated_once(fresh)
+            good = int(end.status) != NONFINITE
+            gradient = scale * np.asarray(ravel_pytree(end.gradient)[0])
+            return (float(values[0, 0]) if good else math.nan), gradient
+
+        step = eps ** (1 / 3)
+        sides = [at(sign * step * unit)[1] for unit in np.eye(q) for sign in (1.0, -1.0)]
+        hessian = np.asarray([up - down for up, down in zip(sides[::2], sides[1::2])]) / (2 * step)
+        if not np.all(np.isfinite(hessian)):
+            return ""
+        curvatures, directions = np.linalg.eigh((hessian + hessian.T) / 2.0)
+        move, rounding = directions[:, 0], 8.0 * eps * max(abs(float(state.loss)), 1.0)
+        bend = 0.5 * abs(curvatures[-1]) * FLAT_STEP**2
+        change = max(abs(at(sign * FLAT_STEP * move)[0] - float(state.loss)) for sign in (1, -1))
+        if not (abs(curvatures[0]) < eps**0.5 * curvatures[-1] and change < 1e-4 * bend + rounding):
+            return ""
+        names = [
+            f"{path.rstrip('/') or 'x'}{list(index) if index else ''}"
+            for path, leaf in named_leaves(state.good)
+            for index in np.ndindex(leaf.shape)
+        ]
+        parts = scale * move
+        parts = parts / parts[np.argmax(np.abs(parts))]
+        shown = np.flatnonzero(np.abs(parts) > 1e-3)
+        return " ".join(f"{parts[k]:+.3g} {names[k]}" for k in shown)
 
     def evaluated_once(self, state: State) -> tuple[State, jax.Array]:
         """The state after one evaluation without a step, and its traces."""
