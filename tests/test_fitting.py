@@ -264,8 +264,8 @@ def test_a_direction_that_a_loss_does_not_determine_is_named():
     def loss(params):
         """Of a mean common to all populations, and a box that may move with it."""
         low, high = params["box"] - params["shift"]
-        places = jnp.array([0.0, 0.5, 1.0])
-        mass = tg.special.ndtr(high - places) - tg.special.ndtr(low - places)
+        means = jnp.array([0.0, 0.5, 1.0])
+        mass = tg.special.ndtr(high - means) - tg.special.ndtr(low - means)
         return jnp.sum((mass - target) ** 2)
 
     start = {"box": jnp.array([-1.0, 1.0]), "shift": jnp.array(0.0)}

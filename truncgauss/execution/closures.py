@@ -90,8 +90,8 @@ def hoisted(function: Callable[..., Any], *args: Any) -> Hoisted:
 
 
 def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
-    """Which constants of a function determine its value, but have no derivative by its operations:
-    those of comparisons alone, as of `x > c`."""
+    """The numbers of the constants that determine a function's value, but by which its operations
+    have no derivative: those of comparisons alone, as of `x > c`."""
     if not traced.constants:
         return ()
     shapes = [jax.ShapeDtypeStruct(c.shape, c.dtype) for c in traced.constants]
@@ -114,7 +114,10 @@ def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
 def reached(jaxpr: Jaxpr, number: int) -> set[int]:
     """The numbers of the results that depend on an argument, other than by `stop_gradient`."""
     variables: set[Any] = {jaxpr.invars[number]}
-    known = lambda x: not isinstance(x, Literal) and x in variables
+
+    def known(x: Any) -> bool:
+        return not isinstance(x, Literal) and x in variables
+
     for equation in jaxpr.eqns:
         if equation.primitive.name != "stop_gradient" and any(map(known, equation.invars)):
             variables.update(equation.outvars)

@@ -277,11 +277,12 @@ class Minimization:
 
         The Hessian is by differences of gradients, from the program of the loop.
         """
-        x, tree = ravel_pytree(state.good)
-        q, eps = len(x), float(jnp.finfo(x.dtype).eps)
+        flat, tree = ravel_pytree(state.good)
+        q, eps = len(flat), float(jnp.finfo(flat.dtype).eps)
         if not 1 < q <= FEW_PARAMETERS:
             return ""
-        x, scale = np.asarray(x), np.maximum(np.abs(x), 1.0)
+        x = np.asarray(flat)
+        scale = np.maximum(np.abs(x), 1.0)
 
         def at(move: np.ndarray) -> tuple[float, np.ndarray]:
             free = tree(jnp.asarray(x + scale * move, x.dtype))

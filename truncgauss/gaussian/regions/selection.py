@@ -1,6 +1,7 @@
 """Selections: regions in which each point is kept with some probability."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,7 +48,7 @@ class Selection(Region):
         (True, True)
     """
 
-    function: Callable[[Any], Any] = static_field()
+    function: Callable[..., Any] = static_field()
     size: int = static_field()
     log_concave: bool = static_field(default=False)
     constants: tuple[Any, ...] = ()  # the traced numbers over which the function closed
@@ -104,7 +105,7 @@ class Selection(Region):
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         x = x.astype(jnp.result_type(x, 0.0))  # whole numbers would cut a probability to 0 or 1
-        of_point = lambda point: self.function(*self.constants, point)
+        of_point = partial(self.function, *self.constants)
         values = jax.vmap(of_point)(x.reshape(-1, x.shape[-1])).astype(x.dtype)
         for k in self.jumps:
             values += nan_slope(jnp.sum(self.constants[k])).astype(x.dtype)
