@@ -240,7 +240,7 @@ def test_the_slope_of_a_probit_edge_in_a_width_whose_square_underflows(dtype):
 @pytest.mark.parametrize("width", [0.0, -1.0])
 def test_a_width_that_is_not_positive_has_no_slope(kind, width):
     for name in ("value", "log_value"):
-        weight = lambda width, margin: getattr(kind(width), name)(margin)
+        weight = lambda width, margin, name=name: getattr(kind(width), name)(margin)
         slopes = jax.jit(jax.grad(weight, (0, 1)))(width, 0.1)
         assert np.all(np.isnan(slopes)), (name, slopes)
     for bump in (tg.safe.bump, tg.safe.bell):

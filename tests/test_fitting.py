@@ -278,6 +278,6 @@ def test_a_direction_that_a_loss_does_not_determine_is_named():
         progress=False,
     )
     assert held.converged and "does not change" not in held.reason
-    for steep in (4, 8):  # no Hessian at the minimum, but one minimum
-        result = tg.minimize(lambda x: jnp.sum((x - 1.0) ** steep), jnp.zeros(2), progress=False)
-        assert "does not change" not in result.reason
+    # No Hessian at the minimum, but one minimum.
+    result = tg.minimize(lambda x: jnp.sum((x - 1.0) ** 4), jnp.zeros(2), progress=False)
+    assert "does not change" not in result.reason
