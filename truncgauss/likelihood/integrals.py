@@ -23,8 +23,9 @@ from truncgauss.gaussian.regions import (
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
-from truncgauss.probability.exact import Exact, log_masses_of
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import ImportanceSampling
+from truncgauss.probability.independence import log_masses_of
 from truncgauss.probability.method import Method, with_derivative
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one

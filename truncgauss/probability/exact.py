@@ -25,6 +25,7 @@ from truncgauss.gaussian.regions import (
     as_linear,
 )
 from truncgauss.gaussian.total_moments import Moments, Nodes, total_moments
+from truncgauss.probability import independence
 from truncgauss.probability.method import Method
 from truncgauss.quadrature import (
     bivariate,
@@ -38,8 +39,6 @@ from truncgauss.quadrature import (
 )
 from truncgauss.quadrature.conditioning import negligible
 from truncgauss.special import (
-    log_interval_mass,
-    standardize,
     truncated_mean_and_variance,
 )
 
@@ -382,22 +381,13 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    inputs = loc, covariance.variances, low, high
-    log_masses = log_masses_of(*inputs)
     if covariance.dimension > 1:
-        return _certain(log_masses.sum(-1))
-    digit = conditioning.last_digit_of_one
+        matrix = covariance.covariance_matrix
+        return _certain(independence.log_probability(loc, matrix, low, high))
+    inputs = loc, covariance.variances, low, high
+    log_masses, digit = independence.log_masses_of(*inputs), conditioning.last_digit_of_one
     log_prob, error = _with_last_digit(covariance, digit, log_masses, *inputs)
     return log_prob[0], error[0]
-
-
-def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:
-    """The log masses of intervals of one variable each, which is inside or outside where its
-    variance is 0; elementwise."""
-    known = variance == 0
-    met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
-    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
-    return jnp.where(known, met, log_interval_mass(*limits))
 
 
 def _independent_moments(
