@@ -35,6 +35,7 @@ from truncgauss.gaussian.problem import Estimate, Problem, as_key, as_problem
 from truncgauss.gaussian.regions import Ball, Box, Ellipsoid, Outside, Polyhedron, Region
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.method import Method, estimate
 from truncgauss.special import log1mexp, standardize
 
@@ -244,7 +245,7 @@ class FractionsModel(Model):
         key, size, method = as_key(self.key), np.sum(self.trials), self.method
         if not some_free:
             method.check(*problem)
-            return FractionLoss(self, method.hold(*problem), key, size)
+            return FractionLoss(self, at_held_matrix(method.hold(*problem)), key, size)
         # Coordinates of fixed boxes that have no limits are better left out: boxes are rows of
         # intervals, and one with one limited coordinate is an integral in one dimension.
         boxes = Observations(box.low, box.high)

@@ -83,7 +83,8 @@ class Automatic(Method):
 
     Outside of a trace the choice depends on the numbers. Coordinates without limits are left out,
     independent blocks are separated, and a Markov chain or a common factor in a covariance matrix
-    is recognised: these are exact in any dimension. Other problems begin with `Separation`, 16
+    is recognised: these are exact in any dimension, and differentiated as functions of every entry
+    (a second derivative in a matrix of blocks, a chain or a common factor is refused). Other problems begin with `Separation`, 16
     replicates of 256 points for an rtol of 5e-3 or more, of 512 for 2e-3, else of 1,024, which
     rows above rtol get in any case. Rows whose stderr is then above 0.05, as of long and weakly
     truncated chains, are also estimated by `SequentialMonteCarlo`, and the estimate of smaller
@@ -174,8 +175,17 @@ class Automatic(Method):
         return method
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
-        """The chosen method with its plan held; `HeldParts` where structure is recognised."""
+        """The chosen method with its plan held; `HeldParts` where structure is recognised.
+
+        Either is one smooth function of the mean, the covariance and the region. Of many
+        covariances that are all diagonal what is held is `Exact`, which refuses others.
+        """
         problem = as_problem(loc, covariance, region)
+        form = problem.covariance
+        if isinstance(form, ScaleTril) and form.batch_shape == () and is_concrete(form):
+            matrix = numbers_of(form)
+            if np.array_equal(matrix, np.diag(np.diagonal(matrix))):  # which is recognised
+                problem = problem._replace(covariance=CovarianceMatrix(jnp.asarray(matrix)))
         whole = self._held_parts(problem, independent_parts(problem, all_coordinates=True), None)
         parts = independent_parts(problem)
         used = sum(part.problem.covariance.dimension for part in parts)
@@ -191,7 +201,13 @@ class Automatic(Method):
             method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
             return block_of(part, ((method, None),))
 
-        return HeldParts(tuple(map(held, parts)), problem.covariance.covariance_matrix, whole)
+        candidates = self.candidates(problem)
+        dense = problem.covariance.dimension > 3
+        # Of larger matrices `Exact` knows those whose numbers are special.
+        methods = (method for method in candidates if not (dense and isinstance(method, Exact)))
+        general = next(methods).hold(*problem)
+        matrix = problem.covariance.covariance_matrix
+        return HeldParts(tuple(map(held, parts)), matrix, whole, general)
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The estimate of every row: the sum over independent blocks of coordinates."""
@@ -221,6 +237,8 @@ class Automatic(Method):
         if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
             pairs = zip(blocks, keys)
             return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
+        if len(blocks) == covariance.dimension:  # of which it knows all derivatives
+            return estimate(Exact(), problem, key)
         return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:

@@ -1,8 +1,8 @@
 """The log probability of independent blocks by held methods, as a function of all inputs.
 
 Called with numbers, the default method separates independent blocks, recognises structure, chooses
-methods and numbers of points for every row. Its derivative, and what `Automatic.hold` returns, is
-that of these choices, plans and counts held fixed. In a covariance matrix whose structure was
+methods and numbers of points for every row. Its derivative is that of these choices, plans and
+counts held fixed; what `Automatic.hold` returns joins them to a method for any matrix. In a covariance matrix whose structure was
 recognised it is the derivative in a general matrix, since a step may leave the structure: with g
 and H the gradient and the Hessian of log P in the mean,
 
@@ -26,7 +26,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field, values_of
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
@@ -130,6 +130,7 @@ def _by_blocks_jvp(
     (inputs, blocks, keys), change = primals, tangents[0]
     whole = lambda primal, tangent: jnp.zeros_like(primal) if _is_zero(tangent) else tangent
     moved = jax.tree.map(whole, inputs, change, is_leaf=_is_zero)
+    inputs = *inputs[:2], _once(inputs[2])
     result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
     slope = slopes.log_prob
     if not _is_zero(change[2]):
@@ -144,7 +145,7 @@ def _is_zero(x: object) -> bool:
 def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array) -> Array:
     """The derivative of log P along a change of the matrix, less that within plain blocks."""
     loc, region, matrix = inputs
-    problem, total = Problem(loc, CovarianceMatrix(matrix), region), 0.0 * jnp.sum(_once(matrix))
+    problem, total = Problem(loc, CovarianceMatrix(matrix), region), jnp.zeros((), matrix.dtype)
     slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
     for block, key in zip(blocks, keys):
         chosen = block.indices(len(matrix))
@@ -198,15 +199,22 @@ class HeldParts(Method):
     """The sum of log probabilities over the independent blocks of a box, with held plans.
 
     `Automatic.hold` returns it where it separates blocks, leaves out coordinates without limits, or
-    recognises a Markov chain or a common factor. It applies to a single covariance matrix: means
-    and limits may change, and be differentiated; for another matrix the estimate over blocks is
-    NaN. Where a coordinate that was left out has limits now, the method for all coordinates
-    replaces the blocks. Derivatives in the matrix, at this one, are those in a general matrix.
+    recognises a Markov chain or a common factor. With B the log P of the blocks, D its derivative
+    in the matrix, and W log P by a method for any matrix, at another matrix S than the held S_0
+
+        log P = B + D (S - S_0) + W(S) - W(S_0) - W'(S_0) (S - S_0),
+
+    one smooth function of all inputs, of which value and first derivatives at S_0 are those of the
+    blocks. Elsewhere stderr has the errors of both W, and what its derivative is seen to err. Where
+    a coordinate that was left out has limits now, the method for all coordinates replaces the
+    blocks.
 
     Args:
         blocks: each with its covariance and its held method.
         matrix: the covariance matrix of all coordinates, shape (d, d).
         whole: the held method of all coordinates, None where none is left out.
+        general: the held method for other matrices; None where the matrix does not change, and the
+            estimate for another one is NaN.
 
     Raises:
         ValueError: for anything but a `Box` and one covariance matrix of the same dimension.
@@ -215,13 +223,14 @@ class HeldParts(Method):
     blocks: tuple[Block, ...]
     matrix: Array
     whole: Method | None = None
+    general: Method | None = None
 
     own_units = False  # each block has units of its own
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         every = [method for block in self.blocks for method in block.methods]
-        every += [] if self.whole is None else [self.whole]
+        every += [method for method in (self.whole, self.general) if method is not None]
         return jnp.broadcast_shapes(*(method.batch_shape for method in every))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
@@ -236,8 +245,9 @@ class HeldParts(Method):
             covariance = jax.tree.map(spread, block.covariance)
             return replace(block, covariance=covariance, methods=tuple(map(of_rows, block.methods)))
 
-        whole = None if self.whole is None else of_rows(self.whole)
-        return HeldParts(tuple(map(of_block, self.blocks)), spread(self.matrix), whole)
+        others = self.whole, self.general
+        whole, general = (None if other is None else of_rows(other) for other in others)
+        return HeldParts(tuple(map(of_block, self.blocks)), spread(self.matrix), whole, general)
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
@@ -250,8 +260,14 @@ class HeldParts(Method):
             )
 
     def serving(self, problem: Problem) -> Method:
-        """The method of all coordinates or that of the blocks, where the limits are numbers."""
+        """The method of all coordinates or that of the blocks, where the limits are numbers, and
+        for this matrix alone, where it is the held one."""
         _, covariance, region = problem
+        if self.general is not None and is_concrete((covariance, self.matrix)):
+            if covariance.dimension == self.matrix.shape[-1]:
+                asked = covariance.covariance_matrix
+                if asked.ndim == self.matrix.ndim == 2 and self._is_held(asked):
+                    return replace(self, general=None).serving(problem)
         box = values_of(region) if isinstance(region, Box) else None
         if self.whole is None or box is None or covariance.dimension != self.matrix.shape[-1]:
             return self
@@ -282,13 +298,38 @@ class HeldParts(Method):
     def _over_blocks(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """The sum over the blocks; NaN for another covariance matrix than the held one."""
-        matrix = covariance.covariance_matrix
-        keys = key[None] if len(self.blocks) == 1 else jax.random.split(key, len(self.blocks))
-        log_prob, stderr = by_blocks((loc, region, matrix), list(self.blocks), list(keys))
-        asked = lax.stop_gradient(matrix)
+        matrix, blocks = covariance.covariance_matrix, list(self.blocks)
+        keys = list(key[None] if len(blocks) == 1 else jax.random.split(key, len(blocks)))
+        same = self._is_held(lax.stop_gradient(matrix))
+        general = self.general
+        if general is None:
+            log_prob, stderr = by_blocks((loc, region, matrix), blocks, keys)
+            # A product, so that derivatives are NaN too.
+            log_prob = log_prob * jnp.where(same, 1.0, jnp.nan)
+            return Estimate(log_prob, jnp.where(same, stderr, jnp.nan))
+
+        def of_blocks(matrix: Array) -> Estimate:
+            return by_blocks((loc, region, matrix), blocks, keys)
+
+        def of_general(matrix: Array) -> Estimate:
+            return average(general, Problem(loc, CovarianceMatrix(matrix), region), key)
+
+        change = (matrix - self.matrix,)
+        (log_prob, stderr), (slope, _) = jax.jvp(of_blocks, (self.matrix,), change)
+        (start, first), (rise, _) = jax.jvp(of_general, (self.matrix,), change)
+        end, last = of_general(matrix)
+        gap = slope - rise
+        log_prob = log_prob + gap + (end - start)
+        others = jnp.sqrt(stderr**2 + first**2 + last**2 + gap**2)
+        return Estimate(log_prob, jnp.where(same, stderr, lax.stop_gradient(others)))
+
+    def _is_held(self, matrix: Array) -> Any:
+        """Whether this is the held matrix, to rounding."""
         scale = jnp.sqrt(jnp.diagonal(self.matrix))
-        gap = ROUNDING * float(jnp.finfo(loc.dtype).eps) * scale[:, None] * scale[None, :]
-        same = jnp.all(jnp.abs(asked - self.matrix) <= gap)
-        # A product, so that derivatives are NaN too.
-        return Estimate(log_prob * jnp.where(same, 1.0, jnp.nan), jnp.where(same, stderr, jnp.nan))
+        gap = ROUNDING * float(jnp.finfo(matrix.dtype).eps) * scale[:, None] * scale[None, :]
+        return jnp.all(jnp.abs(matrix - self.matrix) <= gap)
+
+
+def at_held_matrix(method: Method) -> Method:
+    """The held method for problems that all have the covariance matrix that it was held for."""
+    return replace(method, general=None) if isinstance(method, HeldParts) else method

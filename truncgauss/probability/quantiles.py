@@ -51,6 +51,7 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions import Box, Outside, Polyhedron, Region
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.directions import (
     NUM_REPLICATES,
@@ -696,7 +697,7 @@ def _held(
         degrees = student.checked_df(inputs.df, family.kind, problem)
         nodes = student.nodes_of(problem, degrees, family.kind)
         problem = student.at_scale(problem, nodes.log_scale, family.kind)
-    plan = method.hold(*problem)
+    plan = at_held_matrix(method.hold(*problem))
 
     def log_odds(inputs: Inputs, y: Array) -> Estimate:
         problem, empty = family.pieces(inputs, y)
