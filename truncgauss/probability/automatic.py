@@ -84,13 +84,13 @@ class Automatic(Method):
     Outside of a trace the choice depends on the numbers. Coordinates without limits are left out,
     independent blocks are separated, and a Markov chain or a common factor in a covariance matrix
     is recognised: these are exact in any dimension, and differentiated as functions of every entry
-    (a second derivative in a matrix of blocks, a chain or a common factor is refused). Other problems begin with `Separation`, 16
-    replicates of 256 points for an rtol of 5e-3 or more, of 512 for 2e-3, else of 1,024, which
-    rows above rtol get in any case. Rows whose stderr is then above 0.05, as of long and weakly
-    truncated chains, are also estimated by `SequentialMonteCarlo`, and the estimate of smaller
-    stderr is kept. Then rows whose stderr is above rtol get more points until it is below, until
-    it falls more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy
-    reached.
+    (a second derivative in a matrix of blocks, a chain or a common factor is refused). Other
+    problems begin with `Separation`, 16 replicates of 256 points for an rtol of 5e-3 or more, of
+    512 for 2e-3, else of 1,024, which rows above rtol get in any case. Rows whose stderr is then
+    above 0.05, as of long and weakly truncated chains, are also estimated by
+    `SequentialMonteCarlo`, and the estimate of smaller stderr is kept. Then rows whose stderr is
+    above rtol get more points until it is below, until it falls more slowly than n^(-1/4), or until
+    max_draws are spent. stderr reports the accuracy reached.
 
     In a trace only shapes and rtol are known. Shapes determine the method; the points of each of
     16 replicates are 64 for an rtol of 1e-2 or more, 256 for 5e-3, 512 for 2e-3, 1,024 for 1e-4,

@@ -2,9 +2,9 @@
 
 Called with numbers, the default method separates independent blocks, recognises structure, chooses
 methods and numbers of points for every row. Its derivative is that of these choices, plans and
-counts held fixed; what `Automatic.hold` returns joins them to a method for any matrix. In a covariance matrix whose structure was
-recognised it is the derivative in a general matrix, since a step may leave the structure: with g
-and H the gradient and the Hessian of log P in the mean,
+counts held fixed; what `Automatic.hold` returns joins them to a method for any matrix. In a
+covariance matrix whose structure was recognised it is the derivative in a general matrix, since a
+step may leave the structure: with g and H the gradient and the Hessian of log P in the mean,
 
     d log P = tr{ (H + g g^T) dSigma } / 2,   H + g g^T = K (E{(x - mu)(x - mu)^T} - Sigma) K,
 

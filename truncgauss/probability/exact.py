@@ -57,10 +57,11 @@ class Exact(Method):
     in two and three dimensions by iterated quadrature in logs. In any dimension: for a `LowRank`
     covariance of rank one or two by quadrature over its factors; for a `Markov` covariance by a
     forward recursion on a grid. A covariance matrix is recognised as diagonal only outside of a
-    trace; log P there has its derivatives of all orders in the covariances that are 0, too. In a trace, and for any other structure, use another method. For a `Polyhedron` in up to
-    two dimensions, with any number of rows, by quadrature over one. For a `Ball` or `Ellipsoid`
-    and any Gaussian in up to 256 dimensions by the Laplace transform of the quadratic form,
-    inverted along a path through its saddle point.
+    trace; log P there has its derivatives of all orders in the covariances that are 0, too. In a
+    trace, and for any other structure, use another method. For a `Polyhedron` in up to two
+    dimensions, with any number of rows, by quadrature over one. For a `Ball` or `Ellipsoid` and any
+    Gaussian in up to 256 dimensions by the Laplace transform of the quadratic form, inverted along
+    a path through its saddle point.
 
     stderr is 0, except for long and weakly truncated Markov chains, and for two factors with little
     noise besides: there it is an upper bound of the error from coarser grids, or inf if no grid was
