@@ -45,7 +45,10 @@ def definition(name: str) -> pathlib.Path | None:
         if base.with_suffix(".py").exists():
             return base.with_suffix(".py")
         if (package := base / "__init__.py").exists():
-            passed = imported(package).get(parts[size] if size < len(parts) else "")
+            stub = package.with_suffix(".pyi")  # with the names that the package shows
+            passed = imported(stub if stub.exists() else package).get(
+                parts[size] if size < len(parts) else ""
+            )
             return definition(passed) if passed and passed != name else package
     return None
 

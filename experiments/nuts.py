@@ -14,8 +14,8 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 
 from truncgauss import fitting
+from truncgauss.arrays.progress import bar
 from truncgauss.execution import checkpoint
-from truncgauss.execution.progress import bar
 
 MOST_R_HAT = 1.05
 BLOCK = 20  # steps of all chains, after which their state is kept

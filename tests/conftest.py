@@ -92,7 +92,7 @@ STATM = pathlib.Path("/proc/self/statm")  # of Linux
 @pytest.fixture(autouse=True, scope="session")
 def compiled_soonest():
     """Programs that loop over points too, for which the library asks for a higher level."""
-    from truncgauss.execution import compiling
+    from truncgauss.arrays import compiling
 
     if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:
         for effort in (compiling.MEDIUM, compiling.SINGLE):

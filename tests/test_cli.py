@@ -14,8 +14,9 @@ import jax
 import pytest
 
 from truncgauss import __version__, cli
-from truncgauss.execution import interrupts, terminal
+from truncgauss.execution import interrupts
 from truncgauss.runs import work
+from truncgauss.words import terminal
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"

@@ -12,8 +12,8 @@ import pytest
 from numpyro.infer.util import log_density
 
 import truncgauss as tg
-from truncgauss.execution.closures import hoisted
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.closures import hoisted
+from truncgauss.arrays.pytrees import frozen_pytree
 
 METHOD = tg.ImportanceSampling(1024, 4)
 MATRIX = [[1.0, 0.5], [0.5, 1.0]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import compiling
+from truncgauss.arrays import compiling
 
 COSTS = {
     "LIGHT": compiling.Cost(1, loops=False),

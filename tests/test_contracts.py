@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.gaussian.problem import as_problem, over_rows
 from truncgauss.probability.method import check_held
 from truncgauss.special import log_interval_mass, standardize

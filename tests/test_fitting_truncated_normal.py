@@ -9,7 +9,7 @@ from scipy import optimize, stats
 import truncgauss as tg
 from tests import published_rows
 from truncgauss import fitting
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.optimization.newton import derivatives, point, slope
 from truncgauss.fitting.truncated_normal import packed
 from truncgauss.gaussian.problem import Estimate

@@ -17,8 +17,8 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 
 # A room imports from the rooms before it, never from those behind.
 ROOMS = (
-    "tables", "execution", "special", "gaussian", "quadrature", "separation", "probability",
-    "likelihood", "diagnosis", "fitting", "distributions", "plotting", "runs",
+    "words", "arrays", "special", "gaussian", "quadrature", "separation", "probability", "tables",
+    "execution", "likelihood", "diagnosis", "fitting", "distributions", "plotting", "runs",
 )  # fmt: skip
 TYPED_BY_USERS = {"", "__main__", "cli", "sklearn", "torch"}  # the only files outside of rooms
 DOORS = {
@@ -218,19 +218,77 @@ def test_type_checkers_see_the_public_names_at_their_homes():
     assert seen == homes
 
 
-def test_packages_show_the_names_that_they_import_as_themselves():
-    """To `help` and `import *`, which without a list show none of them, or their modules too."""
-    shown = {}
+STUBS = sorted(PACKAGE.rglob("*/__init__.pyi"))
+
+
+def exported(stub: pathlib.Path) -> dict[str, str]:
+    """Names that a package shows, with the modules that define them."""
+    nodes = ast.parse(stub.read_text()).body
+    assert all(isinstance(x, ast.ImportFrom) and x.level == 0 for x in nodes), stub
+    assert all(alias.asname == alias.name for node in nodes for alias in node.names), stub
+    return {alias.name: node.module for node in nodes for alias in node.names}
+
+
+def test_packages_show_the_names_of_their_stubs():
+    """To `help`, to `import *` and to type checkers, each from the module that defines it."""
+    assert {name_of(stub.with_name("__init__.py")) for stub in STUBS} >= {
+        "fitting", "special", "tables", "runs.config",
+    }  # fmt: skip
+    for stub in STUBS:
+        package = importlib.import_module(f"truncgauss.{name_of(stub.with_name('__init__.py'))}")
+        homes = exported(stub)
+        assert package.__all__ == dir(package) == sorted(homes), stub
+        for name, home in homes.items():
+            assert getattr(package, name) is getattr(importlib.import_module(home), name)
+        with pytest.raises(AttributeError, match="did you mean"):
+            getattr(package, f"{min(homes, key=len)}x")
+
+
+def test_packages_import_nothing_by_themselves():
     for path in PACKAGE.rglob("*/__init__.py"):
-        imports = [x for x in ast.parse(path.read_text()).body if isinstance(x, ast.ImportFrom)]
-        names = [
-            alias.name for node in imports for alias in node.names if alias.asname == alias.name
-        ]
-        if names:
-            package = importlib.import_module(f"truncgauss.{name_of(path)}")
-            assert package.__all__ == sorted(names), path
-            shown[name_of(path)] = names
-    assert {"fitting", "special", "tables", "runs.config"} <= shown.keys()
+        served = {"truncgauss.words.faces", "truncgauss.words.faces.served"}
+        assert imports_of(path) == (served if path.with_suffix(".pyi") in STUBS else set()), path
+
+
+# Files and lines that an entry may load through the imports at the top of its files and the names
+# of packages that it uses: they fall, and never rise.
+REACH = {
+    "special.normal": (11, 1_850),
+    "gaussian.regions.box": (20, 3_500),
+}
+
+
+def loaded_with(name: str, trees: dict[str, ast.Module]) -> set[str]:
+    """Modules of the package that a module imports when it is imported, or its functions use."""
+    faces = {name_of(stub.with_name("__init__.py")): exported(stub) for stub in STUBS}
+    needed, packages = set(), {}
+    for node in trees[name].body:
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "truncgauss":
+            package = node.module.removeprefix("truncgauss").removeprefix(".")
+            for alias in node.names:
+                module = f"{package}.{alias.name}".removeprefix(".")
+                needed.add(module if module in trees else package)
+                if module in faces:
+                    packages[alias.asname or alias.name] = faces[module]
+    for node in ast.walk(trees[name]):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            home = packages.get(node.value.id, {}).get(node.attr)
+            needed |= {home.removeprefix("truncgauss.")} if home else set()
+    return needed
+
+
+def test_reach_only_falls():
+    trees = {name_of(path): ast.parse(path.read_text()) for path in MODULES}
+    lines = {name_of(path): path.read_text().count("\n") for path in MODULES}
+    for entry, most in REACH.items():
+        reached, todo = set(), [entry]
+        for name in todo:
+            if name not in reached:
+                reached.add(name)
+                parents = [name.rsplit(".", k)[0] for k in range(1, name.count(".") + 1)]
+                todo += [*loaded_with(name, trees), *parents, ""]
+        size = len(reached), sum(lines[name] for name in reached)
+        assert size[0] <= most[0] and size[1] <= most[1], f"{entry} reaches {size}, of {most}"
 
 
 def test_earlier_names_work_with_a_warning_that_says_the_new_one():
@@ -241,6 +299,21 @@ def test_earlier_names_work_with_a_warning_that_says_the_new_one():
         with pytest.warns(DeprecationWarning, match=f"tg.{name} is {re.escape(new)} now: write "):
             value = getattr(tg, name)
         assert value is eval(new, {"tg": tg}), name
+
+
+def test_earlier_modules_are_found_with_a_warning_that_says_the_new_one():
+    import truncgauss as tg
+
+    assert not {old.removeprefix("truncgauss.") for old in tg._MOVED_MODULES} & set(IMPORTS)
+    code = (
+        "import importlib, sys, pytest, truncgauss as tg\n"
+        "for old, new in tg._MOVED_MODULES.items():\n"
+        "    with pytest.warns(DeprecationWarning, match=f'{old} is {new} now'):\n"
+        "        module = importlib.import_module(old)\n"
+        "    assert module is importlib.import_module(new) and module.__name__ == new\n"
+        "    assert module.__spec__.name == new and sys.modules[old] is module\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_configs_experiments_and_figures_share_their_stems():

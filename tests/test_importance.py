@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.probability.refinement import Search, cost
 
 METHOD = tg.ImportanceSampling(1024)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import MOST_ON_HOST
+from truncgauss.arrays.pytrees import MOST_ON_HOST
 from truncgauss.gaussian import problem
 
 KINDS = {"lists": lambda x: x.tolist(), "NumPy": np.asarray, "JAX": jnp.asarray}

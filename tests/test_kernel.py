@@ -8,7 +8,7 @@ from problems import autoregression, equal_correlations, problem
 from scipy.stats import norm, truncnorm
 
 import truncgauss as tg
-from truncgauss.gaussian.linalg import ranks_of
+from truncgauss.arrays.linalg import ranks_of
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.probability import separation
 from truncgauss.separation import kernel

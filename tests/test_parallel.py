@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution.batches import DIVIDED, at_once, mapped, operations
+from truncgauss.arrays.batches import DIVIDED, at_once, mapped, operations
 
 COVARIANCE, REGION, MEANS = device_work.COVARIANCE, device_work.REGION, device_work.MEANS
 FEW = tg.Separation(32, 5)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.gaussian.linalg import triangle
+from truncgauss.arrays.linalg import triangle
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.planning import smallest_mass_first
 from truncgauss.separation.twisting import sites_for

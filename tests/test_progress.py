@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import importing, progress
+from truncgauss.arrays import importing, progress
 from truncgauss.fitting.clusters import ClusterFit
 from truncgauss.fitting.ordinal import OrdinalFit
 

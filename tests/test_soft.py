@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.execution.compiling import LIGHT, MEDIUM
+from truncgauss.arrays.compiling import LIGHT, MEDIUM
 from truncgauss.probability.method import _estimate
 from truncgauss.separation.lattice import lattice_bits, lattice_points, normal_points
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 
 
 @frozen_pytree

@@ -7,7 +7,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import tables
-from truncgauss.tables.names import closest
+from truncgauss.words.names import closest
 
 X, Y = [0.5, -1.0, 2.0, 0.25], [1, 2, 3, 5]
 WANTED = np.column_stack([X, Y])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 

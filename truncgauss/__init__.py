@@ -6,7 +6,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from truncgauss.execution.importing import imported, uncollected
+from truncgauss.arrays.importing import imported, uncollected
+from truncgauss.words.faces import Moved
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss import (
@@ -17,72 +18,56 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         special as special,
         tables as tables,
     )
-    from truncgauss.execution import (
-        distributed as distributed,
-        parallel as parallel,
-    )
-    from truncgauss.execution.compiling import (
-        use_compilation_cache as use_compilation_cache,
-    )
-    from truncgauss.execution.progress import (
-        progress as progress,
-    )
-    from truncgauss.fitting import (
-        mixtures as mixtures,
-    )
+    from truncgauss.arrays import parallel as parallel
+    from truncgauss.execution import distributed as distributed
+    from truncgauss.fitting import mixtures as mixtures
     from truncgauss.gaussian import (
         edges as edges,
         regions as regions,
     )
-    from truncgauss.runs import (
-        config as config,
-    )
-    from truncgauss.special import (
-        safe as safe,
-    )
-    from truncgauss.diagnosis.nonfinite import (
-        first_nonfinite as first_nonfinite,
-    )
-    from truncgauss.distributions import (
+    from truncgauss.runs import config as config
+    from truncgauss.special import safe as safe
+    from truncgauss.arrays.compiling import use_compilation_cache as use_compilation_cache
+    from truncgauss.arrays.progress import progress as progress
+    from truncgauss.diagnosis.nonfinite import first_nonfinite as first_nonfinite
+    from truncgauss.distributions.mixture import TruncatedMixture as TruncatedMixture
+    from truncgauss.distributions.multivariate_normal import (
         TruncatedMultivariateNormal as TruncatedMultivariateNormal,
+    )
+    from truncgauss.distributions.multivariate_student_t import (
         TruncatedMultivariateStudentT as TruncatedMultivariateStudentT,
-        TruncatedNormal as TruncatedNormal,
     )
-    from truncgauss.distributions.mixture import (
-        TruncatedMixture as TruncatedMixture,
-    )
-    from truncgauss.fitting import (
-        Statistics as Statistics,
-        fit_clusters as fit_clusters,
+    from truncgauss.distributions.normal import TruncatedNormal as TruncatedNormal
+    from truncgauss.fitting.clusters import fit_clusters as fit_clusters
+    from truncgauss.fitting.contrasts import simultaneous as simultaneous
+    from truncgauss.fitting.fractions import (
         fit_limits as fit_limits,
-        fit_observations as fit_observations,
-        fit_regression as fit_regression,
-        fit_selection as fit_selection,
         fit_shift as fit_shift,
-        fit_truncated_normal as fit_truncated_normal,
-        likelihood_ratio as likelihood_ratio,
-        minimize as minimize,
+    )
+    from truncgauss.fitting.mixtures.fit import fit_mixture as fit_mixture
+    from truncgauss.fitting.observations import fit_observations as fit_observations
+    from truncgauss.fitting.optimization.loop import minimize as minimize
+    from truncgauss.fitting.polychoric_correlations import (
         polychoric as polychoric,
         polychoric_matrix as polychoric_matrix,
-        quantile_residuals as quantile_residuals,
-        simultaneous as simultaneous,
     )
-    from truncgauss.fitting.mixtures import (
-        fit_mixture as fit_mixture,
-    )
-    from truncgauss.fitting.terms import (
-        AutoRegressive as AutoRegressive,
-        CommonCorrelation as CommonCorrelation,
-        CovarianceTerm as CovarianceTerm,
-        Diagonal as Diagonal,
-        Exponential as Exponential,
-        Factor as Factor,
-        Kinship as Kinship,
-        Matern as Matern,
-        RandomEffects as RandomEffects,
-        Residual as Residual,
-        Unstructured as Unstructured,
-    )
+    from truncgauss.fitting.regression import fit_regression as fit_regression
+    from truncgauss.fitting.residuals import quantile_residuals as quantile_residuals
+    from truncgauss.fitting.result import likelihood_ratio as likelihood_ratio
+    from truncgauss.fitting.selection import fit_selection as fit_selection
+    from truncgauss.fitting.statistics import Statistics as Statistics
+    from truncgauss.fitting.terms.autoregressive import AutoRegressive as AutoRegressive
+    from truncgauss.fitting.terms.common_correlation import CommonCorrelation as CommonCorrelation
+    from truncgauss.fitting.terms.diagonal import Diagonal as Diagonal
+    from truncgauss.fitting.terms.exponential import Exponential as Exponential
+    from truncgauss.fitting.terms.factor import Factor as Factor
+    from truncgauss.fitting.terms.kinship import Kinship as Kinship
+    from truncgauss.fitting.terms.matern import Matern as Matern
+    from truncgauss.fitting.terms.random_effects import RandomEffects as RandomEffects
+    from truncgauss.fitting.terms.residual import Residual as Residual
+    from truncgauss.fitting.terms.term import CovarianceTerm as CovarianceTerm
+    from truncgauss.fitting.terms.unstructured import Unstructured as Unstructured
+    from truncgauss.fitting.truncated_normal import fit_truncated_normal as fit_truncated_normal
     from truncgauss.gaussian.covariances import (
         LowRank as LowRank,
         Markov as Markov,
@@ -95,77 +80,112 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Surrogate as Surrogate,
         Tanh as Tanh,
     )
-    from truncgauss.gaussian.problem import (
-        Estimate as Estimate,
-    )
-    from truncgauss.gaussian.regions import (
-        Ball as Ball,
-        Box as Box,
-        Ellipsoid as Ellipsoid,
-        Outside as Outside,
-        Polyhedron as Polyhedron,
-        Region as Region,
-        Selection as Selection,
-    )
-    from truncgauss.likelihood import (
-        Observations as Observations,
-        Ordinal as Ordinal,
-        log_likelihood as log_likelihood,
-    )
-    from truncgauss.probability import (
+    from truncgauss.gaussian.problem import Estimate as Estimate
+    from truncgauss.gaussian.regions.ball import Ball as Ball
+    from truncgauss.gaussian.regions.box import Box as Box
+    from truncgauss.gaussian.regions.ellipsoid import Ellipsoid as Ellipsoid
+    from truncgauss.gaussian.regions.outside import Outside as Outside
+    from truncgauss.gaussian.regions.polyhedron import Polyhedron as Polyhedron
+    from truncgauss.gaussian.regions.region import Region as Region
+    from truncgauss.gaussian.regions.selection import Selection as Selection
+    from truncgauss.likelihood.observations import Observations as Observations
+    from truncgauss.likelihood.ordinal import Ordinal as Ordinal
+    from truncgauss.likelihood.rows import log_likelihood as log_likelihood
+    from truncgauss.probability.automatic import (
         Automatic as Automatic,
-        Exact as Exact,
-        ExpectationPropagation as ExpectationPropagation,
-        ImportanceSampling as ImportanceSampling,
-        Method as Method,
-        Separation as Separation,
-        SequentialMonteCarlo as SequentialMonteCarlo,
-        SoftMonteCarlo as SoftMonteCarlo,
         explain as explain,
         fraction_not_truncated as fraction_not_truncated,
         log_probability as log_probability,
+    )
+    from truncgauss.probability.exact import Exact as Exact
+    from truncgauss.probability.expectation_propagation import (
+        ExpectationPropagation as ExpectationPropagation,
+    )
+    from truncgauss.probability.gradients import (
         log_probability_and_gradient as log_probability_and_gradient,
+    )
+    from truncgauss.probability.importance import ImportanceSampling as ImportanceSampling
+    from truncgauss.probability.method import Method as Method
+    from truncgauss.probability.moments import truncated_moments as truncated_moments
+    from truncgauss.probability.quadratic_forms import (
         log_quadratic_form_tail as log_quadratic_form_tail,
-        quantile as quantile,
+    )
+    from truncgauss.probability.quantiles import quantile as quantile
+    from truncgauss.probability.sampling import (
         truncated_draws as truncated_draws,
-        truncated_moments as truncated_moments,
         truncated_samples as truncated_samples,
         weighted_samples as weighted_samples,
     )
+    from truncgauss.probability.separation import Separation as Separation
+    from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
+    from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo
 
 __version__ = "0.2.0"
 
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
 _HOMES = {
+    "truncgauss.arrays.compiling": "use_compilation_cache".split(),
+    "truncgauss.arrays.progress": "progress".split(),
     "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
-    "truncgauss.distributions": (
-        "TruncatedMultivariateNormal TruncatedMultivariateStudentT TruncatedNormal".split()
-    ),
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
-    "truncgauss.execution.compiling": "use_compilation_cache".split(),
-    "truncgauss.fitting": (
-        "Statistics fit_clusters fit_limits fit_observations fit_regression fit_selection "
-        "fit_shift fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
-        "quantile_residuals simultaneous"
-    ).split(),
-    "truncgauss.fitting.mixtures": "fit_mixture".split(),
-    "truncgauss.fitting.terms": (
-        "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential Factor Kinship "
-        "Matern RandomEffects Residual Unstructured"
-    ).split(),
-    "truncgauss.execution.progress": ["progress"],
+    "truncgauss.distributions.multivariate_normal": "TruncatedMultivariateNormal".split(),
+    "truncgauss.distributions.multivariate_student_t": "TruncatedMultivariateStudentT".split(),
+    "truncgauss.distributions.normal": "TruncatedNormal".split(),
+    "truncgauss.fitting.clusters": "fit_clusters".split(),
+    "truncgauss.fitting.contrasts": "simultaneous".split(),
+    "truncgauss.fitting.fractions": "fit_limits fit_shift".split(),
+    "truncgauss.fitting.mixtures.fit": "fit_mixture".split(),
+    "truncgauss.fitting.observations": "fit_observations".split(),
+    "truncgauss.fitting.optimization.loop": "minimize".split(),
+    "truncgauss.fitting.polychoric_correlations": "polychoric polychoric_matrix".split(),
+    "truncgauss.fitting.regression": "fit_regression".split(),
+    "truncgauss.fitting.residuals": "quantile_residuals".split(),
+    "truncgauss.fitting.result": "likelihood_ratio".split(),
+    "truncgauss.fitting.selection": "fit_selection".split(),
+    "truncgauss.fitting.statistics": "Statistics".split(),
+    "truncgauss.fitting.terms.autoregressive": "AutoRegressive".split(),
+    "truncgauss.fitting.terms.common_correlation": "CommonCorrelation".split(),
+    "truncgauss.fitting.terms.diagonal": "Diagonal".split(),
+    "truncgauss.fitting.terms.exponential": "Exponential".split(),
+    "truncgauss.fitting.terms.factor": "Factor".split(),
+    "truncgauss.fitting.terms.kinship": "Kinship".split(),
+    "truncgauss.fitting.terms.matern": "Matern".split(),
+    "truncgauss.fitting.terms.random_effects": "RandomEffects".split(),
+    "truncgauss.fitting.terms.residual": "Residual".split(),
+    "truncgauss.fitting.terms.term": "CovarianceTerm".split(),
+    "truncgauss.fitting.terms.unstructured": "Unstructured".split(),
+    "truncgauss.fitting.truncated_normal": "fit_truncated_normal".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
-    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Outside Polyhedron Region Selection".split(),
-    "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
-    "truncgauss.probability": (
-        "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
-        "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
-        "log_probability log_probability_and_gradient log_quadratic_form_tail quantile "
-        "truncated_draws truncated_moments truncated_samples weighted_samples"
+    "truncgauss.gaussian.regions.ball": "Ball".split(),
+    "truncgauss.gaussian.regions.box": "Box".split(),
+    "truncgauss.gaussian.regions.ellipsoid": "Ellipsoid".split(),
+    "truncgauss.gaussian.regions.outside": "Outside".split(),
+    "truncgauss.gaussian.regions.polyhedron": "Polyhedron".split(),
+    "truncgauss.gaussian.regions.region": "Region".split(),
+    "truncgauss.gaussian.regions.selection": "Selection".split(),
+    "truncgauss.likelihood.observations": "Observations".split(),
+    "truncgauss.likelihood.ordinal": "Ordinal".split(),
+    "truncgauss.likelihood.rows": "log_likelihood".split(),
+    "truncgauss.probability.automatic": (
+        "Automatic explain fraction_not_truncated log_probability"
     ).split(),
+    "truncgauss.probability.exact": "Exact".split(),
+    "truncgauss.probability.expectation_propagation": "ExpectationPropagation".split(),
+    "truncgauss.probability.gradients": "log_probability_and_gradient".split(),
+    "truncgauss.probability.importance": "ImportanceSampling".split(),
+    "truncgauss.probability.method": "Method".split(),
+    "truncgauss.probability.moments": "truncated_moments".split(),
+    "truncgauss.probability.quadratic_forms": "log_quadratic_form_tail".split(),
+    "truncgauss.probability.quantiles": "quantile".split(),
+    "truncgauss.probability.sampling": (
+        "truncated_draws truncated_samples weighted_samples"
+    ).split(),
+    "truncgauss.probability.separation": "Separation".split(),
+    "truncgauss.probability.sequential": "SequentialMonteCarlo".split(),
+    "truncgauss.probability.soft": "SoftMonteCarlo".split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.
 _MODULES = {
@@ -175,7 +195,7 @@ _MODULES = {
     "fitting": "truncgauss.fitting",
     "likelihood": "truncgauss.likelihood",
     "mixtures": "truncgauss.fitting.mixtures",
-    "parallel": "truncgauss.execution.parallel",
+    "parallel": "truncgauss.arrays.parallel",
     "plotting": "truncgauss.plotting",
     "probability": "truncgauss.probability",
     "regions": "truncgauss.gaussian.regions",
@@ -203,6 +223,27 @@ _MOVED = {"fit": "tg.minimize"} | {
     }.items()
     for name in names
 }
+# Earlier modules, likewise.
+_MOVED_MODULES = {
+    f"truncgauss.{old}": f"truncgauss.{new}"
+    for old, new in {
+        "execution.arguments": "words.arguments",
+        "execution.batches": "arrays.batches",
+        "execution.compiling": "arrays.compiling",
+        "execution.importing": "arrays.importing",
+        "execution.parallel": "arrays.parallel",
+        "execution.progress": "arrays.progress",
+        "execution.pytrees": "arrays.pytrees",
+        "execution.terminal": "words.terminal",
+        "fitting.mixtures.posterior": "fitting.mixtures.posteriors",
+        "gaussian.linalg": "arrays.linalg",
+        "likelihood.blocks": "likelihood.row_blocks",
+        "tables.alignment": "arrays.alignment",
+        "tables.names": "words.names",
+        "tables.shares": "words.numbers",
+    }.items()
+}
+sys.meta_path.append(Moved(_MOVED_MODULES))
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
@@ -221,7 +262,7 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
             elif name in _MOVED:
                 return _moved(name)
             else:
-                from truncgauss.tables.names import meant
+                from truncgauss.words.names import meant
 
                 cure = "" if name.startswith("_") else meant(name, __all__)
                 raise AttributeError(f"module 'truncgauss' has no attribute {name!r}{cure}")
@@ -247,4 +288,4 @@ def __dir__() -> list[str]:
 # This module adds to what JAX knows programs by. Were it imported while a program of the user's is
 # traced, JAX would not recognise that program at its second call, and compile it again.
 if "jax" in sys.modules:
-    importlib.import_module("truncgauss.execution.parallel")
+    importlib.import_module("truncgauss.arrays.parallel")

@@ -20,13 +20,14 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args
 import tyro
 
 from truncgauss import __version__
-from truncgauss.execution import files, terminal
+from truncgauss.execution import files
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
-from truncgauss.runs.config import ConfigError
+from truncgauss.runs.config.yaml import ConfigError
 from truncgauss.runs.folder import publish, read, unfinished, writable
-from truncgauss.tables.names import closest
+from truncgauss.words import terminal
+from truncgauss.words.names import closest
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.fitting import ObservationsFit, fit_truncated_normal
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, log_likelihood
+from truncgauss.fitting.observations import ObservationsFit
+from truncgauss.fitting.truncated_normal import fit_truncated_normal
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.rows import log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.sampling import truncated_samples

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.automatic import log_probability as of_arrays
 from truncgauss.probability.method import Method

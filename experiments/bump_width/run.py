@@ -11,7 +11,7 @@ import optax
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.progress import bar
 
 
 def run(config):

@@ -15,7 +15,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.progress import bar
 
 LEVEL = 0.95
 BLOCK = 10  # simulations between two checkpoints

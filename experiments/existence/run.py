@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.progress import bar
 
 
 def run(config):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.progress import bar
 
 NAMES = {"shift": ("shift",), "limits": ("low", "high")}
 

@@ -23,8 +23,9 @@ from truncgauss.tables import (
     names_in,
     units,
 )
-from truncgauss.tables.censoring import advice, is_float, is_measurement
-from truncgauss.tables.names import meant
+from truncgauss.tables.censoring import advice, is_measurement
+from truncgauss.words.names import meant
+from truncgauss.words.numbers import is_float
 
 from ..columns import check_columns
 from .table import Data, read

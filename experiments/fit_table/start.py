@@ -16,7 +16,6 @@ from truncgauss.tables.censoring import (
     ABSENT,
     advice,
     holds_number,
-    is_float,
     is_measurement,
     is_number,
     misspelt,
@@ -24,6 +23,7 @@ from truncgauss.tables.censoring import (
     recorded,
 )
 from truncgauss.tables.files import TYPED, blocks
+from truncgauss.words.numbers import is_float
 
 NUM_ROWS = 100_000  # how many are looked at
 NUM_SHOWN = 3  # texts in a sentence

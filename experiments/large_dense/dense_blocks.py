@@ -35,9 +35,9 @@ from jax.scipy.sparse.linalg import cg
 from jax.sharding import NamedSharding, PartitionSpec
 
 import truncgauss as tg
-from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.arrays.linalg import in_full_precision, product
+from truncgauss.arrays.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.linalg import in_full_precision, product
 from truncgauss.gaussian.problem import as_problem, over_rows
 from truncgauss.probability.method import check_counts, check_held
 from truncgauss.separation.kernel import (

@@ -11,7 +11,7 @@ import numpy as np
 
 import truncgauss as tg
 from truncgauss import tables
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.progress import bar
 
 
 def run(config):

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.arrays.progress import reported
 from truncgauss.diagnosis import tape as tapes
 from truncgauss.diagnosis.tape import Cell, Index, Node, Tape, Test
-from truncgauss.execution.progress import reported
 
 __all__ = ["Report", "first_nonfinite"]
 

@@ -1,7 +1,5 @@
 """Truncated normal and t distributions for NumPyro."""
 
-from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
-from truncgauss.distributions.multivariate_student_t import TruncatedMultivariateStudentT
-from truncgauss.distributions.normal import TruncatedNormal
+from truncgauss.words.faces import served
 
-__all__ = ["TruncatedMultivariateNormal", "TruncatedMultivariateStudentT", "TruncatedNormal"]
+__all__, __getattr__, __dir__ = served(__name__, __file__)

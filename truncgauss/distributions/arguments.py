@@ -12,10 +12,11 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
-from truncgauss.execution.pytrees import check_numbers, is_concrete, is_staged
+from truncgauss.arrays.pytrees import check_numbers, is_concrete, is_staged
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Problem, as_problem
-from truncgauss.gaussian.regions import Box, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region
 
 
 def compile_time_constants(values: Any) -> contextlib.AbstractContextManager[Any]:

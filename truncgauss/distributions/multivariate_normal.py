@@ -13,6 +13,8 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
+from truncgauss.arrays.linalg import diagonal_of
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.distributions.arguments import (
     common_dtype,
     compile_time_constants,
@@ -24,12 +26,10 @@ from truncgauss.distributions.arguments import (
 )
 from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import diagonal_of
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
@@ -37,6 +37,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.sampling import truncated_samples
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

@@ -11,9 +11,9 @@ from numpyro.distributions import constraints
 
 from truncgauss.distributions.arguments import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
-from truncgauss.execution.arguments import explained_class
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.probability.student import LARGEST_DF, log_density
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.distributions.arguments import (
     common_arrays,
     common_dtype,
@@ -19,11 +20,9 @@ from truncgauss.distributions.arguments import (
     require,
 )
 from truncgauss.distributions.supports import Between, TruncatedDistribution
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import check_limits
-from truncgauss.special import (
+from truncgauss.gaussian.regions.region import check_limits
+from truncgauss.special.normal import (
     truncated_entropy,
     truncated_log_density,
     truncated_log_mass,
@@ -32,6 +31,7 @@ from truncgauss.special import (
     truncated_variance,
 )
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained_class
 
 # Compiled for calls outside of a trace too: one program is a hundred times faster than its parts.
 log_density = jax.jit(truncated_log_density, inline=True)

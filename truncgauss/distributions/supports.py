@@ -16,8 +16,8 @@ from numpyro.distributions import Distribution, Independent, biject_to, constrai
 from numpyro.distributions.transforms import Transform
 from numpyro.util import is_prng_key
 
-from truncgauss.gaussian.regions import Region
-from truncgauss.special import log1mexp, log1pexp, log_sigmoid
+from truncgauss.gaussian.regions.region import Region
+from truncgauss.special.logspace import log1mexp, log1pexp, log_sigmoid
 
 
 class Between(constraints.interval):

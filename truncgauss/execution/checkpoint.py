@@ -27,9 +27,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import distributed, files, parallel
+from truncgauss.arrays import parallel
+from truncgauss.arrays.archive import DAMAGE, archive
+from truncgauss.execution import distributed, files
 from truncgauss.execution.distributed import SpreadRows
-from truncgauss.tables.files import DAMAGE, archive
 
 FORMAT = 2
 HEADER = "header"

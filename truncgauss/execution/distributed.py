@@ -36,7 +36,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from truncgauss import tables
-from truncgauss.execution import parallel
+from truncgauss.arrays import parallel
 
 PATIENCE = 120  # seconds to wait for all processes to start
 LATER = 60  # seconds after that JAX gives up too

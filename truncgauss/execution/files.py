@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.tables.names import meant
+from truncgauss.words.names import meant
 
 # What is the matter with a path that somebody typed, and not with the machine.
 _OF_THE_PATH = (

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.progress import warn
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.arrays.progress import warn
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
 from truncgauss.fitting.least_squares import (
     BLOCK,
@@ -29,16 +29,13 @@ from truncgauss.fitting.least_squares import (
     median_of,
     triangle,
 )
-from truncgauss.gaussian.regions import (
-    Box,
-    Outside,
-    Polyhedron,
-    QuadraticRegion,
-    Region,
-    Section,
-)
-from truncgauss.likelihood import Observations
-from truncgauss.tables import Table
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import QuadraticRegion, Region
+from truncgauss.gaussian.regions.section import Section
+from truncgauss.likelihood.observations import Observations
+from truncgauss.tables.columns import Table
 
 SMALLEST, LARGEST = 1e-75, 1e75  # spreads whose fourth powers are numbers in float64
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.progress import bar
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.progress import bar
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.linear_gaussian import MOST_NODES, RESOLVED
-from truncgauss.fitting.terms import CovarianceTerm, Parts
+from truncgauss.fitting.terms.term import CovarianceTerm, Parts
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import FEW, held_for, in_chunks, probabilities
@@ -34,7 +34,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.separation import Separation
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.normal import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up

@@ -25,15 +25,17 @@ from jax.scipy.linalg import solve_triangular
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.compiling import (
+from truncgauss.arrays.alignment import labels_of
+from truncgauss.arrays.compiling import (
     MOST_MEDIUM,
     PER_INPUT,
     Compiled,
     Cost,
     closed_form,
 )
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.arrays.linalg import ranks_of
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.cluster_likelihood import (
     DENSE_SIZES,
@@ -95,21 +97,15 @@ from truncgauss.fitting.predictions import (
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.selection import probit
-from truncgauss.fitting.terms import (
-    AutoRegressive,
-    CommonCorrelation,
-    CovarianceTerm,
-    Diagonal,
-    LongRows,
-    Matern,
-    Parts,
-    RandomEffects,
-    Residual,
-)
-from truncgauss.gaussian.linalg import ranks_of
+from truncgauss.fitting.terms.autoregressive import AutoRegressive
+from truncgauss.fitting.terms.common_correlation import CommonCorrelation
+from truncgauss.fitting.terms.diagonal import Diagonal
+from truncgauss.fitting.terms.matern import Matern
+from truncgauss.fitting.terms.random_effects import RandomEffects
+from truncgauss.fitting.terms.residual import Residual
+from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.special import log_interval_mass, standardize
-from truncgauss.tables import labels_of
+from truncgauss.special.normal import log_interval_mass, standardize
 
 WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none holds a process
 NOT_CONTAINED = (

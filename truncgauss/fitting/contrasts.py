@@ -20,10 +20,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss import tables
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import no_numbers
+from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
-from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact_largest import LOWEST_LEVEL, ExactLargest
 from truncgauss.probability.method import Method
@@ -36,8 +36,8 @@ from truncgauss.probability.quantiles import (
     quantile,
 )
 from truncgauss.probability.radial import LargestCoordinate
-from truncgauss.tables.names import check_choice
-from truncgauss.tables.shares import check_share
+from truncgauss.words.names import check_choice
+from truncgauss.words.numbers import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values

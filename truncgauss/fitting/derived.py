@@ -12,13 +12,13 @@ import numpy as np
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import frozen_pytree, no_numbers, static_field
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import frozen_pytree, no_numbers, static_field
 from truncgauss.fitting.optimization.result import table_of
 from truncgauss.fitting.optimization.wald import estimates_at, untrusted
-from truncgauss.tables.names import listed
-from truncgauss.tables.shares import check_share
+from truncgauss.words.names import listed
+from truncgauss.words.numbers import check_share
 
 ROUNDING = 1e-14  # of a value, which no error is below
 FEW_ENTRIES = 8  # of a function of the user's, that need no program of their own

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.progress import bar
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.least_squares import triangle
 from truncgauss.fitting.model import Model
@@ -17,7 +17,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.tables.names import check_choice
+from truncgauss.words.names import check_choice
 
 INFORMATION = ("observed", "sandwich")
 FEW_CLUSTERS = 40

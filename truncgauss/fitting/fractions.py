@@ -18,9 +18,10 @@ from jax.scipy.special import xlogy
 from scipy import special
 
 from truncgauss import likelihood, tables
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.progress import bar
-from truncgauss.execution.pytrees import check_numbers, frozen_pytree, static_field
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.progress import bar
+from truncgauss.arrays.pytrees import check_numbers, frozen_pytree, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
@@ -31,13 +32,19 @@ from truncgauss.fitting.optimization.wald import estimates_at
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, Problem, as_key, as_problem
-from truncgauss.gaussian.regions import Ball, Box, Ellipsoid, Outside, Polyhedron, Region
-from truncgauss.likelihood import Observations
+from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.regions.ball import Ball
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.ellipsoid import Ellipsoid
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import Region
+from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.method import Method, estimate
-from truncgauss.special import log1mexp, standardize
+from truncgauss.special.logspace import log1mexp
+from truncgauss.special.normal import standardize
 
 APART = 1e-3  # standard deviations between two solutions that are two
 INDISTINCT = 1.92  # nats of log-likelihood: half of the 95 % point of chi-squared with one degree

@@ -12,9 +12,9 @@ from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood.observations import Observations
 from truncgauss.tables.formulas import DROPPED
-from truncgauss.tables.names import check_choice
+from truncgauss.words.names import check_choice
 
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STRUCTURES = ("full", "diagonal")

@@ -7,20 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.newton import Point, sloped
 from truncgauss.fitting.optimization.widening import Precision
-from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.likelihood import (
-    HeldMethods,
-    Observations,
+from truncgauss.likelihood.integrals import HeldMethods
+from truncgauss.likelihood.nested import NestedQuadrature
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.rows import (
     hold,
     log_likelihood,
     nested_quadratures,
     total_log_likelihood,
 )
-from truncgauss.likelihood.nested import NestedQuadrature
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.parallel import refuse_spread
-from truncgauss.execution.pytrees import as_float_array
+from truncgauss.arrays.parallel import refuse_spread
+from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.fitting.cluster_likelihood import (
     DENSE_SIZES,
     EXACT_SIZES,
@@ -22,8 +22,9 @@ from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
 from truncgauss.fitting.regression import censored_ends, recorded_from
-from truncgauss.likelihood import Ordinal, nested
+from truncgauss.likelihood import nested
 from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.ordinal import Ordinal
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 

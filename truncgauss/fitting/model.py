@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.existence import UNDETERMINED
 from truncgauss.fitting.optimization.descent import SAME, Descent, Path
 from truncgauss.fitting.optimization.newton import Point, point, verdict
@@ -82,7 +82,7 @@ class Model:
         descent: the class of the steps from one start or several.
 
     Example:
-        >>> from truncgauss.execution.pytrees import frozen_pytree
+        >>> from truncgauss.arrays.pytrees import frozen_pytree
         >>> @frozen_pytree
         ... class Exponential(tg.fitting.Model):
         ...     rows: jax.Array

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood, tables
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import floats_as_float64
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import floats_as_float64
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -52,15 +53,11 @@ from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, impossible
-from truncgauss.gaussian.problem import as_key
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import (
-    LatentRows,
-    Observations,
-    as_observations,
-    filled_up,
-    fraction_not_truncated,
-)
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations, as_observations
+from truncgauss.likelihood.ordinal import LatentRows
+from truncgauss.likelihood.row_blocks import filled_up
+from truncgauss.likelihood.rows import fraction_not_truncated
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method

@@ -16,22 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays import parallel
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.least_squares import products_of
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
-from truncgauss.special import (
-    hazard,
-    hazard_excess,
-    log_interval_mass,
-    log_ndtr,
-    standardize,
-)
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass, standardize
+from truncgauss.special.tails import LOG_SQRT_2PI, hazard, hazard_excess, log_ndtr
 
 # Links by which a mean and a scale follow from the predictors u and v of a row.
 LOG = 0  # mean u, scale exp(v)

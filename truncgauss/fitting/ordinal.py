@@ -19,8 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import (
+from truncgauss.arrays.alignment import labels_of
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.linalg import namespace
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import (
     as_float_array,
     floats_as_float64,
     frozen_pytree,
@@ -59,24 +62,20 @@ from truncgauss.fitting.predictions import (
 )
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, impossible
-from truncgauss.gaussian.linalg import namespace
-from truncgauss.gaussian.problem import Estimate, as_key
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import (
-    LatentRows,
-    Observations,
-    filled_up,
-    fraction_not_truncated,
-)
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.ordinal import LatentRows
 from truncgauss.likelihood.patterns import is_empty, unique_rows
+from truncgauss.likelihood.row_blocks import filled_up
+from truncgauss.likelihood.rows import fraction_not_truncated
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.special import log_interval_mass
-from truncgauss.special.normal import log_mass_and_slopes, standardize
+from truncgauss.special.normal import log_interval_mass, log_mass_and_slopes, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
-from truncgauss.tables import Table, labels_of
-from truncgauss.tables.names import check_choice
-from truncgauss.tables.shares import check_share
+from truncgauss.tables.columns import Table
+from truncgauss.words.names import check_choice
+from truncgauss.words.numbers import check_share
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 LEFT_OUT = "{} of {} observations lack a category and were left out."

@@ -18,7 +18,7 @@ import scipy
 from scipy import special
 
 from truncgauss.fitting.one_outcome import is_simple, limits_of
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import unique_rows
 
 LEVEL = 0.01  # of samples without outliers in which some row is called one

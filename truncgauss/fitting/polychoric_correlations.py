@@ -18,9 +18,9 @@ from jax.scipy.special import ndtri
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
@@ -28,7 +28,7 @@ from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
 from truncgauss.fitting.orthants import density, orthant
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
-from truncgauss.tables.shares import check_share
+from truncgauss.words.numbers import check_share
 
 CORNERS = 2**13  # of cells whose masses are computed at once
 MOST_LEVELS = 100  # of a table of counts; a longer one holds answers

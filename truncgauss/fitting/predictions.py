@@ -21,9 +21,10 @@ import numpy as np
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.parallel import refuse_spread
-from truncgauss.execution.pytrees import (
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.parallel import refuse_spread
+from truncgauss.arrays.pytrees import (
     as_float_array,
     floats_as_float64,
     frozen_pytree,
@@ -39,13 +40,14 @@ from truncgauss.fitting.derived import (
 )
 from truncgauss.fitting.optimization.result import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import as_key
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, filled_up, row_terms
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.row_blocks import filled_up
+from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
-from truncgauss.special import ndtr
-from truncgauss.tables.names import check_choice, closest, listed
-from truncgauss.tables.shares import check_share
+from truncgauss.special.tails import ndtr
+from truncgauss.words.names import check_choice, closest, listed
+from truncgauss.words.numbers import check_share
 
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 SHARES = ("observed", "probability", "positive")  # kinds that are probabilities

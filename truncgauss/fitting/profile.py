@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.newton import Point, newton_steps, point
 
 MOST_STEPS = 40  # of Newton's method at one value

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import as_float_array
+from truncgauss.arrays import parallel
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -27,8 +27,9 @@ from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.sample import limits_of_box
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, Ordinal
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.ordinal import Ordinal
 
 
 class RegressionErrors(NamedTuple):

@@ -11,13 +11,14 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from truncgauss import tables
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import as_float_array, floats_as_float64
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import as_float_array, floats_as_float64
 from truncgauss.fitting.result import LikelihoodFit
-from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, log_likelihood
+from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
+from truncgauss.likelihood.rows import log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import special
 
 from truncgauss import tables
-from truncgauss.execution.progress import reported
-from truncgauss.execution.terminal import wrapped
+from truncgauss.arrays.progress import reported
 from truncgauss.fitting.derived import (
     Derived,
     DerivedCoordinates,
@@ -44,9 +43,10 @@ from truncgauss.fitting.predictions import (
     prediction_of,
 )
 from truncgauss.fitting.profile import Profile, Unbounded
-from truncgauss.likelihood import Observations
-from truncgauss.tables.names import closest, listed
-from truncgauss.tables.shares import check_share
+from truncgauss.likelihood.observations import Observations
+from truncgauss.words.names import closest, listed
+from truncgauss.words.numbers import check_share
+from truncgauss.words.terminal import wrapped
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from truncgauss.execution.pytrees import as_float_array
+from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.fitting.existence import clearly_bounded, rising_direction
 from truncgauss.fitting.one_outcome import limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
 
 ENDLESS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "

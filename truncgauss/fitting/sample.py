@@ -8,8 +8,9 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.fitting.centring import check_units
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.gaussian.regions import Box, Region
-from truncgauss.tables import Table
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region
+from truncgauss.tables.columns import Table
 
 UNCHECKED = (
     "The statistics do not hold the extremes of the sample: whether all lie inside the bounds "

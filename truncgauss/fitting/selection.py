@@ -11,9 +11,10 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from truncgauss import tables
-from truncgauss.execution.parallel import refuse_spread
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.arrays.linalg import namespace
+from truncgauss.arrays.parallel import refuse_spread
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.least_squares import least_squares
@@ -34,9 +35,8 @@ from truncgauss.fitting.predictions import (
     limit_of,
     prediction_of,
 )
-from truncgauss.gaussian.linalg import namespace
-from truncgauss.likelihood import Observations
-from truncgauss.tables.names import listed
+from truncgauss.likelihood.observations import Observations
+from truncgauss.words.names import listed
 
 CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
 PAIRS = ((0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7))  # of two regimes

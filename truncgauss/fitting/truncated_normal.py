@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution import parallel
-from truncgauss.execution.compiling import Cost
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays import parallel
+from truncgauss.arrays.compiling import Cost
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.centring import UserUnits, piled_up
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
@@ -35,15 +37,14 @@ from truncgauss.fitting.sample import (
 )
 from truncgauss.fitting.statistics import Statistics, as_weights
 from truncgauss.gaussian.covariances import ScaleTril
-from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
-from truncgauss.gaussian.problem import Estimate, Problem, as_key, as_problem
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations
+from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.separation import Separation
-from truncgauss.tables import Table
+from truncgauss.tables.columns import Table
 
 STEP = 2e-5  # of a Gaussian's own size, between gradients whose difference is a Hessian
 NARROW = 1e-2  # least eigenvalue of the inverse covariance of white rows, for which they are

@@ -10,7 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.execution.pytrees import (
+from truncgauss.arrays.linalg import diagonal_of, is_symmetric, rounding
+from truncgauss.arrays.pytrees import (
     AnyArray,
     Batched,
     as_float_array,
@@ -19,7 +20,6 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     is_concrete,
 )
-from truncgauss.gaussian.linalg import diagonal_of, is_symmetric, rounding
 from truncgauss.special.tails import undefined
 
 LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
@@ -450,3 +450,9 @@ def check_square(owner: str, matrix: Any) -> None:
 def check_positive(owner: str, name: str, values: ArrayLike) -> None:
     if is_concrete(values) and np.any(np.asarray(values) <= 0):
         raise ValueError(f"{owner}: {name} must be positive, got {np.asarray(values).min():.3g}.")
+
+
+def numbers_of(covariance: Covariance) -> np.ndarray:
+    """The matrix of a concrete covariance, also while something else is traced."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(covariance.covariance_matrix)

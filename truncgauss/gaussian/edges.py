@@ -14,9 +14,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.execution.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
-from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
-from truncgauss.special.tails import FAR, as_floats, ratio, with_slopes_where
+from truncgauss.arrays.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
+from truncgauss.special.logspace import log_sigmoid, sigmoid
+from truncgauss.special.tails import FAR, as_floats, log_ndtr, ndtr, ratio, with_slopes_where
 
 
 class Edge:

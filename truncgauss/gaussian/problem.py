@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Key, Real, UInt32
+from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.execution.batches import mapped
-from truncgauss.execution.one_row import of_one_row
-from truncgauss.execution.pytrees import (
+from truncgauss.arrays.batches import mapped
+from truncgauss.arrays.linalg import power_of_two
+from truncgauss.arrays.one_row import of_one_row
+from truncgauss.arrays.pytrees import (
     AnyArray,
     Batched,
     as_dtype,
@@ -31,14 +32,12 @@ from truncgauss.execution.pytrees import (
     varying_like,
 )
 from truncgauss.gaussian.covariances import Covariance, as_covariance
-from truncgauss.gaussian.linalg import power_of_two
-from truncgauss.gaussian.regions import Box, LinearRegion, Region, as_linear
-from truncgauss.gaussian.regions.region import GaussianLimits
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
 
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
 CovarianceLike: TypeAlias = Real[ArrayLike, "*#batch d d"] | Covariance | Sequence[Any]
-PRNGKey: TypeAlias = Key[Array, ""] | UInt32[Array, " words"]
 
 
 class Estimate(NamedTuple):
@@ -170,44 +169,6 @@ def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
         f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
         f"dimension {limited}. {cure}"
     )
-
-
-def checked_key(key: Any) -> Any:
-    """The key itself.
-
-    Raises:
-        TypeError: for anything but a JAX random key, such as its seed.
-    """
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
-        raise TypeError(f"key must be jax.random.key(seed), got {key!r}.")
-    return key
-
-
-_DEFAULT_KEYS: dict[str, PRNGKey] = {}
-
-
-def as_key(key: Any) -> PRNGKey:
-    """The key itself, or jax.random.key(0) for None.
-
-    Raises:
-        TypeError: for anything but a JAX random key.
-    """
-    if key is not None:
-        return checked_key(key)
-    implementation = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]
-    if implementation in _DEFAULT_KEYS:
-        return _DEFAULT_KEYS[implementation]
-    with jax.ensure_compile_time_eval():
-        if implementation == "threefry2x32":  # the same key, without compiling a program
-            zeros = as_jax_array(np.zeros(2, np.uint32))
-            key = jax.random.wrap_key_data(zeros, impl=implementation)
-        else:
-            key = jax.random.key(0, impl=implementation)
-    if not isinstance(key, jax.core.Tracer):  # as under `jax.shard_map`, which traces even that
-        _DEFAULT_KEYS[implementation] = key
-    return key
 
 
 def is_gaussian(df: Any) -> bool:

@@ -28,9 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.special import standardize
-from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 DROP = 34.0  # nats by which the integrand has fallen outside of the nodes

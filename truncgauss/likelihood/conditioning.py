@@ -12,11 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.batches import mapped
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.batches import mapped
+from truncgauss.arrays.linalg import product
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.linalg import product
-from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region, Section
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import QuadraticRegion, Region
+from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.patterns import Pattern, RowOrders
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature

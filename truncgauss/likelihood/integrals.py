@@ -7,19 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from truncgauss.execution import parallel
-from truncgauss.execution.batches import at_once
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import at_once
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import (
-    Box,
-    LinearRegion,
-    Outside,
-    Polyhedron,
-    QuadraticRegion,
-    Section,
-)
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
+from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability

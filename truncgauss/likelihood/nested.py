@@ -28,11 +28,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions import Region, as_linear
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method
 from truncgauss.quadrature.log_concave import sums
 from truncgauss.special.tails import LOG_SQRT_2PI

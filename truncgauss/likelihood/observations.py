@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution import parallel
-from truncgauss.execution.arguments import explained, explained_class
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
-from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.arrays import parallel
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
     Pattern,
@@ -22,7 +22,8 @@ from truncgauss.likelihood.patterns import (
     find_patterns,
     is_empty,
 )
-from truncgauss.tables.names import check_choice
+from truncgauss.words.arguments import explained, explained_class
+from truncgauss.words.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
 MOST_NAMES = 6  # of entries, in a print

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from truncgauss import tables
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 
 
 @frozen_pytree

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.gaussian.regions import Region
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.regions.region import Region
 
 NOWHERE = 2**31 - 1  # an index that no row has
 LEAST = 64  # shortest length of rows whose integrals have closed forms and take no time

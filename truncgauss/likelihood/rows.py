@@ -8,19 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import is_concrete
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.gaussian.problem import Estimate, as_key, as_problem
-from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood.blocks import filled_up, first_rows
+from truncgauss.gaussian.problem import Estimate, as_problem
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import Pattern
+from truncgauss.likelihood.row_blocks import filled_up, first_rows
 from truncgauss.likelihood.spread_rows import over_processes
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic

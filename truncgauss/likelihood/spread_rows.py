@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from truncgauss.execution import distributed, parallel
+from truncgauss.arrays import parallel
+from truncgauss.execution import distributed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.regions import Box, Polyhedron
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.likelihood.conditioning import (
     ConditionedRows,
     Integrals,

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
-from truncgauss.gaussian.regions import Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -18,7 +18,7 @@ from truncgauss.plotting.style import (
     legend,
     with_settings,
 )
-from truncgauss.tables.shares import check_share
+from truncgauss.words.numbers import check_share
 
 BEYOND = "\\" * 4  # the hatch of what is not observed: in an SVG lines take bytes, dots 200 kB
 

@@ -15,8 +15,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
+from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.execution import files
-from truncgauss.execution.pytrees import no_numbers
 
 STYLE: Any = {
     "axes.axisbelow": True,

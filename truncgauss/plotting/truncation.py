@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from scipy import special as normal
 
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.plotting.panels import histogram
 from truncgauss.plotting.plane import contours
 from truncgauss.plotting.plane import region as hatched
@@ -27,7 +27,7 @@ from truncgauss.plotting.style import (
     refuse_no_numbers,
     with_settings,
 )
-from truncgauss.special import truncated_log_density, truncated_quantile
+from truncgauss.special.normal import truncated_log_density, truncated_quantile
 from truncgauss.tables.columns import named_columns
 
 CELLS = 401  # of a grid, along each axis

@@ -10,28 +10,29 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.linalg import in_full_precision, ranks_of
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.linalg import in_full_precision, ranks_of
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril, numbers_of
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
-    PRNGKey,
     Problem,
-    as_key,
     as_problem,
     checked_problem,
     is_gaussian,
     on_device,
 )
-from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
 from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, by_blocks
 from truncgauss.probability.complement import Complement, sum_of_pieces
-from truncgauss.probability.exact import Exact, numbers_of
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (

@@ -26,11 +26,12 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
 from truncgauss.probability.refinement import flattened, joined, taken

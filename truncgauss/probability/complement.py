@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.linalg import row_norms
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import row_norms
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
-from truncgauss.gaussian.regions import LinearRegion, Outside, Region
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.method import Method, average_in_turns, with_fields
 from truncgauss.probability.separation import Separation
-from truncgauss.special import log_sum_exp
+from truncgauss.special.logspace import log_sum_exp
 
 
 @frozen_pytree

@@ -25,10 +25,10 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import ndtr, ndtri
 
-from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.gaussian.linalg import product, row_norms
+from truncgauss.arrays.linalg import product, row_norms
+from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.separation.lattice import (
     lattice_bits,
     lattice_points,

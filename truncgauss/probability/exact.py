@@ -11,19 +11,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov, ScaleTril
-from truncgauss.gaussian.linalg import ranks_of
-from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import (
-    Box,
-    LinearRegion,
-    Outside,
-    Polyhedron,
-    QuadraticRegion,
-    Region,
-    as_linear,
+from truncgauss.arrays.linalg import negligible, ranks_of
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete
+from truncgauss.gaussian.covariances import (
+    Covariance,
+    CovarianceMatrix,
+    LowRank,
+    Markov,
+    ScaleTril,
+    numbers_of,
 )
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.gaussian.total_moments import Moments, Nodes, total_moments
 from truncgauss.probability import independence
 from truncgauss.probability.method import Method
@@ -37,10 +39,7 @@ from truncgauss.quadrature import (
     trivariate,
     two_factors,
 )
-from truncgauss.quadrature.conditioning import negligible
-from truncgauss.special import (
-    truncated_mean_and_variance,
-)
+from truncgauss.special.normal import truncated_mean_and_variance
 
 MANY_ROWS = 32
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
@@ -259,12 +258,6 @@ def applies(covariance: Covariance, region: Region) -> bool:
 def is_quadratic(region: Region) -> bool:
     inner = region.region if isinstance(region, Outside) else region
     return isinstance(inner, QuadraticRegion)
-
-
-def numbers_of(covariance: Covariance) -> np.ndarray:
-    """The matrix of a concrete covariance, also while something else is traced."""
-    with jax.ensure_compile_time_eval():
-        return np.asarray(covariance.covariance_matrix)
 
 
 # --- The algorithms -------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Region, as_linear
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, check_linear
 from truncgauss.separation import expectation_propagation as ep

@@ -9,8 +9,8 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays import parallel
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance, LowRank
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -21,7 +21,8 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
     Growth,
@@ -39,12 +40,8 @@ from truncgauss.quadrature.factor_integrand import (
     solve_plan,
 )
 from truncgauss.separation.lattice import lattice_points, open_uniforms
-from truncgauss.special import (
-    effective_sample_size,
-    log_mean_exp,
-    standardize,
-    truncated_mean_and_variance,
-)
+from truncgauss.special.logspace import effective_sample_size, log_mean_exp
+from truncgauss.special.normal import standardize, truncated_mean_and_variance
 
 MIN_EFFECTIVE_POINTS = 10.0
 # The scale of a logistic density with standard deviation 1.18, wider than the integrand.

@@ -6,20 +6,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.execution.progress import reported
+from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.progress import reported
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
-    PRNGKey,
     Problem,
-    as_key,
     as_problem,
     over_rows,
 )
-from truncgauss.gaussian.regions import LinearRegion, Region
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import (
     Method,

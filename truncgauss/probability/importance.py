@@ -12,11 +12,11 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.arrays import parallel
+from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.linalg import product
+from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import product
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -25,7 +25,8 @@ from truncgauss.gaussian.problem import (
     as_problem,
     over_rows,
 )
-from truncgauss.gaussian.regions import LinearRegion, Outside, Region
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.gaussian.total_moments import (
     MIN_EFFECTIVE_POINTS,
     Moments,
@@ -51,7 +52,8 @@ from truncgauss.separation.lattice import (
     normal_points,
     over_pieces,
 )
-from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
+from truncgauss.special.logspace import effective_sample_size, log_mean_exp, log_sum_exp
+from truncgauss.special.tails import log_ndtr
 
 EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region's numbers are smooth
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.special.normal import log_interval_mass, standardize
 
 
 def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:
@@ -68,7 +68,7 @@ def _zeros_jvp(order: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
     if not isinstance(moved, SymbolicZero):
         slope = _zeros(order + 1, *primals) @ moved
     if not isinstance(change, SymbolicZero):
-        function = lambda numbers: _along(numbers, covariances, change)
+        function: Any = lambda numbers: _along(numbers, covariances, change)
         for _ in range(order):
             function = jax.jacfwd(function)
         slope = slope + function(numbers)

@@ -17,12 +17,12 @@ from jax.custom_derivatives import SymbolicZero
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.batches import vmapped_in_turns
-from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
-from truncgauss.execution.pytrees import Batched, is_concrete, values_of
+from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import vmapped_in_turns
+from truncgauss.arrays.compiling import FULL, Compiled, Cost, effort_of
+from truncgauss.arrays.linalg import in_full_precision, negligible
+from truncgauss.arrays.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -32,11 +32,10 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.gaussian.total_moments import Moments
-from truncgauss.quadrature.conditioning import negligible
-from truncgauss.special import log_mean_exp
-from truncgauss.special.logspace import standard_error
+from truncgauss.special.logspace import log_mean_exp, standard_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Method:
     `reason` and is listed in `automatic.CANDIDATES`.
 
     Example:
-        >>> from truncgauss.execution.pytrees import frozen_pytree
+        >>> from truncgauss.arrays.pytrees import frozen_pytree
         >>> @frozen_pytree
         ... class UnionBound(tg.Method):
         ...     def replicate(self, loc, covariance, region, key):

@@ -15,21 +15,22 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported, warn
-from truncgauss.execution.pytrees import is_concrete
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.progress import reported, warn
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
-    PRNGKey,
     Problem,
-    as_key,
     as_problem,
     is_gaussian,
 )
-from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import QuadraticRegion, Region
 from truncgauss.gaussian.total_moments import Moments, assembled
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability

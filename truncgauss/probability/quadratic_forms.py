@@ -11,10 +11,10 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
-from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import as_float_array, common_dtype, is_concrete
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import as_float_array, common_dtype, is_concrete
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, TailSlopes, tail_slopes
 

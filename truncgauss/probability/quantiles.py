@@ -23,9 +23,11 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import (
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.linalg import in_full_precision, ranks_of
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import (
     as_dtype,
     as_float_array,
     as_float_input,
@@ -36,19 +38,19 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, as_covariance
-from truncgauss.gaussian.linalg import in_full_precision, ranks_of
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
-    PRNGKey,
     Problem,
-    as_key,
     as_problem,
     is_gaussian,
     over_rows,
 )
-from truncgauss.gaussian.regions import Box, Outside, Polyhedron, Region
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.blocks import at_held_matrix
@@ -65,10 +67,10 @@ from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
 from truncgauss.probability.refinement import joined
 from truncgauss.probability.structure import independent_parts, structured
-from truncgauss.special import log1mexp
 from truncgauss.special.intervals import nan_slope
-from truncgauss.tables.names import check_choice
-from truncgauss.tables.shares import of_percent
+from truncgauss.special.logspace import log1mexp
+from truncgauss.words.names import check_choice
+from truncgauss.words.numbers import of_percent
 
 TAILS = "lower", "upper", "both"
 MOST_OUTSIDE = 16  # dimensions up to which the outside is a sum of boxes

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar
-from truncgauss.execution.pytrees import common_shape, is_concrete
+from truncgauss.arrays import parallel
+from truncgauss.arrays.progress import bar
+from truncgauss.arrays.pytrees import common_shape, is_concrete
 from truncgauss.gaussian.problem import Estimate, LocRows, Problem
 from truncgauss.probability.method import Method
 

@@ -25,25 +25,25 @@ from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.progress import reported, warn
-from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, varying_like
+from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.keys import PRNGKey, checked_key
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.progress import reported, warn
+from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.gaussian.covariances import LowRank
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Loc,
     LocRows,
-    PRNGKey,
     Problem,
     Standardized,
     as_problem,
-    checked_key,
     is_gaussian,
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion, Region, as_linear
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.importance import check_probabilities
@@ -60,8 +60,8 @@ from truncgauss.separation.proposals import (
     quadratic_sampler_of,
     sampler_of,
 )
-from truncgauss.special import truncated_quantile
-from truncgauss.tables.names import check_choice
+from truncgauss.special.normal import truncated_quantile
+from truncgauss.words.names import check_choice
 
 # The loop ends early after so many proposals with less than this fraction of them accepted.
 MIN_PROPOSALS = 2**14

@@ -10,11 +10,11 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import warn
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.arrays import parallel
+from truncgauss.arrays.linalg import product
+from truncgauss.arrays.progress import warn
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank
-from truncgauss.gaussian.linalg import product
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -23,7 +23,9 @@ from truncgauss.gaussian.problem import (
     as_problem,
     standardized,
 )
-from truncgauss.gaussian.regions import Box, LinearRegion, Polyhedron, Region, as_linear
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
@@ -73,8 +75,8 @@ from truncgauss.separation.weights import (
     weighted_paths,
     whole_draws,
 )
-from truncgauss.special import effective_sample_size, log_mean_exp
 from truncgauss.special.intervals import differentiable_once
+from truncgauss.special.logspace import effective_sample_size, log_mean_exp
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays import parallel
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import in_full_precision
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -22,8 +22,7 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions import LinearRegion, Region, as_linear
-from truncgauss.gaussian.regions.region import GaussianLimits
+from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
@@ -50,8 +49,7 @@ from truncgauss.separation.particles import (
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import Twist
 from truncgauss.separation.weights import draw_offsets, inner_point
-from truncgauss.special import effective_sample_size
-from truncgauss.special.logspace import log_sum_exp
+from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 
 LEAST_SHARE = 1 / 3  # the smallest fraction of a site's precision, see `twist_of`
 MIN_EFFECTIVE_PARTICLES = 10.0

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from truncgauss.execution import parallel
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays import parallel
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
@@ -20,8 +20,8 @@ from truncgauss.gaussian.total_moments import (
 )
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
-from truncgauss.special import effective_sample_size, log_mean_exp
-from truncgauss.tables.names import check_choice
+from truncgauss.special.logspace import effective_sample_size, log_mean_exp
+from truncgauss.words.names import check_choice
 
 MIN_EFFECTIVE_SAMPLES = 10.0
 COUNTED = 1e-6  # distance of a relative weight from 0 or 1, within which a sample is out or in

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import is_concrete
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.regions.box import Box
 
 ROUNDING = 16.0  # units in the last place of the product of two standard deviations
 SAMPLE = 64  # variables by which a large matrix is judged first

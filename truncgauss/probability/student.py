@@ -39,20 +39,21 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve
 
-from truncgauss.execution.compiling import Compiled, Cost, closed_form, of_rows
-from truncgauss.execution.pytrees import as_dtype, as_float_input, values_of
-from truncgauss.gaussian.linalg import power_of_two, times_vector
-from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
-from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
-from truncgauss.gaussian.regions.region import GaussianLimits
+from truncgauss.arrays.compiling import Compiled, Cost, closed_form, of_rows
+from truncgauss.arrays.keys import PRNGKey
+from truncgauss.arrays.linalg import power_of_two, times_vector
+from truncgauss.arrays.pytrees import as_dtype, as_float_input, values_of
+from truncgauss.gaussian.problem import Estimate, LocRows, Problem, over_rows
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, QuadraticRegion
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import average
 from truncgauss.probability.structure import independent_parts, structured
-from truncgauss.special import standardize
 from truncgauss.special.logspace import log_sum_exp
-from truncgauss.special.normal import fixed_interval
-from truncgauss.tables.names import check_choice
+from truncgauss.special.normal import fixed_interval, standardize
+from truncgauss.words.names import check_choice
 
 KINDS = "shifted", "Kshirsagar"
 LARGEST_DF = 1e30  # from here on the scale is 1 to rounding

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.arrays.linalg import is_symmetric
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
-from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import (
     difference_of_products,
@@ -31,13 +31,13 @@ from truncgauss.quadrature.double_double import (
     products,
     together,
 )
-from truncgauss.special import (
+from truncgauss.special.normal import (
     Interval,
     log_interval_mass,
+    log_mass_and_slopes,
     standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.special.normal import log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI, Arrays, undefined
 
 

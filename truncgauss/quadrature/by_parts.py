@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.gaussian.linalg import is_symmetric
-from truncgauss.special import Interval, log_interval_mass, standardize
+from truncgauss.arrays.linalg import is_symmetric
+from truncgauss.special.normal import Interval, log_interval_mass, standardize
 from truncgauss.special.tails import Arrays, density
 
 NUM_NODES = 56

@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.arrays.linalg import negligible
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.quadrature.bivariate import BivariateRegression
 from truncgauss.quadrature.double_double import difference_of_products, line
-
-# Below this fraction of max(1, |log P|) the effect counts as ordinary rounding.
-NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
 
 
 def peak(matrix: Array, loc: Array, low: Array, high: Array) -> tuple[Array, Array]:
@@ -80,11 +78,6 @@ def solved(matrix: Array, right: Array) -> Array:
     )
     second, third = second / determinant, third / determinant
     return jnp.stack([(r - a * second - b * third) / first, second, third])
-
-
-def negligible(dtype: np.dtype) -> float:
-    """The relative rounding error that every result may have."""
-    return NEGLIGIBLE_64 if float(np.finfo(dtype).eps) < 1e-12 else NEGLIGIBLE_32
 
 
 def last_digit(

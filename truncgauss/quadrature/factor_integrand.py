@@ -23,11 +23,15 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.pytrees import Batched, frozen_pytree, varying_like
+from truncgauss.arrays.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
-from truncgauss.special import log_interval_mass, standardize, truncated_mean_and_variance
-from truncgauss.special.normal import quick_moments
+from truncgauss.special.normal import (
+    log_interval_mass,
+    quick_moments,
+    standardize,
+    truncated_mean_and_variance,
+)
 from truncgauss.special.tails import LOG_SQRT_2PI, Arrays
 
 MAX_STEPS = 100

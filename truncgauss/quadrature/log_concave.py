@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.special.logspace import sigmoid
 
 # What is below exp(-42) of the mode does not reach the last digit of float64; the rest is a margin

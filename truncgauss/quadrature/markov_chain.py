@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.execution.pytrees import varying_like
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.covariances import Markov
 from truncgauss.quadrature.log_concave import log_weighted_sum
-from truncgauss.special import Interval, standardize
-from truncgauss.special.normal import quick_moments
+from truncgauss.special.normal import Interval, quick_moments, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NUM_PANELS = 36

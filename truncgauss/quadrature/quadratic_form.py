@@ -26,9 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.gaussian.linalg import in_full_precision, is_symmetric
+from truncgauss.arrays.linalg import in_full_precision, is_symmetric, negligible
 from truncgauss.gaussian.total_moments import Moments
-from truncgauss.quadrature.conditioning import negligible
 from truncgauss.quadrature.quadratic_tail import (
     MOST_ROUNDING,
     ROUNDINGS,

@@ -34,8 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.gaussian.linalg import in_full_precision
-from truncgauss.quadrature.conditioning import negligible
+from truncgauss.arrays.linalg import in_full_precision, negligible
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.tails import LOG_SQRT_2PI
 

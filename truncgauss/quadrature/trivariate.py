@@ -20,12 +20,11 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.flatten_util import ravel_pytree
 
+from truncgauss.arrays.linalg import is_symmetric, rounding
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import is_symmetric, rounding
 from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
-from truncgauss.special import Interval
-from truncgauss.special.normal import fixed_interval
+from truncgauss.special.normal import Interval, fixed_interval
 from truncgauss.special.tails import LOG_SQRT_2PI, undefined
 
 MAX_PANELS = 40

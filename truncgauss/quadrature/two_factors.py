@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.execution.pytrees import varying_like
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.gaussian.total_moments import Nodes
 from truncgauss.quadrature.factor_integrand import (
@@ -27,7 +27,7 @@ from truncgauss.quadrature.factor_integrand import (
     mean_at,
     solve_plan,
 )
-from truncgauss.special import log_sum_exp
+from truncgauss.special.logspace import log_sum_exp
 
 NUM_SIDE = 96  # points along each side of the grid, a multiple of 4
 NUM_RAYS = 32

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss.arrays.archive import archive
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs.config import Experiment
+from truncgauss.runs.config.experiment import Experiment
 from truncgauss.runs.results import arrays, jsonable, nested, outcome
-from truncgauss.tables.files import archive
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json

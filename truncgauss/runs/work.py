@@ -23,7 +23,8 @@ import numpy as np
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
 from truncgauss.runs import folder as run_folder
-from truncgauss.runs.config import ConfigError, Experiment
+from truncgauss.runs.config.experiment import Experiment
+from truncgauss.runs.config.yaml import ConfigError
 from truncgauss.runs.results import as_stored, outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
     import jax
 
-    from truncgauss.execution import compiling
+    from truncgauss.arrays import compiling
 
     if config.cached and compiling.cache_folder():
         try:
@@ -107,7 +108,7 @@ def run(
     """
     import jax
 
-    from truncgauss.execution.progress import bar
+    from truncgauss.arrays.progress import bar
 
     stem = settings.stem(config.experiment)
     if resumed:
@@ -249,11 +250,11 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
     """The arrays, numbers and texts that an experiment returns."""
     import jax
 
-    from truncgauss.execution.progress import bar
+    from truncgauss.arrays.progress import bar
 
     with bar(None, "loading the program", True):
         from truncgauss import fitting
-        from truncgauss.execution import parallel
+        from truncgauss.arrays import parallel
 
         run = settings.function(config.experiment, "run")
     alone = jax.process_count() == 1
@@ -307,7 +308,8 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     checkpoint."""
     import jax
 
-    from truncgauss.execution import distributed, parallel
+    from truncgauss.arrays import parallel
+    from truncgauss.execution import distributed
 
     own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
     sources = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]

@@ -31,12 +31,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import diagonal_of, in_full_precision, product, times_vector
+from truncgauss.arrays.linalg import diagonal_of, in_full_precision, product, times_vector
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.regions.region import GaussianLimits
-from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.intervals import nan_slope
-from truncgauss.special.normal import fixed_interval, quick_moments
+from truncgauss.special.normal import (
+    Interval,
+    fixed_interval,
+    log_interval_mass,
+    quick_moments,
+    standardize,
+)
 
 MAX_STEPS = 100
 NEAR = 0.1  # residual below which Newton's method is tried

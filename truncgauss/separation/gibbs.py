@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.execution.pytrees import varying_like
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.separation.kernel import Constraints, crossings, intersection
 from truncgauss.separation.proposals import Sampler, fresh_uniforms
-from truncgauss.special import separation_step
+from truncgauss.special.normal import separation_step
 
 # Parallel chains, sweeps between two draws of a chain, and draws left out at the beginning.
 NUM_CHAINS, THINNING, WARM_UP = 64, 8, 8

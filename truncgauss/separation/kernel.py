@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
-from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import diagonal_of, in_full_precision
-from truncgauss.special import Interval, separation_step, standardize
+from truncgauss.arrays.linalg import diagonal_of, in_full_precision
+from truncgauss.arrays.pytrees import varying_like
+from truncgauss.special.normal import Interval, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 BLOCK = 32

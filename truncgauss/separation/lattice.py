@@ -11,8 +11,8 @@ from jax.scipy.special import ndtri
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Integer, UInt32, UInt64
 
-from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.tables.names import check_choice
+from truncgauss.arrays.pytrees import Batched, frozen_pytree
+from truncgauss.words.names import check_choice
 
 T = TypeVar("T")
 KINDS = ("random", "antithetic", "lattice")

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.execution.pytrees import varying_like
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.plan import Proposal, input_rounding
 from truncgauss.separation.twisting import Twist, log_site_mean, sites_for, twisted
-from truncgauss.special import effective_sample_size, separation_step, standardize
-from truncgauss.special.logspace import log_sum_exp
+from truncgauss.special.logspace import effective_sample_size, log_sum_exp
+from truncgauss.special.normal import separation_step, standardize
 
 BLOCK = 32
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)

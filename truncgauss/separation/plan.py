@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.gaussian.linalg import (
+from truncgauss.arrays.linalg import (
     UNDETERMINED,
     diagonal_of,
     factored,
     product,
     rounding,
 )
+from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints
 from truncgauss.separation.twisting import Twist, twisted

@@ -11,10 +11,8 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import is_concrete, varying_like
-from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.linalg import (
+from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.linalg import (
     UNDETERMINED,
     diagonal_of,
     in_full_precision,
@@ -25,17 +23,20 @@ from truncgauss.gaussian.linalg import (
     row_norms,
     times_vector,
 )
+from truncgauss.arrays.pytrees import is_concrete, varying_like
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Problem, over_rows, standardized
-from truncgauss.gaussian.regions import Box, as_linear
-from truncgauss.gaussian.regions.region import GaussianLimits
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import GaussianLimits, as_linear
 from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.lattice import folded, lattice_points, open_uniforms
 from truncgauss.separation.plan import Plan, arranged, input_rounding, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import sites_for
 from truncgauss.separation.weights import log_weights
-from truncgauss.special import log_mean_exp, log_ndtr, standardize
-from truncgauss.special.normal import fixed_interval, quick_moments
+from truncgauss.special.logspace import log_mean_exp
+from truncgauss.special.normal import fixed_interval, quick_moments, standardize
+from truncgauss.special.tails import log_ndtr
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
 MOST_ADDED = 1.0  # the largest precision that such sites may add, see `plan_with_sites`

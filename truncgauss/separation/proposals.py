@@ -17,15 +17,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import ndtri
 
-from truncgauss.gaussian.linalg import semidefinite_factor
+from truncgauss.arrays.linalg import semidefinite_factor
 from truncgauss.gaussian.problem import Problem
-from truncgauss.gaussian.regions import (
-    LinearRegion,
-    Polyhedron,
-    QuadraticRegion,
-    Region,
-    as_linear,
-)
+from truncgauss.gaussian.regions.polyhedron import Polyhedron
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.quadrature.quadratic_form import (
     ball_coordinates,
     form_of,
@@ -37,8 +32,8 @@ from truncgauss.separation.kernel import Constraints, intersected_paths, paths, 
 from truncgauss.separation.lattice import open_uniforms
 from truncgauss.separation.plan import Plan, arranged
 from truncgauss.separation.planning import solve_plan
-from truncgauss.special import log_interval_mass, moved_inside, standardize
 from truncgauss.special.logspace import less_level
+from truncgauss.special.normal import log_interval_mass, moved_inside, standardize
 
 
 def fresh_uniforms(key: Array, index: Any, shape: tuple[int, int], dtype: Any) -> Array:

@@ -21,10 +21,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
-from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import diagonal_of, times_vector
-from truncgauss.special import Interval
-from truncgauss.special.normal import fixed_interval, quick_moments
+from truncgauss.arrays.linalg import diagonal_of, times_vector
+from truncgauss.arrays.pytrees import varying_like
+from truncgauss.special.normal import Interval, fixed_interval, quick_moments
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.pytrees import Batched, frozen_pytree
-from truncgauss.gaussian.linalg import diagonal_of, times_vector
+from truncgauss.arrays.linalg import diagonal_of, times_vector
+from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation import expectation_propagation
 from truncgauss.separation.kernel import Constraints

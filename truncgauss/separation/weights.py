@@ -13,21 +13,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.execution.pytrees import varying_like
-from truncgauss.gaussian.linalg import in_full_precision
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS, Pieces, Surprises, merged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import GrowingLattice, over_pieces, shifted_uniforms
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
-from truncgauss.special import (
-    log_sum_exp,
-    standardize,
-    truncated_mean_and_variance,
-    truncated_quantile,
-)
-from truncgauss.special.logspace import less_level
+from truncgauss.special.logspace import less_level, log_sum_exp
+from truncgauss.special.normal import standardize, truncated_mean_and_variance, truncated_quantile
 
 MIN_POINTS_BEYOND = 30.0  # effective points that tell how much lies beyond a limit
 HEAVIEST_TAIL = 0.7  # the largest tail index of weights whose sum says something of their error

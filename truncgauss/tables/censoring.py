@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 
+from truncgauss.words.numbers import is_float
+
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 LIMIT = re.compile(r"(<=?|≤|>=?|≥)\s*(.+)")
 QUALIFIED = re.compile(
@@ -30,20 +32,6 @@ AS_TEXT = (
     "say `censoring: text` (in Python read it as text, by `tg.tables.from_file(..., text=[...])` "
     "or by pandas, for `tg.Observations.from_table(..., censoring='text')`)"
 )
-
-
-def is_float(text: str) -> bool:
-    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
-
-    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
-    """
-    if "_" in text or not text.isascii():
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def is_number(text: str) -> bool:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.tables.alignment import RowLabels, in_order, labels_of
-from truncgauss.tables.censoring import advice, is_float, limit_of, misspelt
-from truncgauss.tables.names import listed
+from truncgauss.arrays.alignment import RowLabels, in_order, labels_of
+from truncgauss.tables.censoring import advice, limit_of, misspelt
+from truncgauss.words.names import listed
+from truncgauss.words.numbers import is_float
 
 CATEGORIES = (
     ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "

@@ -9,17 +9,15 @@ import contextlib
 import csv
 import importlib
 import itertools
-import os
 import re
 import sys
-import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss.arrays.archive import archive
 from truncgauss.tables.censoring import (
     ABSENT,
     advice,
@@ -30,17 +28,11 @@ from truncgauss.tables.censoring import (
     misspelt,
 )
 from truncgauss.tables.columns import numbers
-from truncgauss.tables.names import suggestion
+from truncgauss.words.names import suggestion
 
 CHUNK = 2**16  # rows at a time
 TYPED = (".npy", ".npz", ".parquet")
 """Endings of files that know the types of their columns, and how many rows they have."""
-
-# What NumPy and the libraries under it raise when an archive is torn or overwritten.
-DAMAGE = (
-    ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 class FileBlock(NamedTuple):
@@ -519,24 +511,6 @@ def _npz_columns(path: Path, names: Sequence[str] | None) -> dict[str, np.ndarra
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         raise ValueError(f"{path}: arrays must be columns of one length, got {sorted(shapes)}.")
     return columns
-
-
-@contextlib.contextmanager
-def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The arrays of an NPZ file by name, to be read within the context.
-
-    Raises:
-        ValueError: the file is torn, or holds something else; said of "it", without the path.
-        OSError: it cannot be opened.
-    """
-    with open(path, "rb") as file:
-        try:
-            zipfile.ZipFile(file)  # NumPy takes what is no archive for a pickle, and suggests that
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                yield stored
-        except (*DAMAGE, OSError) as error:
-            raise ValueError("it is torn, or holds more than plain arrays") from error
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.tables.alignment import RowLabels, labels_of, taken
-from truncgauss.tables.censoring import is_float, is_measurement, limit_of, misspelt
+from truncgauss.arrays.alignment import RowLabels, labels_of, taken
+from truncgauss.tables.censoring import is_measurement, limit_of, misspelt
 from truncgauss.tables.columns import (
     categories_of,
     chosen,
@@ -23,7 +23,8 @@ from truncgauss.tables.columns import (
     named_columns,
     numbers,
 )
-from truncgauss.tables.names import meant, suggestion
+from truncgauss.words.names import meant, suggestion
+from truncgauss.words.numbers import is_float
 
 CATEGORIES = re.compile(r"\b(C|hashed)\(")  # parts of formulas that take numbers for categories
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."

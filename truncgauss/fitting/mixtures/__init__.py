@@ -1,18 +1,5 @@
 """Mixtures of Gaussians behind rows that are truncated, censored, noisy or known in part."""
 
-from truncgauss.fitting.mixtures.descent import NoMaximum as NoMaximum
-from truncgauss.fitting.mixtures.fit import (
-    MixtureErrors as MixtureErrors,
-    MixtureFit as MixtureFit,
-    fit_mixture as fit_mixture,
-)
-from truncgauss.fitting.mixtures.likelihood import (
-    HeldComponents as HeldComponents,
-    hold as hold,
-    mixture_log_likelihood as mixture_log_likelihood,
-)
-from truncgauss.fitting.mixtures.parameters import Mixture as Mixture
-from truncgauss.fitting.mixtures.posterior import Posterior as Posterior, posterior as posterior
-from truncgauss.tables.names import public as _public
+from truncgauss.words.faces import served
 
-__all__ = _public(globals())
+__all__, __getattr__, __dir__ = served(__name__, __file__)

@@ -26,7 +26,7 @@ import numpy as np
 from scipy import special
 
 from truncgauss import likelihood
-from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.fitting.mixtures.likelihood import (
     KEPT,
     MixtureLoss,
@@ -43,7 +43,7 @@ from truncgauss.fitting.mixtures.likelihood import (
 from truncgauss.fitting.mixtures.parameters import prior_derivatives
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.likelihood import RowTerms, row_slopes, row_terms
+from truncgauss.likelihood.rows import RowTerms, row_slopes, row_terms
 
 STEP = 2e-5  # of differences of gradients
 MANY = 120  # coordinates from which on these are one-sided, right to 1e-5 in place of 1e-8

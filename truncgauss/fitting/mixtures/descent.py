@@ -28,9 +28,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.progress import bar, watched
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.progress import bar, watched
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.existence import explained
 from truncgauss.fitting.mixtures.curvature import (
     MANY,

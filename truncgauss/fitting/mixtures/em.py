@@ -31,8 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.progress import bar
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.progress import bar
 from truncgauss.fitting.centring import check_units
 from truncgauss.fitting.gaussian_starts import middles
 from truncgauss.fitting.mixtures.likelihood import (
@@ -45,7 +45,7 @@ from truncgauss.fitting.mixtures.likelihood import (
 )
 from truncgauss.fitting.mixtures.parameters import Components, Mixture, log_prior
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood.observations import Observations
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import reported
-from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.execution.terminal import wrapped
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import as_key, checked_key
+from truncgauss.arrays.progress import reported
+from truncgauss.arrays.pytrees import floats_as_float64
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -44,18 +44,18 @@ from truncgauss.fitting.mixtures.parameters import (
     MixtureCoordinates,
     components_at,
 )
-from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
+from truncgauss.fitting.mixtures.posteriors import Posterior, completed, posterior
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, table_of
 from truncgauss.fitting.optimization.wald import coverages_of, untrusted
 from truncgauss.fitting.optimization.widening import direction_in_words
 from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.fitting.result import LikelihoodFit
-from truncgauss.gaussian.problem import as_key, checked_key
-from truncgauss.likelihood import Observations, as_observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.tables.names import check_choice
+from truncgauss.words.names import check_choice
+from truncgauss.words.terminal import wrapped
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's

@@ -10,18 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution.compiling import Compiled, Cost
-from truncgauss.execution.pytrees import as_jax_array, frozen_pytree, is_concrete
+from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.keys import as_key
+from truncgauss.arrays.pytrees import as_jax_array, frozen_pytree, is_concrete
 from truncgauss.fitting.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
-from truncgauss.gaussian.problem import Estimate, as_key, as_problem
-from truncgauss.gaussian.regions import Box, LinearRegion
-from truncgauss.likelihood import (
-    HeldMethods,
-    Observations,
-    RowTerms,
-    prepared,
-    row_terms,
-)
+from truncgauss.gaussian.problem import Estimate, as_problem
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import LinearRegion
+from truncgauss.likelihood.integrals import HeldMethods
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.rows import RowTerms, prepared, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 
 STRUCTURES = ("full", "diagonal", "tied")

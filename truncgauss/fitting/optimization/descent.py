@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from truncgauss.execution.progress import bar, watched
+from truncgauss.arrays.progress import bar, watched
 from truncgauss.fitting.optimization.newton import (
     CLOSE,
     Point,

@@ -5,7 +5,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,10 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from truncgauss.diagnosis.nonfinite import Report, first_nonfinite
+from truncgauss.arrays import parallel
+from truncgauss.arrays.keys import checked_key
+from truncgauss.arrays.progress import bar, reported
 from truncgauss.execution import checkpoint as checkpoints
-from truncgauss.execution import parallel
-from truncgauss.execution.progress import bar, reported
 from truncgauss.fitting.optimization.parameters import (
     Coordinates,
     coordinates,
@@ -40,7 +40,9 @@ from truncgauss.fitting.optimization.steps import (
     settled,
     verdict,
 )
-from truncgauss.gaussian.problem import checked_key
+
+if TYPE_CHECKING:
+    from truncgauss.diagnosis.nonfinite import Report
 
 PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
 FEW_PARAMETERS, FLAT_STEP = 20, 0.01  # of which flat directions are sought, and by what step
@@ -215,6 +217,8 @@ class Minimization:
         state, losses = done.state, done.traces.loss
         diagnosis = None
         if int(state.status) == NONFINITE:
+            from truncgauss.diagnosis.nonfinite import first_nonfinite  # where a fit failed
+
             diagnosis = first_nonfinite(self.loss_of(state), state.free)
             converged, reason = False, self.accusation(state, losses[-1], diagnosis)
         elif state.key is not None:
@@ -342,7 +346,7 @@ class Minimization:
     def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
         return loss_function(self.objective, self.coordinates, state.key)
 
-    def accusation(self, state: State, loss: float, diagnosis: Report) -> str:
+    def accusation(self, state: State, loss: float, diagnosis: "Report") -> str:
         """Why a fit ended in a number that is none: the step, the parameters, the primitive.
 
         Guilty is a parameter that alone, put back to where all was finite, mends it; or else those

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
 
 Leaves = dict[str, jax.Array]  # what a constraint covers: path below its own name -> array
 

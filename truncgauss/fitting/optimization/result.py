@@ -3,14 +3,16 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truncgauss.diagnosis.nonfinite import Report
-from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.optimization.parameters import named_leaves
 from truncgauss.fitting.optimization.uncertainty import Certificate
+from truncgauss.words.terminal import wrapped
+
+if TYPE_CHECKING:
+    from truncgauss.diagnosis.nonfinite import Report
 
 BASELESS = (
     "Not converged: at the end the estimate of log P rests on too few effective samples (its "
@@ -114,7 +116,7 @@ class FitResult(Fit):
     gradient_norm_trace: np.ndarray
     standard_errors: Any = None
     alternatives: tuple[Any, ...] = ()
-    diagnosis: Report | None = None
+    diagnosis: "Report | None" = None
 
     def __str__(self) -> str:
         leaves = [(name or "params", np.asarray(leaf)) for name, leaf in named_leaves(self.params)]

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from scipy.special import ndtr
 
-from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.fitting.optimization.newton import Point, point, sloped, steps_of
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few

@@ -5,7 +5,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
 
 

@@ -1,6 +1,6 @@
 """Correlations that fall exponentially with distance."""
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.matern import Matern
 
 

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.alignment import SHOWN, shown
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import CovarianceTerm, LongRows, Parts
-from truncgauss.tables.alignment import SHOWN, shown
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.terms.term import CovarianceTerm, Parts
 
 

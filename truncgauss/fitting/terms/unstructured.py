@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.terms.term import (
     CovarianceTerm,
     LongRows,

@@ -1,19 +1,5 @@
 """Regions of space that a Gaussian is truncated to. One region, one file."""
 
-from truncgauss.gaussian.regions.ball import Ball as Ball
-from truncgauss.gaussian.regions.box import Box as Box
-from truncgauss.gaussian.regions.ellipsoid import Ellipsoid as Ellipsoid
-from truncgauss.gaussian.regions.outside import Outside as Outside
-from truncgauss.gaussian.regions.polyhedron import Polyhedron as Polyhedron
-from truncgauss.gaussian.regions.region import (
-    LinearRegion as LinearRegion,
-    QuadraticRegion as QuadraticRegion,
-    Region as Region,
-    as_linear as as_linear,
-    check_limits as check_limits,
-)
-from truncgauss.gaussian.regions.section import Section as Section
-from truncgauss.gaussian.regions.selection import Selection as Selection
-from truncgauss.tables.names import public as _public
+from truncgauss.words.faces import served
 
-__all__ = _public(globals())
+__all__, __getattr__, __dir__ = served(__name__, __file__)

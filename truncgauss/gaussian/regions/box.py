@@ -10,11 +10,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss import tables
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
+from truncgauss.arrays.linalg import is_symmetric, product, row_norms
+from truncgauss.arrays.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.linalg import is_symmetric, product, row_norms
 from truncgauss.gaussian.regions.region import (
     GaussianLimits,
     LinearPrediction,
@@ -24,8 +22,9 @@ from truncgauss.gaussian.regions.region import (
     decided_limits,
     smallest_log_mass,
 )
-from truncgauss.special import standardize
+from truncgauss.special.normal import standardize
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class
@@ -155,7 +154,9 @@ def without_labels(low: Any, high: Any) -> tuple[Any, Any]:
             region keeps.
     """
     if np.ndim(low) == np.ndim(high):
-        low, high = tables.in_one_order("Box", low=low, high=high)
+        from truncgauss.arrays.alignment import in_one_order
+
+        low, high = in_one_order("Box", low=low, high=high)
     for side in (low, high):
         labels = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
         if labels != list(range(len(labels))):

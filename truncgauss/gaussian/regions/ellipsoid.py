@@ -9,12 +9,12 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.arrays.linalg import solve_lower
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.linalg import solve_lower
 from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

@@ -9,10 +9,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.arrays.linalg import power_of_two, product, row_norms, semidefinite_factor
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import power_of_two, product, row_norms, semidefinite_factor
 from truncgauss.gaussian.regions.region import (
     GaussianLimits,
     LinearPrediction,
@@ -22,8 +21,9 @@ from truncgauss.gaussian.regions.region import (
     decided_limits,
     smallest_log_mass,
 )
-from truncgauss.special import standardize
+from truncgauss.special.normal import standardize
 from truncgauss.special.safe import safe_norm
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

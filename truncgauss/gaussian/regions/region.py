@@ -9,16 +9,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from truncgauss.execution.pytrees import AnyArray, Batched, is_concrete
-from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.linalg import (
+from truncgauss.arrays.linalg import (
     diagonal_of,
     factored,
     rounding,
     rounding_of_root,
     triangle,
 )
-from truncgauss.special import standardize
+from truncgauss.arrays.pytrees import AnyArray, Batched, is_concrete
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.special.normal import standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 
@@ -88,7 +88,7 @@ class Region(Batched):
     method for a `Box` or `Polyhedron` serves it.
 
     Example:
-        >>> from truncgauss.execution.pytrees import frozen_pytree
+        >>> from truncgauss.arrays.pytrees import frozen_pytree
         >>> @frozen_pytree
         ... class HalfSpace(tg.regions.Region):
         ...     normal: jax.Array

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.gaussian.regions.region import Region
 
 

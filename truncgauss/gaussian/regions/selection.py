@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from truncgauss.execution.arguments import explained_class
-from truncgauss.execution.closures import hoisted, without_slopes
-from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.closures import hoisted, without_slopes
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.intervals import nan_slope
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

@@ -22,7 +22,7 @@ from pydantic import field_validator
 
 from truncgauss.runs.config.sections import Count, Dtype, Model, Seed, Swept, problem
 from truncgauss.runs.config.yaml import ConfigError
-from truncgauss.tables.names import suggestion
+from truncgauss.words.names import suggestion
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "truncgauss.experiments"

@@ -26,8 +26,8 @@ from truncgauss.runs.config import yaml
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.runs.config.sections import problem, problems
 from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position
-from truncgauss.tables.names import closest, meant, suggestion
-from truncgauss.tables.shares import of_percent
+from truncgauss.words.names import closest, meant, suggestion
+from truncgauss.words.numbers import of_percent
 
 MOST_MEMBERS = 1000  # of a sweep
 

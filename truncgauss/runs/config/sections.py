@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from truncgauss.tables.files import header
-from truncgauss.tables.names import closest, suggestion
+from truncgauss.words.names import closest, suggestion
 
 
 def problem(message: str, *where: str | int, got: Any, of_key: bool = False) -> PydanticCustomError:

@@ -18,7 +18,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.representer import SafeRepresenter
 
-from truncgauss.tables.names import meant
+from truncgauss.words.names import meant
 
 
 class ConfigError(ValueError):

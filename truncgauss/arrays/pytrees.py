@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.tables.censoring import is_float
+from truncgauss.words.numbers import is_float
 
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel
-from truncgauss.execution.importing import uncollected
-from truncgauss.execution.pytrees import is_concrete, is_staged
+from truncgauss.arrays import parallel
+from truncgauss.arrays.importing import uncollected
+from truncgauss.arrays.pytrees import is_concrete, is_staged
 
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
 # seconds: without them a program compiles three to five times sooner. LIGHT also leaves out the

@@ -15,9 +15,9 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from truncgauss.execution import parallel
-from truncgauss.execution.batches import mapped
-from truncgauss.execution.pytrees import as_jax_array, is_concrete
+from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import mapped
+from truncgauss.arrays.pytrees import as_jax_array, is_concrete
 
 Function = Callable[..., Sequence[Array]]  # of arrays
 

@@ -13,7 +13,7 @@ def imported(name: str) -> ModuleType:
     second; without the line where JAX, on which that rests, is not there yet."""
     if name in sys.modules or "jax" not in sys.modules:
         return importlib.import_module(name)
-    from truncgauss.execution.progress import bar
+    from truncgauss.arrays.progress import bar
 
     with bar(None, f"importing {name}", True):
         return importlib.import_module(name)

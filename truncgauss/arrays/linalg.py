@@ -201,3 +201,12 @@ def semidefinite_factor(matrix: Array) -> Array:
     still = diagonal_of(matrix) == 0
     factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
     return jnp.where(still[:, None], 0.0, factor)
+
+
+# Below this fraction of max(1, |log P|) the effect counts as ordinary rounding.
+NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
+
+
+def negligible(dtype: np.dtype) -> float:
+    """The relative rounding error that every result may have."""
+    return NEGLIGIBLE_64 if float(np.finfo(dtype).eps) < 1e-12 else NEGLIGIBLE_32

@@ -1,4 +1,4 @@
-"""Numbers between 0 and 1, which may be given in percent by mistake."""
+"""Numbers in texts, and those between 0 and 1 that may be given in percent."""
 
 from typing import Any
 
@@ -27,3 +27,17 @@ def check_share(value: Any, what: str, advice: str = "") -> None:
         raise ValueError(
             f"{what} must lie between 0 and 1, got {shown}.{of_percent(value) or advice}"
         )
+
+
+def is_float(text: str) -> bool:
+    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
+
+    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
+    """
+    if "_" in text or not text.isascii():
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from truncgauss.execution import parallel
+from truncgauss.arrays import parallel
 
 DIVIDED = 200_000  # operations in one batch of a factorisation, from which on it is divided
 # Factorisations, with bounds of their operations over (size of an operand) x (shorter side).

@@ -18,9 +18,6 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 
-from truncgauss.execution.arguments import explain
-from truncgauss.execution.closures import closes_over_traced
-
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
 SELDOM = 10.0  # seconds before a line off a terminal, unless a stage begins; the next take twice
@@ -253,6 +250,9 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             with bar(None, function.__name__, bool(said)):
                 return function(*args, **kwargs)
         except (TypeError, ValueError) as error:
+            from truncgauss.arrays.closures import closes_over_traced
+            from truncgauss.words.arguments import explain
+
             name, traced = function.__name__, jax.core.Tracer
             given = any(isinstance(leaf, traced) for leaf in jax.tree.leaves((args, kwargs)))
             if given and isinstance(error, NEEDS_NUMBERS):

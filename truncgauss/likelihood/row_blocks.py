@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel
-from truncgauss.execution.pytrees import is_concrete, is_staged
+from truncgauss.arrays import parallel
+from truncgauss.arrays.pytrees import is_concrete, is_staged
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern, filled_length
 

@@ -1,9 +1,8 @@
-"""Names that a package shows, and for one that is not there the one that may have been meant."""
+"""Names that are known, and for one that is not among them the one that may have been meant."""
 
 import difflib
 import re
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 # What other packages call an argument, a function or a property of a fit, without capitals, and
 # what it is called here: the first of these that there is counts.
@@ -52,15 +51,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     }.items()
     for word in words.split()
 }
-
-
-def public(members: Mapping[str, object]) -> list[str]:
-    """Names of a package for its `__all__`: neither of modules nor with an underscore in front."""
-    return sorted(
-        name
-        for name, value in members.items()
-        if not (name.startswith("_") or isinstance(value, types.ModuleType))
-    )
 
 
 def check_choice(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from truncgauss.tables.names import ELSEWHERE, HIGH, LOW, closest
+from truncgauss.words.names import ELSEWHERE, HIGH, LOW, closest
 
 Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.keys import as_key, checked_key
 from truncgauss.fitting.mixtures.likelihood import log_mean, of_filled, prepared_mixture
 from truncgauss.fitting.mixtures.parameters import Mixture
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import as_key, checked_key
-from truncgauss.likelihood import Observations, row_terms
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 

@@ -1,0 +1,1 @@
+"""Arrays of JAX: pytrees, linear algebra, batches, compilation, devices, keys."""

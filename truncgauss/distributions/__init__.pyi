@@ -1,0 +1,7 @@
+from truncgauss.distributions.multivariate_normal import (
+    TruncatedMultivariateNormal as TruncatedMultivariateNormal,
+)
+from truncgauss.distributions.multivariate_student_t import (
+    TruncatedMultivariateStudentT as TruncatedMultivariateStudentT,
+)
+from truncgauss.distributions.normal import TruncatedNormal as TruncatedNormal

@@ -1,0 +1,1 @@
+"""Names and numbers as users write them, and sentences about them."""
