@@ -1,6 +1,7 @@
 """The method that chooses a method, the public functions of log probabilities, and reports."""
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Iterator
 
@@ -29,13 +30,9 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
-from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, by_blocks
-from truncgauss.probability.complement import Complement, sum_of_pieces
-from truncgauss.probability.exact import Exact
-from truncgauss.probability.factor_lattice import FactorLattice
-from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
+    NUM_REPLICATES,
     Method,
     check_method,
     estimate,
@@ -58,16 +55,17 @@ from truncgauss.probability.refinement import (
     some,
     taken,
 )
-from truncgauss.probability.separation import Separation
-from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
-from truncgauss.separation.planning import ranks_of_limits
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
-# tried on rows where the first fails.
-CANDIDATES: tuple[type[Method], ...] = (
-    Exact, Separation, SequentialMonteCarlo, Complement, ImportanceSampling,
-)  # fmt: skip
+# tried on rows where the first fails. A module is imported when its method is asked.
+CANDIDATES = (
+    "truncgauss.probability.exact.Exact",
+    "truncgauss.probability.separation.Separation",
+    "truncgauss.probability.sequential.SequentialMonteCarlo",
+    "truncgauss.probability.complement.Complement",
+    "truncgauss.probability.importance.ImportanceSampling",
+)
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
 # Points of each replicate by rtol: those of the largest that is not above the rtol asked for, or of
 # the last; above 8 dimensions twice as many where they are below 1,024. docs/methods.md has the
@@ -140,7 +138,7 @@ class Automatic(Method):
         if is_concrete(problem):
             first = max(first, LEAST_TO_GROW, 2 ** (d - 1).bit_length())
         wanted = (first, first) if num_rows is None else (min(first, MOST_POINTS), MOST_POINTS)
-        most = max(1, self.max_draws // (Separation.num_replicates * d))
+        most = max(1, self.max_draws // (NUM_REPLICATES * d))
         alone = max(LEAST_POINTS, 2 ** int(math.log2(most)))
         of_many = max(LEAST_OF_MANY, 2 ** int(math.log2(max(1, most // (num_rows or 1)))))
         begin, full = (min(count, alone, of_many) for count in wanted)
@@ -149,15 +147,16 @@ class Automatic(Method):
     def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]:
         """The methods that apply to a problem, in order of preference, see `counts`."""
         begin, full = self.counts(problem, num_rows)
-        for kind in CANDIDATES:
-            # Particles are for problems that are too hard for the points of rtol.
-            method = kind.candidate(problem, full if kind is SequentialMonteCarlo else begin)
+        for name in CANDIDATES:
+            module, _, attribute = name.rpartition(".")
+            kind: type[Method] = getattr(importlib.import_module(module), attribute)
+            method = kind.candidate(problem, full if kind.starts_full else begin)
             if method is not None:
                 method = method.serving(problem)
-                if kind is ImportanceSampling and num_rows:
+                if method.of_any_region and num_rows:
                     method = self.affordable(method, problem, num_rows)
-                # Of which more points are another program.
-                yield method.enlarged(full // begin) if type(method) is FactorLattice else method
+                late = method.starts_full and not kind.starts_full
+                yield method.enlarged(full // begin) if late else method
 
     def affordable(self, method: Method, problem: Problem, num_rows: int) -> Method:
         """The method with fewer points, a power of two, if those of all rows exceed the budget."""
@@ -202,6 +201,8 @@ class Automatic(Method):
             method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
             return block_of(part, ((method, None),))
 
+        from truncgauss.probability.exact import Exact
+
         candidates = self.candidates(problem)
         dense = problem.covariance.dimension > 3
         # Of larger matrices `Exact` knows those whose numbers are special.
@@ -225,7 +226,7 @@ class Automatic(Method):
             # gradient: the number of points is determined by the program of both, and that of the
             # value is not compiled.
             spread = parallel.plan().replicates is not None or 0 in part.problem.batch_shape
-            sampled = isinstance(method.choice(part.problem), Separation)
+            sampled = method.choice(part.problem).grows_by_pieces
             both = sampled and not spread and not is_recognised(part, known)
             goal = WITH_GRADIENT if both else PROBABILITY
             answer = method.answer(part.problem, key, goal, wanted=False)
@@ -239,6 +240,8 @@ class Automatic(Method):
             pairs = zip(blocks, keys)
             return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
         if len(blocks) == covariance.dimension:  # of which it knows all derivatives
+            from truncgauss.probability.exact import Exact
+
             return estimate(Exact(), problem, key)
         return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
 
@@ -300,7 +303,7 @@ class Automatic(Method):
         for method in self.candidates(search.problem, num_rows):
             if method.growth is None:
                 continue
-            factor = full // begin if isinstance(method, Separation) else 1
+            factor = full // begin if method.grows_by_pieces else 1
             if goal.differentiates:  # more points are another program
                 method, factor = method.enlarged(factor), 1
             search.attempt(method, above, factor)
@@ -346,6 +349,8 @@ def rows_by_rank(problem: Problem) -> list[np.ndarray]:
     if isinstance(region, Box) and covariance.dimension == 3:
         ranks = ranks_of(numbers_of(covariance))
     else:
+        from truncgauss.separation.planning import ranks_of_limits
+
         ranks, _ = ranks_of_limits(problem)
     ranks = np.broadcast_to(ranks, problem.batch_shape).reshape(-1)
     return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
@@ -422,12 +427,16 @@ def log_probability(
     with parallel.like(problem):
         if is_gaussian(df):
             return gaussian(problem)
+        from truncgauss.probability import student
+
         degrees = student.checked_df(df, noncentral, problem, outside=True)
         problem = on_device(problem)
         if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
             rows = np.broadcast_shapes(problem.batch_shape, np.shape(degrees))
             pieces, empty = region.broadcast_to(rows).pieces()
             parts = log_probability(loc, covariance, pieces, method, key, df, noncentral)
+            from truncgauss.probability.complement import sum_of_pieces
+
             total: Estimate = sum_of_pieces(parts, empty)
             return total
         return student.log_probability(problem, degrees, noncentral, gaussian)

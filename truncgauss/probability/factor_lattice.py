@@ -25,6 +25,7 @@ from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
+    NUM_REPLICATES,
     Growth,
     Method,
     check_counts,
@@ -76,10 +77,11 @@ class FactorLattice(Method):
     """
 
     num_points: int = static_field(default=1024)
-    num_replicates: int = static_field(default=16)
+    num_replicates: int = static_field(default=NUM_REPLICATES)
     plan: FactorPlan | None = None
 
     growth = Growth("num_points", 1.0)
+    starts_full = True
     held_fields = ("plan",)
 
     def __post_init__(self) -> None:

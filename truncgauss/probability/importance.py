@@ -35,6 +35,7 @@ from truncgauss.gaussian.total_moments import (
     with_unseen,
 )
 from truncgauss.probability.method import (
+    NUM_REPLICATES,
     Growth,
     Method,
     check_counts,
@@ -128,12 +129,13 @@ class ImportanceSampling(Method):
     """
 
     num_points: int = static_field(default=4096)
-    num_replicates: int = static_field(default=16)
+    num_replicates: int = static_field(default=NUM_REPLICATES)
     proposal: RegionProposal | None = None
     lattices: tuple[GrowingLattice, ...] | None = None
 
     own_units = False  # a region that is no set of linear limits has the user's units
     growth = Growth("num_points", 1.5, price=8)
+    of_any_region = True
     held_fields = "proposal", "lattices"
 
     @classmethod

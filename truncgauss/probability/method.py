@@ -37,6 +37,8 @@ from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.special.logspace import log_mean_exp, standard_error
 
+NUM_REPLICATES = 16  # of methods whose error is seen in the scatter of their replicates
+
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
@@ -82,6 +84,10 @@ class Method:
     # Whether problems with linear constraints are passed in units of about one standard deviation.
     own_units: ClassVar[bool] = True
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
+    # Whether more points are another program, so that `Automatic` begins with all at once.
+    starts_full: ClassVar[bool] = False
+    grows_by_pieces: ClassVar[bool] = False  # whether `in_pieces` has a form that compiles nothing
+    of_any_region: ClassVar[bool] = False  # whether each row has points of its own in any region
     loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
     is_smoothed: ClassVar[bool] = False  # whether P may exceed that of a single constraint
     # Whether the stderr of a replicate alone is an error that all replicates have in common.

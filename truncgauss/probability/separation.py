@@ -39,6 +39,7 @@ from truncgauss.gaussian.total_moments import (
 )
 from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.method import (
+    NUM_REPLICATES,
     Growth,
     Method,
     check_counts,
@@ -162,7 +163,7 @@ class Separation(Method):
     """
 
     num_points: int = static_field(default=1024)
-    num_replicates: int = static_field(default=16)
+    num_replicates: int = static_field(default=NUM_REPLICATES)
     tilted: bool = static_field(default=True)
     twisted: bool = static_field(default=True)
     rank: int | None = static_field(default=None)
@@ -170,6 +171,7 @@ class Separation(Method):
     lattice: GrowingLattice | None = None
 
     growth = Growth("num_points", 1.0)
+    grows_by_pieces = True
     held_fields = ("plan", "lattice")
     common_error = True  # from mass that no point may have sampled
 

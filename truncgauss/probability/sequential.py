@@ -31,6 +31,7 @@ from truncgauss.gaussian.total_moments import (
     weighted_pieces,
 )
 from truncgauss.probability.method import (
+    NUM_REPLICATES,
     Growth,
     Method,
     check_counts,
@@ -104,11 +105,12 @@ class SequentialMonteCarlo(Method):
     """
 
     num_particles: int = static_field(default=2048)
-    num_replicates: int = static_field(default=16)
+    num_replicates: int = static_field(default=NUM_REPLICATES)
     twisted: bool = static_field(default=True)
     twist: Twist | None = None
 
     growth = Growth("num_particles", 2.0, price=4)  # resampling sorts the particles
+    starts_full = True  # particles are for problems that are too hard for the points of rtol
     held_fields = ("twist",)
     common_error = True  # from what rounding may have moved
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.abc
 import importlib.machinery
 import pathlib
 import sys
@@ -36,7 +37,7 @@ def served(
     return sorted(homes), attribute, lambda: sorted(homes)
 
 
-class Moved:
+class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """A finder of modules by their earlier names, with a warning that says the new ones.
 
     Args:
