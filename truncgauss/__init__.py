@@ -120,7 +120,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
     from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
