@@ -375,11 +375,13 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    if covariance.dimension > 1:
+    if covariance.dimension > 1 and not isinstance(covariance, LowRank):
         matrix = covariance.covariance_matrix
         return _certain(independence.log_probability(loc, matrix, low, high))
     inputs = loc, covariance.variances, low, high
     log_masses, digit = independence.log_masses_of(*inputs), conditioning.last_digit_of_one
+    if covariance.dimension > 1:  # without factors, by its form
+        return _certain(log_masses.sum(-1))
     log_prob, error = _with_last_digit(covariance, digit, log_masses, *inputs)
     return log_prob[0], error[0]
 
