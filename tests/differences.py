@@ -217,7 +217,9 @@ class Law:
             ours.append(np.sum(np.where(both != 0, hessian * both, 0.0)))
         truth, error = second_differences(self.values, start, rows, 2 * self.case.step, pairs)
         error = np.where(np.isfinite(truth), error, np.nan)
-        self.compare(f"{label} twice", ours, truth, error, value, 100 * self.case.tol)
+        # At a value of -inf slopes may be constant, as that of a log sigmoid is.
+        known = np.isfinite(value)
+        self.compare(f"{label} twice", ours, truth, error, value, 100 * self.case.tol, known)
 
 
 def run(case):

@@ -182,7 +182,7 @@ def test_errors_speak():
 def test_devices_of_one_host_wait_for_each_other(monkeypatch):
     """XLA ends a process on an overloaded machine, unless the user has said how long they may."""
     monkeypatch.setattr(jax.config, "update", lambda *setting: None)
-    name, _, day = tg.execution.parallel.PATIENCE.partition("=")
+    name, _, day = tg.parallel.PATIENCE.partition("=")
     for flags, expected in {
         "": f"{name}={day}",
         "--xla_cpu_use_fusion_emitters=true": f"--xla_cpu_use_fusion_emitters=true {name}={day}",

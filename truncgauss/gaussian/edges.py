@@ -145,7 +145,7 @@ class Bump(Edge):
         check_positive("Bump", "width", self.width)
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        """log value at each margin; -inf at and outside the face.
+        """log value at each margin; -inf with slopes of 0 at and outside the face.
 
         A slope that would overflow, as within a relative 1e-154 of the face, is the largest number:
         times a weight of 0 it is 0, and not NaN.

@@ -347,11 +347,12 @@ def truncated_log_density(x: Reals, loc: Reals, scale: Reals, low: Reals, high: 
     """
     x, loc, scale, low, high = as_floats(x, loc, scale, low, high)
     frame = _frame(loc, scale, low, high, is_narrow)
-    inside = (low <= x) & (x <= high) & ~jnp.isinf(x)
+    empty = ~(frame.w > 0)  # of which the slope in x is NaN too
+    inside = (low <= x) & (x <= high) & ~jnp.isinf(x) | empty
     c = jnp.where(frame.a >= 0, frame.a, 0.0)
     base = jnp.where(frame.a >= 0, frame.origin, loc)
     t = ratio(frame.sign * (jnp.where(inside, x, base) - base), scale)
-    size = undefined(~(frame.w > 0), _log_size(frame)) + jnp.log(frame.unit)
+    size = undefined(empty, _log_size(frame)) + jnp.log(frame.unit)
     density = jnp.where(inside, -t * (c + 0.5 * t) - size, -jnp.inf)
     return undefined(jnp.isnan(x + size), density)
 
