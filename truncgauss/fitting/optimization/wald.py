@@ -146,6 +146,8 @@ def coverage_along(
     middle = int(np.argmin(np.abs(t)))
     bend, rate = loss.derivative(2)(t), value.derivative()(t)
     bad = np.flatnonzero(~((bend > 0) & (rate * rate[middle] > 0)))
+    if middle in bad:  # the loss is not bent there, or the value does not move
+        return 0.0
     inside = slice(max(bad[bad < middle], default=-1) + 1, min(bad[bad > middle], default=len(t)))
     t, bend, rate = t[inside], bend[inside], rate[inside]
     fall, tilt, moved = loss(t), loss.derivative()(t), value(t)
