@@ -528,7 +528,8 @@ def by_gradient(
         if not is_concrete(problem):  # of a second derivative
             return jax.jvp(traced, primals, tangents)
         result, gradient = sloped(problem)
-        slope = _along(gradient, change, result.log_prob.ndim)
+        # An exact value may have more digits than the inputs, and so their changes.
+        slope = _along(gradient, change, result.log_prob.ndim).astype(result.log_prob.dtype)
         return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
     return value(problem)
