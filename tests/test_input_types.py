@@ -79,6 +79,26 @@ def test_integers_and_single_precision_get_their_dtypes():
     assert log_prob(single[0], *inputs(2)[1:]).dtype == jnp.float64
 
 
+SHARES = np.full((5, 1), 0.5)
+COVARIANCES = {
+    "matrix": MATRIX,
+    "ScaleTril": tg.ScaleTril(np.linalg.cholesky(MATRIX)),
+    "identity": np.eye(5),
+    "one factor": tg.LowRank(SHARES, np.ones(5)),
+    "two factors": tg.LowRank(np.hstack([SHARES, MATRIX[:, :1]]), np.ones(5)),
+    "three factors": tg.LowRank(MATRIX[:, :3], np.ones(5)),
+    "Markov": tg.Markov(np.full(4, 0.5), np.full(4, 0.8), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_every_covariance_keeps_single_precision(name):
+    given = LOC, COVARIANCES[name], tg.Box(LOW, HIGH)
+    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), given)
+    shape = jax.eval_shape(jax.value_and_grad(lambda *p: tg.log_probability(*p)[0]), *single)
+    assert {x.dtype for x in jax.tree.leaves(shape)} == {np.dtype(np.float32)}
+
+
 @pytest.mark.parametrize("d", [1, 2])
 def test_numbers_of_another_byte_order_are_read(d):
     expected = log_prob(*inputs(d))

@@ -529,7 +529,7 @@ def by_gradient(
             return jax.jvp(traced, primals, tangents)
         result, gradient = sloped(problem)
         # An exact value may have more digits than the inputs, and so their changes.
-        slope = _along(gradient, change, result.log_prob.ndim).astype(result.log_prob.dtype)
+        slope = _along(gradient, change, result.log_prob.ndim)
         return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
     return value(problem)

@@ -120,7 +120,7 @@ def plan(
         near = FAR + 0.5 * length * rates
         low, high = (jnp.abs(end - rate * f) < near for end in (ends.low, ends.high))
         changing = low | high
-        many = jnp.sqrt(1.0 + 2.0 * jnp.log(jnp.maximum(jnp.sum(changing), 1)))
+        many = jnp.sqrt(1.0 + 2.0 * jnp.log(jnp.maximum(jnp.sum(changing, dtype=loc.dtype), 1.0)))
         return jnp.hypot(1.0, many * jnp.max(jnp.where(changing, rates, 0.0)))
 
     costs = jax.vmap(density)(middles, lengths) * lengths

@@ -12,6 +12,7 @@ References:
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +86,8 @@ def with_slopes_where(sound: Array, *values: Array) -> Arrays:
 
 
 @with_slopes_where.defjvp
-def _with_slopes_where_jvp(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+def _with_slopes_where_jvp(primals: Arrays, tangents: tuple[Any, ...]) -> tuple[Arrays, Arrays]:
+    # The tangent of a truth value, the first, is an array of NumPy's without numbers (`float0`).
     factor = jnp.where(primals[0], 1.0, jnp.nan)
     return primals[1:], tuple(change * factor.astype(change.dtype) for change in tangents[1:])
 
