@@ -387,3 +387,18 @@ def test_a_method_of_a_subclass_overrides_one_or_is_called():
             unused = methods - above - called if todo[1:] else set()
             lost += [f"{node.name}.{x}" for x in unused if not x.startswith("__")]
     assert not lost, f"they override nothing, and nothing calls them: {sorted(lost)}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_page_of_a_room_says_what_it_imports_and_defines(room):
+    page = (PACKAGE / room / "README.md").read_text()
+    first = re.search(r"^Read first: `([\w/.]+)`$", page, flags=re.MULTILINE)[1]
+    assert (PACKAGE / room / first).exists()
+    said = set(re.findall(r"`(\w+)`", re.search(r"^Imports: (.*)$", page, flags=re.MULTILINE)[1]))
+    inside = [found for name, found in IMPORTS.items() if name.split(".")[0] == room]
+    assert said == {name.split(".")[0] for found in inside for name in found} - {room}
+    rows = re.findall(r"^\| ([^|-][^|]*) \|[^|]*\| `([\w/.]+)` \|$", page, flags=re.MULTILINE)
+    for nouns, file in rows:
+        text = (PACKAGE / room / file).read_text()
+        for noun in re.findall(r"`(\w+)`", nouns):
+            assert re.search(rf"^(?:def|class) {noun}\b", text, flags=re.MULTILINE), (noun, file)

@@ -113,3 +113,15 @@ def test_links_lead_somewhere_and_a_reader_of_the_readme_to_every_page():
 def test_the_readme_is_one_screen_and_a_figure_of_the_gallery_thirty_lines():
     assert len(PAGES["README.md"].splitlines()) <= 150
     assert all(len(code.splitlines()) <= 30 for code, _ in pairs_of("docs/gallery.md"))
+
+
+def test_the_stops_through_the_core_name_files_and_lines_that_exist():
+    page = PAGES["docs/how-it-works.md"].partition("## Algorithms")[0]
+    stops = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+    assert [stop.partition(".")[0] for stop in stops] == [str(k) for k in range(1, 13)]
+    for stop in stops:
+        paths = [ROOT / "truncgauss" / path for path in re.findall(r"`([\w/]+(?:\.py|/))`", stop)]
+        assert paths and all(path.exists() for path in paths), stop
+        text = "".join(path.read_text() for path in paths if path.is_file())
+        lines = re.findall(r"^    (.+)$", stop, flags=re.MULTILINE)
+        assert lines and all(f"{line}\n" in text for line in lines), stop

@@ -528,7 +528,6 @@ def by_gradient(
         if not is_concrete(problem):  # of a second derivative
             return jax.jvp(traced, primals, tangents)
         result, gradient = sloped(problem)
-        # An exact value may have more digits than the inputs, and so their changes.
         slope = _along(gradient, change, result.log_prob.ndim)
         return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
