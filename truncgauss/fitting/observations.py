@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,6 @@ from truncgauss.fitting.one_outcome import (
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
-from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
@@ -61,6 +60,9 @@ from truncgauss.likelihood.rows import fraction_not_truncated
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
+
+if TYPE_CHECKING:
+    from truncgauss.fitting.ordinal import OrdinalFit
 
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which profiles may take longer
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
@@ -151,7 +153,7 @@ def loc_of(coefficients: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 @overload
-def fit_observations(observations: LatentRows, *args: Any, **settings: Any) -> OrdinalFit: ...
+def fit_observations(observations: LatentRows, *args: Any, **settings: Any) -> "OrdinalFit": ...
 
 
 @overload
@@ -248,6 +250,8 @@ def fit_observations(
     if isinstance(observations, LatentRows):
         if settings.pop("start") is not None:
             raise ValueError("fit_observations: ordered entries take no start.")
+        from truncgauss.fitting.ordinal import fit_ordinal  # which other rows do not need
+
         return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
     as_observations(observations, what)
     check_settings(information, num_profiles, cluster)

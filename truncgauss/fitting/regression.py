@@ -1,7 +1,7 @@
 """Regression of one outcome that is censored, truncated, known to intervals, or noisy."""
 
 import dataclasses
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST
-from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
@@ -30,6 +29,9 @@ from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import Ordinal
+
+if TYPE_CHECKING:
+    from truncgauss.fitting.ordinal import OrdinalFit
 
 
 class RegressionErrors(NamedTuple):
@@ -74,7 +76,7 @@ class RegressionFit(LikelihoodFit):
 
 
 @overload
-def fit_regression(outcome: Ordinal, *args: Any, **settings: Any) -> OrdinalFit: ...
+def fit_regression(outcome: Ordinal, *args: Any, **settings: Any) -> "OrdinalFit": ...
 
 
 @overload
@@ -188,6 +190,8 @@ def fit_regression(
             )
         rows = Observations.of([outcome], weights)
         design = tables.by_formula(None, design, data, what)[1]
+        from truncgauss.fitting.ordinal import fit_ordinal  # which others do not need
+
         return fit_ordinal(rows, design, "diagonal", what, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
