@@ -22,7 +22,8 @@ from truncgauss.fitting.optimization.wald import (
     untrusted,
     wald_coverages,
 )
-from truncgauss.fitting.result import LikelihoodFit, coverage_of_spread, same_rows
+from truncgauss.fitting.result import LikelihoodFit, coverage_of_spread
+from truncgauss.fitting.rows_fit import same_rows
 
 INF = np.inf
 

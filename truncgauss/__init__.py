@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     )
     from truncgauss.fitting.regression import fit_regression as fit_regression
     from truncgauss.fitting.residuals import quantile_residuals as quantile_residuals
-    from truncgauss.fitting.result import likelihood_ratio as likelihood_ratio
+    from truncgauss.fitting.rows_fit import likelihood_ratio as likelihood_ratio
     from truncgauss.fitting.selection import fit_selection as fit_selection
     from truncgauss.fitting.statistics import Statistics as Statistics
     from truncgauss.fitting.terms.autoregressive import AutoRegressive as AutoRegressive
@@ -141,7 +141,7 @@ _HOMES = {
     "truncgauss.fitting.polychoric_correlations": "polychoric polychoric_matrix".split(),
     "truncgauss.fitting.regression": "fit_regression".split(),
     "truncgauss.fitting.residuals": "quantile_residuals".split(),
-    "truncgauss.fitting.result": "likelihood_ratio".split(),
+    "truncgauss.fitting.rows_fit": "likelihood_ratio".split(),
     "truncgauss.fitting.selection": "fit_selection".split(),
     "truncgauss.fitting.statistics": "Statistics".split(),
     "truncgauss.fitting.terms.autoregressive": "AutoRegressive".split(),

@@ -67,6 +67,9 @@ from truncgauss.fitting.residuals import quantile_residuals as quantile_residual
 from truncgauss.fitting.result import (
     LikelihoodFit as LikelihoodFit,
     LikelihoodRatio as LikelihoodRatio,
+)
+from truncgauss.fitting.rows_fit import (
+    RowsFit as RowsFit,
     likelihood_ratio as likelihood_ratio,
 )
 from truncgauss.fitting.selection import (

@@ -95,7 +95,7 @@ from truncgauss.fitting.predictions import (
     with_interval,
 )
 from truncgauss.fitting.profile import Profile
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.fitting.selection import probit
 from truncgauss.fitting.terms.autoregressive import AutoRegressive
 from truncgauss.fitting.terms.common_correlation import CommonCorrelation
@@ -319,10 +319,10 @@ class Effects(Predicted):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterFit(LikelihoodFit):
+class ClusterFit(RowsFit):
     """A regression of clusters of rows, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of the covariates, (p,).
         thresholds: the cuts between ordered categories, (K - 1,), the first of which is 0 if the
             covariates span a constant; None of other outcomes.
@@ -543,7 +543,7 @@ class ClusterFit(LikelihoodFit):
         if len(coverages):  # an estimate without an interval has none to be replaced
             coverages = np.array(coverages)
             coverages[[name in self.determined for name in self.names]] = 0.95
-        fit = LikelihoodFit.with_intervals(
+        fit = RowsFit.with_intervals(
             dataclasses.replace(self, wald_coverages=coverages), num_profiles, seconds
         )
         if not fit.converged or self.information == "sandwich" or not num_profiles:
@@ -552,7 +552,7 @@ class ClusterFit(LikelihoodFit):
         profiles = {name: self.profile(name) for name in some}
         return dataclasses.replace(fit, profiles=fit.profiles | profiles)
 
-    def untestable(self, other: LikelihoodFit) -> str | None:
+    def untestable(self, other: RowsFit) -> str | None:
         terms = terms_of(other)
         processes = [t for t in self.terms if isinstance(t, AutoRegressive | Matern)]
         if processes and self.num_parameters < other.num_parameters:
@@ -569,7 +569,7 @@ class ClusterFit(LikelihoodFit):
             return None
         return UNTESTABLE.format(lost[0].label, " and ".join(lost[0].names))
 
-    def edges_beyond(self, small: LikelihoodFit) -> int:
+    def edges_beyond(self, small: RowsFit) -> int:
         both = self.terms, terms_of(small)
         effects = [sum(t.edges for t in terms if not t.independent) for terms in both]
         errors = [sum(t.edges for t in terms if t.independent) for terms in both]
@@ -595,7 +595,7 @@ class ClusterFit(LikelihoodFit):
         cluster.
 
         Args:
-            new: covariates of m rows, see `LikelihoodFit.predict`; by default those of the fit.
+            new: covariates of m rows, see `RowsFit.predict`; by default those of the fit.
             kind: "category", the probability of each category; "mean", x b, of categories that of
                 the latent outcomes; or "probability" of low < outcome < high, of outcomes without
                 the errors that `noise` was. By default the first of these that there is.
@@ -606,7 +606,7 @@ class ClusterFit(LikelihoodFit):
             Predictions, with value (m,), or (m, K) of K categories.
 
         Raises:
-            ValueError: as `LikelihoodFit.predict`; of probabilities, where the variance of new rows
+            ValueError: as `RowsFit.predict`; of probabilities, where the variance of new rows
                 is not known, as under `tg.Diagonal`.
         """
         kind = self.kinds[0] if kind is None else kind
@@ -688,8 +688,8 @@ class ClusterFit(LikelihoodFit):
 
         Args:
             at: of categories, {name: number} for all rows with these covariates so, see
-                `LikelihoodFit.margins`.
-            variables, discrete, level: see `LikelihoodFit.margins`.
+                `RowsFit.margins`.
+            variables, discrete, level: see `RowsFit.margins`.
 
         Returns:
             Predictions, with value (v,) of v covariates, or (v, K) of K categories.
@@ -792,7 +792,7 @@ class ClusterFit(LikelihoodFit):
             return Effects(np.arange(table.observations.num_rows), *whole)
 
 
-def terms_of(fit: LikelihoodFit) -> tuple[CovarianceTerm, ...]:
+def terms_of(fit: RowsFit) -> tuple[CovarianceTerm, ...]:
     """The terms of a fit; of one that knows no clusters that of independent errors."""
     return fit.terms if isinstance(fit, ClusterFit) else (Residual(),)
 

@@ -104,11 +104,9 @@ class Flat:
 
     @classmethod
     def of(cls, function: Callable[..., Any], fit: Any) -> "Flat":
-        rows = dict.fromkeys(("loss", "best", "observations", "centred", "outliers"))
-        light = dataclasses.replace(fit, **rows, designs=())
         constants = [np.asarray(leaf) for leaf in jax.tree.leaves(fit.array_constants)]
         shaped = tuple((leaf.shape, leaf.tobytes()) for leaf in constants)
-        return cls(function, (type(fit), fit.names, shaped), light)
+        return cls(function, (type(fit), fit.names, shaped), fit.without_rows())
 
     def __call__(self, estimates: jax.Array) -> jax.Array:
         return jnp.ravel(jnp.asarray(self.function(self.fit.parameters(estimates))))

@@ -177,8 +177,7 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         notes += remarks
     fields["notes"] = model.notes(fields, tuple(notes), path)
     fit = model.result(fields, path)
-    collinear = dict.fromkeys(part.remark for part in fit.designs if part.remark)
-    return dataclasses.replace(fit, notes=(*fit.notes, *collinear)) if collinear else fit
+    return dataclasses.replace(fit, notes=(*fit.notes, *fit.remarks))
 
 
 # ---------------------------------------------------------------- the end of a path

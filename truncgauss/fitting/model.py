@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,11 @@ from truncgauss.fitting.optimization.result import (
 )
 from truncgauss.fitting.optimization.uncertainty import Certificate
 from truncgauss.fitting.optimization.widening import Precision
-from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import Estimate
+
+if TYPE_CHECKING:
+    from truncgauss.fitting.outliers import Outliers
 
 LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
 
@@ -240,7 +242,7 @@ class Model:
         """
         return compare(), ()
 
-    def judged(self, path: Path, total: Any, converged: bool) -> tuple[Any, Outliers | None]:
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[Any, "Outliers | None"]:
         """The mean probability that a row could be seen, and the rows farthest from their means."""
         return 1.0, None
 

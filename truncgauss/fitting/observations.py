@@ -50,8 +50,8 @@ from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
-from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, impossible
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.ordinal import LatentRows
@@ -96,10 +96,10 @@ class ObservationsErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ObservationsFit(LikelihoodFit):
+class ObservationsFit(RowsFit):
     """The Gaussian behind observed rows, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of each outcome's covariates, d arrays; without a design one mean each.
         covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
         standard_errors: `.coefficients`, `.covariance_matrix` and, without a design, `.loc`

@@ -60,8 +60,8 @@ from truncgauss.fitting.predictions import (
     points_of,
     shares_between,
 )
-from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, impossible
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
@@ -113,10 +113,10 @@ OF_A_BOX = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OrdinalFit(LikelihoodFit):
+class OrdinalFit(RowsFit):
     """A regression of ordered outcomes, or the Gaussian behind them; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of each outcome's covariates, d arrays.
         thresholds: the limits of the categories of each outcome; empty of one that is not ordered.
         covariance_matrix: of the latent outcomes given their covariates, (d, d).
@@ -177,9 +177,9 @@ class OrdinalFit(LikelihoodFit):
         """Probabilities of the categories of an outcome, or predictions of latent outcomes.
 
         Args:
-            new: covariates of m rows, see `LikelihoodFit.predict`; for one table, of the outcome.
+            new: covariates of m rows, see `RowsFit.predict`; for one table, of the outcome.
             kind: "category", the probability of each category; or a kind of
-                `LikelihoodFit.predict`, which is of the latent outcomes.
+                `RowsFit.predict`, which is of the latent outcomes.
             entry: number or name of the outcome; by default the first ordered one.
             level: of the intervals.
             settings: of other kinds, as there.
@@ -217,10 +217,10 @@ class OrdinalFit(LikelihoodFit):
         **settings: Any,
     ) -> Predictions:  # fmt: skip
         """Marginal effects of covariates on the probabilities of categories: derivatives, and for
-        dummies changes from 0 to 1; or on latent outcomes, as `LikelihoodFit.margins`.
+        dummies changes from 0 to 1; or on latent outcomes, as `RowsFit.margins`.
 
         Args:
-            at, variables, discrete, average, level: see `LikelihoodFit.margins`.
+            at, variables, discrete, average, level: see `RowsFit.margins`.
             kind: "category", or a kind of predictions of latent outcomes.
             entry: number or name of the outcome; by default the first ordered one.
             settings: of other kinds, as there.

@@ -383,7 +383,7 @@ def predict(
     entry: Any,
     level: Any,
 ) -> Predictions:
-    """Predictions of new rows, see `LikelihoodFit.predict`."""
+    """Predictions of new rows, see `RowsFit.predict`."""
     check(fit, kind, level, "predict")
     ignored = ["entry"] * (entry is not None) + ["probability"] * (probability != 0.5)
     if ignored and kind != "quantile":
@@ -429,7 +429,7 @@ def margins(
     limits: Any,
     level: Any,
 ) -> Predictions:
-    """Marginal effects of covariates, see `LikelihoodFit.margins`."""
+    """Marginal effects of covariates, see `RowsFit.margins`."""
     check(fit, kind, level, "margins")
     if kind == "quantile":
         raise ValueError("margins: gives no effects on quantiles.")

@@ -23,8 +23,8 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.predictions import Covariates
-from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
@@ -42,10 +42,10 @@ class RegressionErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RegressionFit(LikelihoodFit):
+class RegressionFit(RowsFit):
     """The regression behind one outcome, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of the covariates, (p,).
         log_scale: the log of sigma, (1,), or its coefficients with a `scale_design`, (k,).
         standard_errors: `.coefficients` and `.log_scale` likewise; inf where the data do not

@@ -15,7 +15,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.likelihood.rows import log_likelihood
@@ -97,13 +97,13 @@ def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observat
         parallel.refuse_spread("quantile_residuals", (rows, loc))
         if np.ndim(loc) == 2:
             loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
-    elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
+    elif isinstance(fit, RowsFit) and fit.centred is not None:
         rows = fit.centred
         loc, covariance = fit.loss.gaussian(fit.best.x)
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
         covariance = covariance[:n] if covariance.ndim == 3 else covariance
-    elif isinstance(fit, LikelihoodFit) and hasattr(fit, "effects"):
+    elif isinstance(fit, RowsFit) and hasattr(fit, "effects"):
         raise ValueError(
             "quantile_residuals: not of fits of clusters, whose rows depend on each other. "
             'fit.effects("residual") has what is left of each outcome given all of its cluster.'

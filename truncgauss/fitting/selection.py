@@ -118,7 +118,7 @@ class SelectionFit(ObservationsFit):
         """Predictions of P(selected) and of the outcome, with errors and intervals.
 
         Args:
-            new: covariates of m rows, see `LikelihoodFit.predict`: one table that has those of both
+            new: covariates of m rows, see `RowsFit.predict`: one table that has those of both
                 equations, or a tuple of two, of the selection and of the outcome.
             kind: "mean", P(selected) and the mean of the outcome in all rows, selected or not;
                 "mean_observed", P(selected) and the mean of the outcome given that the row is
@@ -126,7 +126,7 @@ class SelectionFit(ObservationsFit):
                 latent variables; "probability" of low < outcome < high in all rows; "quantile" of
                 an outcome in all rows. A binary outcome has the probability that it is 1 for a
                 mean, and neither "probability" nor "quantile".
-            settings: as of `LikelihoodFit.predict`. `low` and `high` are of the outcome, numbers or
+            settings: as of `RowsFit.predict`. `low` and `high` are of the outcome, numbers or
                 (m,); of two regimes (2,) or (m, 2). With `known` there is no column of P(selected).
 
         Returns:

@@ -50,7 +50,7 @@ from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, tabl
 from truncgauss.fitting.optimization.wald import coverages_of, untrusted
 from truncgauss.fitting.optimization.widening import direction_in_words
 from truncgauss.fitting.profile import Profile, Unbounded
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -92,12 +92,12 @@ class MixtureErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureFit(LikelihoodFit):
+class MixtureFit(RowsFit):
     """The mixture of Gaussians behind observed rows; `print` shows a table.
 
     Components are sorted by their observed weights, the largest first.
 
-    Attributes, besides those of `LikelihoodFit`:
+    Attributes, besides those of `RowsFit`:
         weights: of the components in the whole population, observed or not, (K,).
         observed_weights: in the part of it that can be observed, (K,); where rows differ in regions
             or noise, the mean over rows.
@@ -210,7 +210,7 @@ class MixtureFit(LikelihoodFit):
             notes.append(ROUGH.format(", ".join(self.names[k] for k in rough)))
         return dataclasses.replace(self, notes=(*self.notes, *notes))
 
-    def untestable(self, other: LikelihoodFit) -> str | None:
+    def untestable(self, other: RowsFit) -> str | None:
         if self.loss.prior_rows is not None:
             return "a fit with prior_rows is not at the maximum of the likelihood."
         k = getattr(other.coordinates, "num_components", 1)
