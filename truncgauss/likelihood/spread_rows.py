@@ -10,7 +10,6 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from truncgauss.arrays import parallel
-from truncgauss.execution import distributed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 
@@ -33,6 +32,8 @@ def over_processes(
     spread = [leaf for leaf in jax.tree.leaves((rows, loc)) if parallel.is_elsewhere(leaf)]
     if not spread:
         return function(rows, loc)
+    from truncgauss.execution import distributed  # which rows of one process do not need
+
     runs = {run_of(leaf) for leaf in spread}
     begin, end, total = run = runs.pop()
     parts = [tuple(map(int, part)) for part in distributed.exchanged(run)]
