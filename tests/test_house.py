@@ -39,7 +39,7 @@ DOORS = {
         "plotting.quantiles",
         "plotting.truncation",
     },
-    "narwhals": {"tables.columns"},
+    "narwhals": {"tables.columns", "tables.frames"},
     "ruamel": {"runs.config.yaml"},
     "pydantic": {"runs.config.experiment", "runs.config.loading", "runs.config.sections"},
     "tyro": {"cli"},

@@ -14,10 +14,8 @@ from truncgauss.tables.columns import (
     categories_of as categories_of,
     check_outcome as check_outcome,
     chosen as chosen,
-    data_frame as data_frame,
     dropped as dropped,
     each_row as each_row,
-    estimates_frame as estimates_frame,
     gaps as gaps,
     is_missing as is_missing,
     named_columns as named_columns,
@@ -44,6 +42,10 @@ from truncgauss.tables.formulas import (
     levels_of as levels_of,
     names_in as names_in,
     ordered_outcome as ordered_outcome,
+)
+from truncgauss.tables.frames import (
+    data_frame as data_frame,
+    estimates_frame as estimates_frame,
 )
 from truncgauss.tables.known import (
     arrays_of as arrays_of,
