@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.special import safe as safe
     from truncgauss.arrays.compiling import use_compilation_cache as use_compilation_cache
     from truncgauss.arrays.progress import progress as progress
+    from truncgauss.arrays.pytrees import Estimate as Estimate
     from truncgauss.diagnosis.nonfinite import first_nonfinite as first_nonfinite
     from truncgauss.distributions.mixture import TruncatedMixture as TruncatedMixture
     from truncgauss.distributions.multivariate_normal import (
@@ -80,7 +81,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Surrogate as Surrogate,
         Tanh as Tanh,
     )
-    from truncgauss.gaussian.problem import Estimate as Estimate
     from truncgauss.gaussian.regions.ball import Ball as Ball
     from truncgauss.gaussian.regions.box import Box as Box
     from truncgauss.gaussian.regions.ellipsoid import Ellipsoid as Ellipsoid
@@ -127,6 +127,7 @@ __version__ = "0.3.0"
 _HOMES = {
     "truncgauss.arrays.compiling": "use_compilation_cache".split(),
     "truncgauss.arrays.progress": "progress".split(),
+    "truncgauss.arrays.pytrees": "Estimate".split(),
     "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
     "truncgauss.distributions.multivariate_normal": "TruncatedMultivariateNormal".split(),
@@ -158,7 +159,6 @@ _HOMES = {
     "truncgauss.fitting.truncated_normal": "fit_truncated_normal".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
-    "truncgauss.gaussian.problem": "Estimate".split(),
     "truncgauss.gaussian.regions.ball": "Ball".split(),
     "truncgauss.gaussian.regions.box": "Box".split(),
     "truncgauss.gaussian.regions.ellipsoid": "Ellipsoid".split(),

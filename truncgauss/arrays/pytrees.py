@@ -9,11 +9,12 @@ here without the constructor, which validates only what a user passes.
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from truncgauss.words.numbers import is_float
 
@@ -23,6 +24,20 @@ AnyArray: TypeAlias = jax.Array | np.ndarray
 _INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
 _ZERO = np.zeros((), np.float32)
 MOST_ON_HOST = 2**12  # numbers that every call of a program may take to its device again
+
+
+class Estimate(NamedTuple):
+    """A log probability and its standard error.
+
+    Attributes:
+        log_prob: log P(X in region), shape of the broadcast leading axes.
+        stderr: standard error of log_prob, so a relative error of the probability. 0 means exact
+            to rounding, nan unknown, inf too few effective samples for an error estimate. It
+            carries no gradient.
+    """
+
+    log_prob: Float[Array, "*batch"]
+    stderr: Float[Array, "*batch"]
 
 
 def static_field(**options: Any) -> Any:

@@ -10,13 +10,13 @@ import numpy as np
 
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.progress import bar
+from truncgauss.arrays.pytrees import Estimate
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.least_squares import triangle
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.words.names import check_choice
 
 INFORMATION = ("observed", "sandwich")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.arrays.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.fitting.existence import UNDETERMINED
 from truncgauss.fitting.optimization.descent import SAME, Descent, Path
 from truncgauss.fitting.optimization.newton import Point, point, verdict
@@ -22,7 +22,6 @@ from truncgauss.fitting.optimization.result import (
 from truncgauss.fitting.optimization.uncertainty import Certificate
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.fitting.result import LikelihoodFit
-from truncgauss.gaussian.problem import Estimate
 
 if TYPE_CHECKING:
     from truncgauss.fitting.outliers import Outliers

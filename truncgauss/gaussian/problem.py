@@ -1,6 +1,5 @@
-"""The types of a problem and of an estimate, and the mapping over the rows of a batch.
+"""Problems, each a Gaussian and a region, and the mapping over the rows of a batch.
 
-A problem is a Gaussian and a region; an estimate is a log probability with its standard error.
 Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
@@ -31,6 +30,7 @@ from truncgauss.arrays.pytrees import (
     values_of,
     varying_like,
 )
+from truncgauss.arrays.pytrees import Estimate as Estimate  # which is also known from here
 from truncgauss.gaussian.covariances import Covariance, as_covariance
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
@@ -38,20 +38,6 @@ from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Reg
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
 CovarianceLike: TypeAlias = Real[ArrayLike, "*#batch d d"] | Covariance | Sequence[Any]
-
-
-class Estimate(NamedTuple):
-    """A log probability and its standard error.
-
-    Attributes:
-        log_prob: log P(X in region), shape of the broadcast leading axes.
-        stderr: standard error of log_prob, so a relative error of the probability. 0 means exact
-            to rounding, nan unknown, inf too few effective samples for an error estimate. It
-            carries no gradient.
-    """
-
-    log_prob: Float[Array, "*batch"]
-    stderr: Float[Array, "*batch"]
 
 
 class Problem(NamedTuple):

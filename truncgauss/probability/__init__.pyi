@@ -1,7 +1,5 @@
-from truncgauss.gaussian.problem import (
-    Estimate as Estimate,
-    Problem as Problem,
-)
+from truncgauss.arrays.pytrees import Estimate as Estimate
+from truncgauss.gaussian.problem import Problem as Problem
 from truncgauss.gaussian.total_moments import Moments as Moments
 from truncgauss.probability.automatic import (
     Automatic as Automatic,
