@@ -262,7 +262,7 @@ REACH = {
     "fitting.model": (29, 5_300),  # of any rows, which its own defines
     "fitting.engine": (30, 5_600),
     "fitting.truncated_normal": (116, 29_400),
-    "fitting.fractions": (104, 24_900),
+    "fitting.fractions": (61, 13_400),
 }
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import numpy as np
 from jax.scipy.special import xlogy
 from scipy import special
 
-from truncgauss import likelihood, tables
+from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import bar
@@ -39,12 +39,14 @@ from truncgauss.gaussian.regions.ellipsoid import Ellipsoid
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import Region
-from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.normal import standardize
+
+if TYPE_CHECKING:
+    from truncgauss.likelihood.observations import Observations
 
 APART = 1e-3  # standard deviations between two solutions that are two
 INDISTINCT = 1.92  # nats of log-likelihood: half of the 95 % point of chi-squared with one degree
@@ -255,7 +257,9 @@ class FractionsModel(Model):
             return FractionLoss(self, at_held_matrix(method.hold(*problem)), key, size)
         # Coordinates of fixed boxes that have no limits are better left out: boxes are rows of
         # intervals, and one with one limited coordinate is an integral in one dimension.
-        boxes = Observations(box.low, box.high)
+        from truncgauss import likelihood  # which regions with limits everywhere do not need
+
+        boxes = likelihood.Observations(box.low, box.high)
         held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
         return FractionLoss(self, held, key, size, boxes)
 
@@ -607,7 +611,7 @@ class FractionLoss:
     method: Method
     key: jax.Array
     size: Any
-    boxes: Observations | None = None
+    boxes: "Observations | None" = None
 
     @property
     def weights(self) -> jax.Array:
@@ -626,6 +630,8 @@ class FractionLoss:
         problem = self.model.problem(x)
         if self.boxes is None:
             return estimate(self.method, problem, self.key)
+        from truncgauss import likelihood
+
         rows = self.boxes, problem.loc, problem.covariance
         return likelihood.log_likelihood(*rows, self.method, self.key)
 
