@@ -1,7 +1,5 @@
 """Whether a maximum exists: called right on simulated samples, against criteria of their own."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fitting.centring import whitened
 from truncgauss.fitting.existence import (
     UNDETERMINED,
@@ -270,11 +269,13 @@ def test_outcomes_with_regions_of_their_own_are_decided_one_by_one():
     assert decided(tg.Observations(lower, upper, across), True) is None
 
 
-class Falling(NamedTuple):
+@frozen_pytree
+class Falling(fitting.Loss):
     """A loss with a minimum of -2 at 0 that falls to -depth beyond 8."""
 
     depth: jax.Array
     size: jax.Array
+    method = None
 
     def __call__(self, x):
         return -jnp.sum(2.0 * jnp.exp(-(x**2)) + self.depth * jax.nn.sigmoid(x - 8.0))

@@ -29,6 +29,7 @@ from truncgauss.fitting.observations import (
     fit_observations as fit_observations,
 )
 from truncgauss.fitting.optimization.loop import minimize as minimize
+from truncgauss.fitting.optimization.newton import Loss as Loss
 from truncgauss.fitting.optimization.parameters import (
     Bijection as Bijection,
     Constraint as Constraint,

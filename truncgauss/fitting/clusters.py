@@ -71,7 +71,7 @@ from truncgauss.fitting.long_tables import (
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import CLOSE, Point, point, sloped
+from truncgauss.fitting.optimization.newton import CLOSE, Loss, Point, point, sloped
 from truncgauss.fitting.optimization.uncertainty import Certificate, scaled_spectrum
 from truncgauss.fitting.ordinal import (
     FIRST_CUT,
@@ -852,7 +852,7 @@ def is_singular(loss: Any, parts: list[Any], least: float = 0.0) -> bool:
 
 
 @frozen_pytree
-class ClustersLoss:
+class ClustersLoss(Loss):
     """Minus the mean log-likelihood of a cluster, with the plan of its integrals.
 
     Attributes:
@@ -880,9 +880,6 @@ class ClustersLoss:
         numbers = PER_INPUT * closed_form(self).numbers
         of_effects = all(method is None for method in self.plan.methods)
         return Cost(min(numbers, MOST_MEDIUM) if of_effects else numbers)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return -self.total(x).log_prob / self.size
 
     def evaluated(self, x: jax.Array) -> Estimate:
         """The log-likelihood of each different cluster, and its error."""

@@ -592,7 +592,7 @@ class LimitsModel(FractionsModel):
 
 
 @frozen_pytree
-class FractionLoss:
+class FractionLoss(newton.Loss):
     """The mean half-deviance of k observed fractions f_k with weights w_k that sum to 1,
 
         sum_k w_k [ f_k log(f_k / p_k) + (1 - f_k) log((1 - f_k) / (1 - p_k)) ],

@@ -9,7 +9,7 @@ import numpy as np
 
 from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.optimization.newton import Point, sloped
+from truncgauss.fitting.optimization.newton import Loss, Point, sloped
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.integrals import HeldMethods
@@ -270,7 +270,7 @@ class GaussianCoordinates:
 
 
 @frozen_pytree
-class ObservationsLoss:
+class ObservationsLoss(Loss):
     """Minus the mean log-likelihood of a row, by free coordinates.
 
     Attributes:
@@ -342,9 +342,6 @@ class ObservationsLoss:
     def rows_at(self, x: jax.Array) -> Observations:
         """The rows, with those of their limits that are parameters at x."""
         return self.observations
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return -self.total(x).log_prob / self.size
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         """The log-likelihood of each row times its weight, (n,)."""

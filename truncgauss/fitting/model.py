@@ -11,7 +11,7 @@ import numpy as np
 from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.fitting.existence import UNDETERMINED
 from truncgauss.fitting.optimization.descent import SAME, Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.newton import Loss, Point, point, verdict
 from truncgauss.fitting.optimization.result import (
     BASELESS,
     MOSTLY_UNSEEN,
@@ -30,7 +30,7 @@ LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_sta
 
 
 @frozen_pytree
-class RowsLoss:
+class RowsLoss(Loss):
     """Minus the mean log-likelihood of a row, of a model that defines `log_likelihoods`.
 
     Attributes:
@@ -40,9 +40,7 @@ class RowsLoss:
 
     model: Any
     size: jax.Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return -self.total(x).log_prob / self.size
+    method = None
 
     def total(self, x: jax.Array) -> Estimate:
         """The log-likelihood of all rows, exact."""
@@ -51,7 +49,6 @@ class RowsLoss:
         return Estimate(total, jnp.zeros_like(total))
 
     def scores(self, x: jax.Array) -> jax.Array:
-        """The gradient of each row's log-likelihood, times its weight, (n, q)."""
         scores, weights = jax.jacfwd(self.model.log_likelihoods)(x), self.model.weights
         return scores if weights is None else jnp.asarray(weights)[:, None] * scores
 
@@ -146,20 +143,8 @@ class Model:
         return self
 
     def loss_at(self, x: np.ndarray) -> Any:
-        """Minus the mean log-likelihood of a row, with the plans of its integrals made at x.
-
-        It is a callable pytree with `size`, the rows' total weight; `total(x)`, the log-likelihood
-        of all rows and its standard error; and `scores(x)`, the rows' gradients. It may have
-
-        * `method`, whose leaves are plans of integrals, to be made anew where the steps have ended;
-        * `derivatives(x)`, value, gradient and Hessian;
-        * `steps(x)`, moves, of each coordinate (q,) or in the rows of a matrix (q, q), between
-          gradients whose differences stand for the Hessian; None where that is exact;
-        * `iterated`, whether a Hessian takes many times as long as a gradient, so that curvatures
-          are learnt from gradients;
-        * `reaches(point)`, whether it serves at a point: if not where steps have ended, these go on
-          with `loss_that_reaches`.
-        """
+        """Minus the mean log-likelihood of a row, a `fitting.Loss`, with the plans of its integrals
+        made at x."""
         if self.weights is not None:
             return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))
         rows = jax.eval_shape(self.log_likelihoods, jnp.asarray(x, float))

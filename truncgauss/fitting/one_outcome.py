@@ -20,6 +20,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.least_squares import products_of
+from truncgauss.fitting.optimization.newton import Loss
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
@@ -158,7 +159,7 @@ def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.A
 
 
 @frozen_pytree
-class RegressionLoss:
+class RegressionLoss(Loss):
     """Minus the mean log-likelihood of a row, by x: coefficients of u, then of v.
 
     Attributes:
@@ -176,6 +177,7 @@ class RegressionLoss:
     fixed_scale: jax.Array | None
     size: jax.Array
     link: int = static_field()
+    method = None
 
     def predictors(self, x: jax.Array, term: Term | None = None) -> tuple[jax.Array, jax.Array]:
         """The predictors u and v of all rows, or of those of a term; one number of scale stays
@@ -204,9 +206,6 @@ class RegressionLoss:
     def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The mean (m, 1) and the variance (m, 1, 1) of rows, or (1,) and (1, 1) of all."""
         return gaussian_at(self, x)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return -self.total(x).log_prob / self.size
 
     def total(self, x: jax.Array) -> Estimate:
         total = sum((self._sum_of(term, x) for term in self.terms), jnp.zeros((), x.dtype))

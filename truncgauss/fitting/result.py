@@ -257,7 +257,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         if function is not None:
             coordinates = DerivedCoordinates(coordinates, function)
         # A Hessian is many integrals then, or its program takes long to compile.
-        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "iterated", False)
+        expensive = self.log_likelihood_stderr > 0 or self.loss.iterated
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
         estimate = Unbounded(coordinates, jnp.asarray(number), kind)
         exact = functools.partial(point, self.loss)

@@ -22,7 +22,7 @@ from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.observations import ObservationsFit, fit_observations
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import sloped
+from truncgauss.fitting.optimization.newton import Loss, sloped
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.sample import (
     UNCHECKED,
@@ -204,7 +204,7 @@ def fit_truncated_normal(
 
 
 @frozen_pytree
-class TruncatedLoss:
+class TruncatedLoss(Loss):
     """Minus the mean log-likelihood of rows that were seen only inside a region,
 
         l(eta, Lambda) = tr(Lambda M) / 2 - eta . m + A(eta, Lambda),
@@ -231,9 +231,6 @@ class TruncatedLoss:
     key: jax.Array
     size: jax.Array
     log_units: jax.Array
-
-    def __call__(self, natural: jax.Array) -> jax.Array:
-        return -self.total(natural).log_prob / self.size
 
     def total(self, natural: jax.Array) -> Estimate:
         log_prob, stderr = self.fraction(natural)

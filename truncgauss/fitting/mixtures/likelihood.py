@@ -14,6 +14,7 @@ from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.pytrees import as_jax_array, frozen_pytree, is_concrete
 from truncgauss.fitting.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
+from truncgauss.fitting.optimization.newton import Loss
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion
@@ -269,7 +270,7 @@ def _rows(observations: Observations, mixture: Mixture, method: Method, key: jax
 
 
 @frozen_pytree
-class MixtureLoss:
+class MixtureLoss(Loss):
     """Minus the mean log-likelihood of a row, by free coordinates; with the prior, if there is one.
 
     Attributes:

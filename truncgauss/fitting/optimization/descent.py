@@ -10,12 +10,12 @@ import numpy as np
 from truncgauss.arrays.progress import bar, watched
 from truncgauss.fitting.optimization.newton import (
     CLOSE,
+    Loss,
     Point,
     Secant,
     newton_steps,
     point,
     sloped,
-    steps_of,
 )
 from truncgauss.fitting.optimization.uncertainty import certificate
 
@@ -71,11 +71,6 @@ def joined(current: Point, known: tuple[Path, ...]) -> Path | None:
     return None
 
 
-def reaches(loss: Any, current: Point) -> bool:
-    """Whether a loss is known well enough at a point, as quick quadratures may not know it."""
-    return bool(loss.reaches(current)) if hasattr(loss, "reaches") else True
-
-
 @dataclasses.dataclass(frozen=True)
 class Descent:
     """Newton steps down the loss of a model.
@@ -103,15 +98,15 @@ class Descent:
                 current = points(x)
             elif visited and visited[-1].finite:  # of a loss with other plans
                 current = dataclasses.replace(sloped(loss, x), hessian=visited[-1].hessian)
-            elif hasattr(loss, "rough_hessian"):
-                current = dataclasses.replace(sloped(loss, x), hessian=loss.rough_hessian(x))
+            elif (rough := loss.rough_hessian(x)) is not None:
+                current = dataclasses.replace(sloped(loss, x), hessian=rough)
             else:
                 current = point(loss, x, order=1)
             if not current.finite:
                 visited += [current][bool(visited) :]
                 break
             moves = current.decrement * float(loss.size) ** 0.5 > CLOSE
-            planned = bool(jax.tree.leaves(getattr(loss, "method", None)))
+            planned = bool(jax.tree.leaves(loss.method))
             left = self.num_steps - max(len(visited) - 1, 0)
             enough = PLANNED if moves and planned and rounds > 1 else 0.0
             steps = self.steps(points, loss, current, left, known, enough)
@@ -124,13 +119,13 @@ class Descent:
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
             visited += steps[bool(visited) :]
             x = visited[-1].x
-            if not lost and not reaches(loss, visited[-1]):
+            if not lost and not loss.reaches(visited[-1]):
                 lost = True
                 continue
             again, rounds = moves and (narrowed or planned), rounds - 1
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
-        if (learns or steps_of(loss, x) is not None) and visited[-1].finite:
+        if (learns or loss.steps(x) is not None) and visited[-1].finite:
             order = 2 if learns else 4
             end = point(loss, visited[-1].x, order=order)
             # A curvature that is not finite, next to the end of the domain, tells nothing.
@@ -139,15 +134,15 @@ class Descent:
             )
         return Path(loss, visited, model.is_endless(x))
 
-    def learns(self, loss: Any, x: np.ndarray) -> bool:
+    def learns(self, loss: Loss, x: np.ndarray) -> bool:
         """Whether the curvature on the way to a minimum is learnt from gradients, of whose
         differences a Hessian takes as long as many steps."""
-        return getattr(loss, "iterated", False) and steps_of(loss, x) is not None
+        return bool(loss.iterated) and loss.steps(np.asarray(x)) is not None
 
     def steps(
         self,
         points: Callable[[np.ndarray], Point],
-        loss: Any,
+        loss: Loss,
         current: Point,
         left: int,
         known: tuple[Path, ...],
@@ -170,7 +165,7 @@ class Descent:
                 return path
             renewed = points(path[-1].x)
             if not renewed.finite:  # its curvature: the loss ends close by
-                return path if reaches(loss, renewed) else [*path[:-1], renewed]
+                return path if loss.reaches(renewed) else [*path[:-1], renewed]
             path[-1] = renewed
         steps = newton_steps(
             points, path[-1], left, self.model.damping, stop=stop, admits=self.admits

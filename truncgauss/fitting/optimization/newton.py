@@ -87,21 +87,74 @@ class Point:
 P = TypeVar("P", bound=Point)
 
 
+class Loss:
+    """Minus the mean log-likelihood of a row, a callable pytree of free coordinates x (q,).
+
+    A subclass defines `size`, `method`, and `total` or, where that is not computed, `__call__`; of
+    a model whose errors may be those of the sandwich `scores`. All else has a default.
+
+    Attributes:
+        size: the total weight of the rows.
+        method: a pytree whose leaves are plans of integrals, to be made anew where the steps have
+            ended; None if there are none.
+        iterated: whether a Hessian takes many times as long as a gradient, so that curvatures are
+            learnt from gradients.
+        cost: the work of its compiled forms, a `compiling.Cost`; None where the sizes of the arrays
+            tell it.
+    """
+
+    size: Any
+    method: Any
+    iterated: Any = False
+    cost: Any = None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        loss: jax.Array = -self.total(x).log_prob / self.size
+        return loss
+
+    def total(self, x: jax.Array) -> Any:
+        """The log-likelihood of all rows and its standard error; None if that is not computed."""
+        return None
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The gradient of each row's log-likelihood, times its weight, (n, q)."""
+        raise NotImplementedError(f"{type(self).__name__} defines no scores(x).")
+
+    def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array] | None:
+        """Value, gradient and Hessian, if they are known cheaper than by differentiation."""
+        return None
+
+    def steps(self, x: np.ndarray) -> np.ndarray | None:
+        """Moves of each coordinate (q,), or in the rows of a matrix (q, q), between gradients whose
+        differences are the Hessian; None if that is exact."""
+        return None
+
+    def rough_hessian(self, x: np.ndarray) -> np.ndarray | None:
+        """A guess of the Hessian, with which learning it begins; None if there is none."""
+        return None
+
+    def reaches(self, point: Point) -> bool:
+        """Whether the loss is known well enough at a point, as quick quadratures may not know it;
+        if not where steps have ended, these go on with `Model.loss_that_reaches`."""
+        return True
+
+
 @functools.partial(jax.value_and_grad, argnums=1, has_aux=True)
-def value_and_slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def value_and_slope(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A loss and the variance of the error of its `total`, NaN if it has none; and its gradient."""
-    if not hasattr(loss, "total"):
-        return loss(x), jnp.full((), jnp.nan, x.dtype)
     total = loss.total(x)
+    if total is None:
+        return loss(x), jnp.full((), jnp.nan, x.dtype)
     return -total.log_prob / loss.size, jax.lax.stop_gradient(total.stderr) ** 2
 
 
 @Compiled
-def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+def derivatives(loss: Loss, x: jax.Array) -> tuple[jax.Array, ...]:
     """Loss, gradient and Hessian of a callable pytree at x, by its `derivatives` if any, and
     the variance of the error of its `total`, NaN if it has none."""
-    if hasattr(loss, "derivatives"):
-        return (*loss.derivatives(x), jnp.zeros((), x.dtype))
+    known = loss.derivatives(x)
+    if known is not None:
+        return (*known, jnp.zeros((), x.dtype))
 
     def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         (value, variance), gradient = value_and_slope(loss, x)
@@ -112,7 +165,7 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 @Compiled
-def slopes(loss: Any, points: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
+def slopes(loss: Loss, points: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
     """Losses (m,), gradients (m, q) and variances (m,) of a callable pytree at the first `count` of
     some points (m, q), one after the other; 0 for the others."""
 
@@ -124,7 +177,7 @@ def slopes(loss: Any, points: jax.Array, count: jax.Array) -> tuple[jax.Array, .
     return jax.lax.fori_loop(0, count, one, (nothing[:, 0], nothing, nothing[:, 0]))
 
 
-def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
+def slopes_at(loss: Loss, points: Any) -> tuple[Any, ...]:
     """`slopes` at so many points, by one program however many these are: all that is ever compiled
     of a loss whose Hessian is by differences."""
     points = np.asarray(points)
@@ -134,14 +187,7 @@ def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
     return tuple(np.asarray(part)[:count] for part in parts)
 
 
-def steps_of(loss: Any, x: Any) -> np.ndarray | None:
-    """Moves of each coordinate (q,), or in the rows of a matrix (q, q), between gradients whose
-    differences are the Hessian of a loss; None if that is exact."""
-    steps = getattr(loss, "steps", None)
-    return None if steps is None else steps(np.asarray(x))
-
-
-def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
+def differences(loss: Loss, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
     """Derivatives with a Hessian by differences of exact gradients along each coordinate, or along
     the rows of a matrix, whose errors are of the first, second or fourth order in the steps: q, 2 q
     or 4 q gradients besides that at x.
@@ -171,12 +217,12 @@ def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, 
     return values[0], gradients[0], hessian, variances[0]
 
 
-def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
+def point(loss: Loss, x: np.ndarray, order: int = 2) -> Point:
     """A callable pytree's loss with its derivatives at x, in float64; if its Hessian is by
     `differences`, by those of an order: the first for the start of a path on which the curvature is
     learnt, the fourth for its end, from which errors follow."""
     at = jnp.asarray(x, jnp.float64)
-    steps = steps_of(loss, x)
+    steps = loss.steps(np.asarray(x))
     function: Callable[..., tuple[Any, ...]] = derivatives
     if steps is not None:
         function = functools.partial(differences, steps=steps, order=order)
@@ -188,16 +234,17 @@ def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
 
 
 @Compiled
-def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+def slope(loss: Loss, x: jax.Array) -> tuple[jax.Array, ...]:
     """Loss and gradient of a callable pytree at x, and the variance of its error."""
     (value, variance), gradient = value_and_slope(loss, x)
     return value, gradient, variance
 
 
-def sloped(loss: Any, x: np.ndarray) -> Point:
+def sloped(loss: Loss, x: np.ndarray) -> Point:
     """Loss and gradient in float64, as a point whose curvature is still to come."""
     by_batch = lambda loss, x: tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
-    function = slope if steps_of(loss, x) is None else by_batch  # by a program that there is
+    exact = loss.steps(np.asarray(x)) is None
+    function = slope if exact else by_batch  # by a program that there is
     with jax.debug_nans(False):  # by which a step out of the domain is known
         parts = function(loss, jnp.asarray(x, jnp.float64))
     value, gradient, variance = map(np.asarray, parts)
@@ -215,7 +262,7 @@ class Secant:
         last: the last point, to begin with one whose curvature is known.
     """
 
-    loss: Any
+    loss: Loss
     last: Point
 
     def __call__(self, x: np.ndarray) -> Point:

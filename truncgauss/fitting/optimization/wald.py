@@ -19,7 +19,7 @@ import scipy
 from scipy.special import ndtr
 
 from truncgauss.arrays.compiling import Compiled, closed_form
-from truncgauss.fitting.optimization.newton import Point, point, sloped, steps_of
+from truncgauss.fitting.optimization.newton import Loss, Point, point, sloped
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
 # hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
@@ -184,7 +184,7 @@ def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def coverages_of(
-    loss: Any,
+    loss: Loss,
     end: Point,
     coordinates: Any,
     jacobian: np.ndarray,
@@ -201,7 +201,7 @@ def coverages_of(
             return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if steps_of(loss, x) is None and not getattr(loss, "iterated", False):
+        if loss.steps(x) is None and not loss.iterated:
             at = point(loss, x)
             return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
         low, high = (sloped(loss, x + side * BESIDE * direction) for side in (-1.0, 1.0))
