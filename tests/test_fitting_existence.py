@@ -13,7 +13,7 @@ from truncgauss.fitting.existence import (
     UNDETERMINED,
     absurd,
     recession,
-    refuse,
+    refused,
     rising_direction,
     sums_beyond_rounding,
 )
@@ -201,10 +201,11 @@ def test_coefficients_without_information_are_absurd():
     assert absurd(np.array([1.0, INF]), 1.0, transform)[1]
     with pytest.raises(ValueError, match="more of them .* than observations that count"):
         whitened(Table(design), np.r_[1.0, np.zeros(49)], "columns")
-    fields = {"converged": True, "names": ("a", "b"), "errors": usual, "num_parameters": 2}
-    refuse(fields, np.array([False, True]), UNDETERMINED)
-    assert not fields["converged"] and "next to nothing of b," in fields["reason"]
-    assert np.all(np.isinf(fields["errors"]))
+    fit = tg.fit_regression(np.arange(50.0) % 7, {"a": design[:, 0], "b": design[:, 1]})
+    assert refused(fit, np.zeros(3, bool), UNDETERMINED) is fit
+    lost = refused(fit, np.array([False, True, False]), UNDETERMINED)
+    assert fit.converged and not lost.converged and "next to nothing of b," in lost.reason
+    assert np.all(np.isinf(lost.errors))
 
 
 def test_noise_that_differs_explains_rows_by_their_likelihood():

@@ -95,6 +95,7 @@ from truncgauss.fitting.predictions import (
     with_interval,
 )
 from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.fitting.selection import probit
 from truncgauss.fitting.terms.autoregressive import AutoRegressive
@@ -1100,8 +1101,8 @@ class ClusterModel(Model):
     def flat(self) -> str:
         return f"{Model.flat}{self.short}"
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        edges = self.edges(path) if fields["converged"] else ()
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        edges = self.edges(path) if ending.converged else ()
         return (*common, *map(self.at_edge, edges), *self.sentences)
 
     def at_edge(self, name: str) -> str:
@@ -1111,21 +1112,21 @@ class ClusterModel(Model):
         determined = name.startswith("correlation") and name not in squares
         return (DETERMINED if determined else AT_EDGE).format(name)
 
-    def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
+    def result(self, ending: Ending, path: Path) -> ClusterFit:
         edges = self.edges(path)
-        known = np.array([name not in edges for name in fields["names"]])
-        zero = ~known & (np.abs(fields["estimates"]) < ZERO * float(self.inner.unit))
-        fields["estimates"] = np.where(zero, 0.0, fields["estimates"])
-        if not fields["converged"]:  # an estimate that steps have left where it no longer changes
-            fields["errors"] = np.where(fields["errors"] == 0, np.inf, fields["errors"])
-        if not np.isinf(fields["errors"]).all():  # else nothing is determined, at edges too
-            fields["errors"] = np.where(known, fields["errors"], np.nan)
-        mean, cuts = self.inner.halves(fields["estimates"])[0], None
+        known = np.array([name not in edges for name in ending.names])
+        zero = ~known & (np.abs(ending.estimates) < ZERO * float(self.inner.unit))
+        estimates, errors = np.where(zero, 0.0, ending.estimates), ending.errors
+        if not ending.converged:  # an estimate that steps have left where it no longer changes
+            errors = np.where(errors == 0, np.inf, errors)
+        if not np.isinf(errors).all():  # else nothing is determined, at edges too
+            errors = np.where(known, errors, np.nan)
+        mean, cuts = self.inner.halves(estimates)[0], None
         if self.inner.latent is not None:
             (mean,), (cuts,), _ = self.inner.latent.of_estimates(mean)
         return ClusterFit(
-            **fields,
-            standard_errors=fields["errors"],
+            **vars(dataclasses.replace(ending, estimates=estimates, errors=errors)),
+            standard_errors=errors,
             coefficients=mean,
             thresholds=cuts,
             levels=self.levels,

@@ -11,12 +11,13 @@ import numpy as np
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import Estimate
-from truncgauss.fitting.existence import refuse
+from truncgauss.fitting.existence import refused
 from truncgauss.fitting.least_squares import triangle
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
+from truncgauss.fitting.result import Ending
 from truncgauss.words.names import check_choice
 
 INFORMATION = ("observed", "sandwich")
@@ -138,45 +139,45 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
         compare = functools.partial(coverages_of, loss, end, model.coordinates, jacobian)
         coverages, remarks = model.wald_coverages(path, total, errors, compare)
     fraction, outliers = model.judged(path, total, converged)
-    fields = {
-        "names": model.names,
-        "estimates": estimates,
-        "errors": errors,
-        "information": information,
-        "wald_coverages": coverages,
-        "log_likelihood": float(total.log_prob),
-        "log_likelihood_stderr": float(total.stderr),
-        "num_rows": float(loss.size) if model.num_rows is None else model.num_rows,
-        "converged": converged,
-        "reason": reason,
-        "parameter_covariance": covariance,
-        "free_errors": free_errors,
-        "certificate": proof,
-        "coordinates": model.coordinates,
-        "loss": loss,
-        "best": end,
-        "num_parameters": len(end.x),
-        "num_steps": len(path.visited) - 1,
-        "loss_trace": np.array([p.loss for p in path.visited]),
-        "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
-        "fraction_not_truncated": fraction,
-        "outliers": outliers,
-    }
-    refuse(fields, model.undetermined(path, errors), model.undetermined_reason)
-    notes, stderr = [*model.other_maxima(fields, path)], fields["log_likelihood_stderr"]
+    ending = Ending(
+        names=model.names,
+        estimates=estimates,
+        errors=errors,
+        information=information,
+        wald_coverages=coverages,
+        log_likelihood=float(total.log_prob),
+        log_likelihood_stderr=float(total.stderr),
+        num_rows=float(loss.size) if model.num_rows is None else model.num_rows,
+        converged=converged,
+        reason=reason,
+        parameter_covariance=covariance,
+        free_errors=free_errors,
+        certificate=proof,
+        coordinates=model.coordinates,
+        loss=loss,
+        best=end,
+        num_parameters=len(end.x),
+        num_steps=len(path.visited) - 1,
+        loss_trace=np.array([p.loss for p in path.visited]),
+        newton_decrement_trace=np.array([p.decrement for p in path.visited]),
+        fraction_not_truncated=fraction,
+        outliers=outliers,
+    )
+    ending = refused(ending, model.undetermined(path, errors), model.undetermined_reason)
+    notes, stderr = [*model.other_maxima(ending, path)], ending.log_likelihood_stderr
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates"
             + (": give the method more points." if hasattr(model, "method") else ".")
         )
-    if fields["converged"]:
+    if ending.converged:
         notes += model.unseen(fraction)
     if outliers is not None and len(outliers.rows):
         notes.append(str(outliers))
-    if fields["converged"]:
+    if ending.converged:
         notes += remarks
-    fields["notes"] = model.notes(fields, tuple(notes), path)
-    fit = model.result(fields, path)
+    ending = dataclasses.replace(ending, notes=model.notes(ending, tuple(notes), path))
+    fit = model.result(ending, path)
     return dataclasses.replace(fit, notes=(*fit.notes, *fit.remarks))
 
 

@@ -19,6 +19,7 @@ References:
     Rockafellar, "Convex Analysis" (1970), section 27: directions of recession.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -194,17 +195,21 @@ def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarra
     return ~(np.asarray(errors) <= ABSURD * width * np.linalg.norm(transform, axis=1))
 
 
-def refuse(fields: dict[str, Any], undetermined: np.ndarray, sentence: str) -> None:
-    """Take back that a fit has converged whose coefficients are not determined, in place, for a
-    reason that names them."""
-    if fields["converged"] and undetermined.any():
-        named = ", ".join(fields["names"][k] for k in np.flatnonzero(undetermined))
-        q, errors = fields["num_parameters"], np.full(len(fields["names"]), np.inf)
-        unknown = FreeErrors.observed(np.zeros((q, q)))
-        nothing = {"wald_coverages": np.zeros(0), "free_errors": unknown}
-        nothing["parameter_covariance"] = np.full((len(errors), len(errors)), np.nan)
-        fields |= {"converged": False, "errors": errors, **nothing}
-        fields["reason"] = sentence.format(named)
+def refused(ending: Any, undetermined: np.ndarray, sentence: str) -> Any:
+    """A fit that has not converged, for a reason that names its coefficients that are not
+    determined; the fit itself if there are none, or it has not converged anyway."""
+    if not (ending.converged and undetermined.any()):
+        return ending
+    p, q = len(ending.names), ending.num_parameters
+    return dataclasses.replace(
+        ending,
+        converged=False,
+        reason=sentence.format(", ".join(ending.names[k] for k in np.flatnonzero(undetermined))),
+        errors=np.full(p, np.inf),
+        parameter_covariance=np.full((p, p), np.nan),
+        free_errors=FreeErrors.observed(np.zeros((q, q))),
+        wald_coverages=np.zeros(0),
+    )
 
 
 def clearly_bounded(

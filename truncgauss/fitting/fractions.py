@@ -30,7 +30,7 @@ from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
 from truncgauss.fitting.optimization.wald import estimates_at
 from truncgauss.fitting.profile import Profile
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.result import Ending, LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
 from truncgauss.gaussian.regions.ball import Ball
@@ -351,33 +351,35 @@ class FractionsModel(Model):
 
     # ------------------------------------------------------------ the fit
 
-    def result(self, fields: dict[str, Any], path: Path) -> "FractionsFit":
-        jacobian = np.asarray(estimates_at(self, path.end.x)[1])
-        bars = fields["free_errors"].of(jacobian)
-        others = self.alternatives(path, bars)
-        fields |= {
-            "information": "expected",  # of which the curvature is
-            "notes": self.notes_of(path, jacobian, bars, others),
-            "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
-        }
+    def result(self, ending: Ending, path: Path) -> "FractionsFit":
+        bars = self.bars(ending, path)
+        ending = dataclasses.replace(ending, information="expected")  # of which the curvature is
         if not self.counted:  # in units of the residuals
             spare = len(self.fractions) - bars.rank
             dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
-            for name, factor in (("errors", dispersion**0.5), ("parameter_covariance", dispersion)):
-                array = fields[name]
-                fields[name] = np.where(np.isinf(array), array, array * factor)
-            free_errors, loss = fields["free_errors"], fields["loss"]
-            factor = free_errors.factor / jnp.asarray(dispersion**0.5)
-            fields["free_errors"] = free_errors._replace(factor=factor)
-            fields["loss"] = dataclasses.replace(loss, size=loss.size / dispersion)
+            scaled: Any = lambda array, factor: np.where(np.isinf(array), array, array * factor)
+            factor = ending.free_errors.factor / jnp.asarray(dispersion**0.5)
+            ending = dataclasses.replace(
+                ending,
+                errors=scaled(ending.errors, dispersion**0.5),
+                parameter_covariance=scaled(ending.parameter_covariance, dispersion),
+                free_errors=ending.free_errors._replace(factor=factor),
+                loss=dataclasses.replace(ending.loss, size=ending.loss.size / dispersion),
+            )
         return FractionsFit(
-            **fields,
-            params=self.params(fields["estimates"], np.inf),
-            standard_errors=self.params(fields["errors"], 0.0),
+            **vars(ending),
+            params=self.params(ending.estimates, np.inf),
+            standard_errors=self.params(ending.errors, 0.0),
             alternatives=tuple(
-                self.params(estimates_at(self, other.end.x)[0], np.inf) for other in others
+                self.params(estimates_at(self, other.end.x)[0], np.inf)
+                for other in self.alternatives(path, bars)
             ),
+            gradient_norm_trace=np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         )
+
+    def bars(self, ending: Ending, path: Path) -> ErrorBars:
+        """Error bars of the estimates, without the dispersion."""
+        return ending.free_errors.of(np.asarray(estimates_at(self, path.end.x)[1]))
 
     def alternatives(self, best: Path, bars: ErrorBars) -> list[Path]:
         """Paths to other parameters where the data could tell, which fit as well."""
@@ -403,11 +405,10 @@ class FractionsModel(Model):
         variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
         return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
 
-    def notes_of(
-        self, path: Path, jacobian: np.ndarray, bars: ErrorBars, others: list[Path]
-    ) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         """Sentences on estimates that are not identified or explained, and what else fits."""
-        notes, k = [], len(self.fractions)
+        notes, k, bars = [], len(self.fractions), self.bars(ending, path)
+        others = self.alternatives(path, bars)
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
         if unknown and not path.endless:
             notes.append(
@@ -448,6 +449,7 @@ class FractionsModel(Model):
             odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
             roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
             moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
+            jacobian = np.asarray(estimates_at(self, path.end.x)[1])
             parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
             if parts.max() > 0.1:
                 notes.append(

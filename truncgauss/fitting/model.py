@@ -21,7 +21,7 @@ from truncgauss.fitting.optimization.result import (
 )
 from truncgauss.fitting.optimization.uncertainty import Certificate
 from truncgauss.fitting.optimization.widening import Precision
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.result import Ending, LikelihoodFit
 
 if TYPE_CHECKING:
     from truncgauss.fitting.outliers import Outliers
@@ -235,12 +235,12 @@ class Model:
         known cheaper than by the loss."""
         return None
 
-    def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+    def other_maxima(self, ending: Ending, path: Path) -> tuple[str, ...]:
         """Whether there may be higher maxima, in sentences. Where a likelihood that has one maximum
         at most was not followed to it, nothing is said of others."""
         if self.unique:
-            return (NO_OTHER,) if fields["converged"] else ()
-        if np.isnan(fields["certificate"].curvature):  # known to have no maximum at the end
+            return (NO_OTHER,) if ending.converged else ()
+        if np.isnan(ending.certificate.curvature):  # known to have no maximum at the end
             lower = path.agreed == 0 and any(other.arrived for other in path.others)
             return (path.starts,) if lower else ()
         if self.complete and path.starts and path.agreed == len(path.others):
@@ -253,16 +253,16 @@ class Model:
         mean probability that one could."""
         return (UNSEEN.format(in_words(fraction)),) if fraction < MOSTLY_UNSEEN else ()
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         """Sentences that a reader of the fit must know.
 
         Args:
-            fields: of the fit.
+            ending: the fit without notes.
             common: what is to be said of any model.
             path: to the end of the fit.
         """
         return common
 
-    def result(self, fields: dict[str, Any], path: Path) -> Any:
-        """The fit, from the fields that every fit has."""
-        return LikelihoodFit(**fields, standard_errors=fields["errors"])
+    def result(self, ending: Ending, path: Path) -> Any:
+        """The fit, from what every fit has."""
+        return LikelihoodFit(**vars(ending), standard_errors=ending.errors)

@@ -50,6 +50,7 @@ from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.gaussian.regions.box import Box
@@ -111,19 +112,22 @@ class ObservationsFit(RowsFit):
     standard_errors: ObservationsErrors
 
     @classmethod
-    def of(cls, inner: GaussianCoordinates, matrix: np.ndarray, fields: dict[str, Any]) -> Self:
-        """The fit with that covariance matrix, from the fields that every fit has."""
-        errors, of_matrix, ends = fields["errors"], np.zeros(matrix.shape), np.cumsum(inner.sizes)
+    def of(
+        cls, inner: GaussianCoordinates, matrix: np.ndarray, ending: Ending, **kept: Any
+    ) -> Self:
+        """The fit with that covariance matrix, from what every fit has and what is kept of rows."""
+        errors, of_matrix, ends = ending.errors, np.zeros(matrix.shape), np.cumsum(inner.sizes)
         of_entries = errors[ends[-1] :]
         if inner.has_sigma:  # whose error times 2 sigma is that of the variance
             of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries
         for (i, j), error in zip(inner.entries, of_entries):
             of_matrix[i, j] = of_matrix[j, i] = error
         coefficients, of_coefficients = (
-            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (fields["estimates"], errors)
+            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (ending.estimates, errors)
         )
         return cls(
-            **fields,
+            **vars(ending),
+            **kept,
             coefficients=coefficients,
             covariance_matrix=matrix,
             standard_errors=ObservationsErrors(of_coefficients, of_matrix),
@@ -628,9 +632,9 @@ class GaussianRows(Model):
             start += size
         return np.concatenate(wrong)
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
-        undecided = several and not self.unique and fields["converged"]
+        undecided = several and not self.unique and ending.converged
         tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
         return (*common, *decided, *self.centred.notes)
@@ -644,9 +648,9 @@ class GaussianRows(Model):
         kept = {"observations": self.observations, "centred": self.centred.rows}
         return {**kept, "designs": designs}
 
-    def result(self, fields: dict[str, Any], path: Path) -> Any:
+    def result(self, ending: Ending, path: Path) -> Any:
         matrix = self.inner.values(path.end.x)[1]
-        return ObservationsFit.of(self.inner, matrix, fields | self.kept_rows)
+        return ObservationsFit.of(self.inner, matrix, ending, **self.kept_rows)
 
 
 def names_of(rows: Observations, moved: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ from truncgauss.fitting.predictions import (
     points_of,
     shares_between,
 )
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rising import direction_of, impossible
 from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.gaussian.problem import Estimate
@@ -626,7 +627,7 @@ class OrdinalModel(Model):
             return UNRESOLVED.format(rest, NEARLY_ONE)
         return None
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         first = (FIRST_CUT,) * any(-1 in part for part in self.inner.cuts)
         unused = zip(self.rows.labels, self.rows.unused)
         words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
@@ -635,11 +636,11 @@ class OrdinalModel(Model):
         left = (LEFT_OUT.format(lost.sum(), len(lost)),) * bool(lost.any())
         return (*common, PROBIT_SCALE, *first, *words, *left, *self.centred.notes)
 
-    def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
-        coefficients, cuts, covariance = self.inner.of_estimates(fields["estimates"])
+    def result(self, ending: Ending, path: Path) -> OrdinalFit:
+        coefficients, cuts, covariance = self.inner.of_estimates(ending.estimates)
         return OrdinalFit(
-            **fields,
-            standard_errors=fields["errors"],
+            **vars(ending),
+            standard_errors=ending.errors,
             observations=self.rows.observations,
             designs=self.designs,
             coefficients=tuple(coefficients),

@@ -26,7 +26,7 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
 from truncgauss.fitting.orthants import density, orthant
-from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
+from truncgauss.fitting.result import Ending, LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
 from truncgauss.words.numbers import check_share
 
@@ -317,10 +317,10 @@ class PolychoricModel(Model):
         shares = 1.0 - (1.0 - np.clip(masses, 1e-300, 1.0)) ** self.table.sum()
         return float(max(np.prod(shares), 1e-300))
 
-    def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
-        return () if self.edge else super().other_maxima(fields, path)
+    def other_maxima(self, ending: Ending, path: Path) -> tuple[str, ...]:
+        return () if self.edge else super().other_maxima(ending, path)
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         return (*common, *self.sentences)
 
     @functools.cached_property
@@ -339,25 +339,25 @@ class PolychoricModel(Model):
         rest = np.concatenate([*limits])
         return [np.append(z, rest) for z in (np.arctanh(rho), 1.0, -1.0)][:count]
 
-    def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
+    def result(self, ending: Ending, path: Path) -> PolychoricFit:
         counts, size = self.table, float(self.table.sum())
         logs = np.log(np.where(counts > 0, counts, 1.0) / size)
         saturated = float(np.sum(counts * logs))
         expected = counts.copy()
         if self.edge:
-            fields["estimates"] = np.hstack([self.edge, *self.two_step.thresholds])
-            fields["log_likelihood"] = saturated
+            estimates = np.hstack([self.edge, *self.two_step.thresholds])
+            ending = dataclasses.replace(ending, estimates=estimates, log_likelihood=saturated)
         else:
             expected = size * np.asarray(masses_of(self, path.end.x))
-        statistic = max(2.0 * (saturated - fields["log_likelihood"]), 0.0)
+        statistic = max(2.0 * (saturated - ending.log_likelihood), 0.0)
         degrees = counts.size - sum(counts.shape)
         p_value = float(special.chdtrc(degrees, statistic)) if degrees else np.nan
-        split = np.split(fields["estimates"][1:], [len(counts) - 1])
+        split = np.split(ending.estimates[1:], [len(counts) - 1])
         return PolychoricFit(
-            **fields,
-            standard_errors=fields["errors"],
-            rho=float(fields["estimates"][0]),
-            standard_error=float(fields["errors"][0]),
+            **vars(ending),
+            standard_errors=ending.errors,
+            rho=float(ending.estimates[0]),
+            standard_error=float(ending.errors[0]),
             thresholds=tuple(split),
             two_step=self.two_step,
             normality=LikelihoodRatio(statistic, degrees, p_value),

@@ -23,6 +23,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.predictions import Covariates
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.fitting.sample import limits_of_box
@@ -290,9 +291,9 @@ class Regression(GaussianRows):
         }
         return HeteroscedasticRegression(**fields, scales=scales)
 
-    def result(self, fields: dict[str, Any], path: Path) -> RegressionFit:
+    def result(self, ending: Ending, path: Path) -> RegressionFit:
         p = self.num_coefficients
-        scale, error = (fields[key][p:] for key in ("estimates", "errors"))
+        scale, error = ending.estimates[p:], ending.errors[p:]
         if self.names[-1] == "sigma":
             scale, error = np.log(scale), error / scale
         low, high = (
@@ -300,12 +301,12 @@ class Regression(GaussianRows):
             for side in self.censoring[:, self.observations.row_weights > 0]
         )
         return RegressionFit(
-            **fields,
+            **vars(ending),
             **self.kept_rows,
             limits=(low, high),
-            coefficients=fields["estimates"][:p],
+            coefficients=ending.estimates[:p],
             log_scale=scale,
-            standard_errors=RegressionErrors(fields["errors"][:p], error),
+            standard_errors=RegressionErrors(ending.errors[:p], error),
         )
 
 

@@ -29,7 +29,7 @@ from truncgauss.fitting.optimization.result import (
     InformationCriteria,
     table_of,
 )
-from truncgauss.fitting.optimization.uncertainty import FreeErrors
+from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors
 from truncgauss.fitting.optimization.wald import LEAST_COVERED, coverages_of, untrusted
 from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.words.names import closest, listed
@@ -51,7 +51,34 @@ RANGES = {  # of estimates with such names that are no coefficients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LikelihoodFit(InformationCriteria, Fit):
+class Ending(Fit):
+    """The end of the search for a maximum, of which a model makes its fit.
+
+    Its attributes are those of a `LikelihoodFit`.
+    """
+
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    errors: np.ndarray
+    information: str
+    log_likelihood: float
+    log_likelihood_stderr: float
+    num_rows: float
+    num_parameters: int
+    fraction_not_truncated: Any  # of a mixture for each component
+    newton_decrement_trace: np.ndarray
+    parameter_covariance: np.ndarray
+    certificate: Certificate
+    loss: Any = dataclasses.field(repr=False)
+    coordinates: Any = dataclasses.field(repr=False)
+    best: Point = dataclasses.field(repr=False)
+    free_errors: FreeErrors = dataclasses.field(repr=False)
+    wald_coverages: np.ndarray
+    outliers: "Outliers | None" = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LikelihoodFit(InformationCriteria, Ending):
     """A maximum of a likelihood, and how far to trust it.
 
     Attributes, besides those of `Fit`:
@@ -84,24 +111,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             row stands for itself.
     """
 
-    names: tuple[str, ...]
-    estimates: np.ndarray
-    errors: np.ndarray
     standard_errors: Any
-    information: str
-    log_likelihood: float
-    log_likelihood_stderr: float
-    num_rows: float
-    num_parameters: int
-    fraction_not_truncated: float
-    newton_decrement_trace: np.ndarray
-    loss: Any = dataclasses.field(repr=False)
-    coordinates: Any = dataclasses.field(repr=False)
-    best: Point = dataclasses.field(repr=False)
-    free_errors: FreeErrors = dataclasses.field(repr=False)
-    wald_coverages: np.ndarray
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    outliers: "Outliers | None" = dataclasses.field(default=None, repr=False)
     num_clusters: int | None = None
 
     if not TYPE_CHECKING:  # type checkers should know the attributes above only

@@ -35,6 +35,7 @@ from truncgauss.fitting.predictions import (
     limit_of,
     prediction_of,
 )
+from truncgauss.fitting.result import Ending
 from truncgauss.likelihood.observations import Observations
 from truncgauss.words.names import listed
 
@@ -647,13 +648,13 @@ class SelectionModel(GaussianRows):
         labels = self.observations.labels[1:]
         return [f"[{label}]" for label in labels] if len(labels) > 1 else [""]
 
-    def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+    def other_maxima(self, ending: Ending, path: Path) -> tuple[str, ...]:
         maxima: list[Path] = []
         for other in sorted(filter(lambda other: other.arrived, path.others), key=self.rank):
             gaps = (abs(other.end.loss - known.end.loss) for known in maxima)
             if all(gap * float(path.loss.size) > SAME for gap in gaps):
                 maxima.append(other)
-        sentences = super().other_maxima(fields, path)
+        sentences = super().other_maxima(ending, path)
         if len(maxima) < 1 + path.arrived:
             return sentences
         each = (
@@ -663,7 +664,7 @@ class SelectionModel(GaussianRows):
         )
         return (*sentences, f"The maxima: {'; '.join(each)}.")
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         designs, rho, notes = self.centred.designs, self.rho(path.end.x), []
         assert designs is not None
         for j, (end, design) in enumerate(zip(self.ends(), designs[1:])):
@@ -671,21 +672,22 @@ class SelectionModel(GaussianRows):
             residual = designs[0].design - design.design @ projected
             if np.abs(residual).max() < EXCLUDED * np.abs(designs[0].design).max():
                 notes.append(NOT_EXCLUDED.format(end))
-            if fields["converged"] and 1.0 - abs(rho[j]) < EDGE:
+            if ending.converged and 1.0 - abs(rho[j]) < EDGE:
                 notes.append(AT_EDGE.format(rho[j], f" of{end}" if end else ""))
-        return (*super().notes(fields, common, path), *notes)
+        return (*super().notes(ending, common, path), *notes)
 
-    def result(self, fields: dict[str, Any], path: Path) -> SelectionFit:
+    def result(self, ending: Ending, path: Path) -> SelectionFit:
         count, d = sum(self.inner.sizes), len(self.inner.sizes)
         ends, matrix = np.cumsum(self.inner.sizes), self.inner.values(path.end.x)[1]
         errors = np.full((d, d), np.inf)  # the covariance of two regimes is in no row
-        rows = fields["errors"][count:].reshape(d - 1, -1)
+        rows = ending.errors[count:].reshape(d - 1, -1)
         widths = 2.0 * np.diagonal(matrix)[1:] ** 0.5 * rows[:, 1] if self.inner.scales else 0.0
         errors[np.diag_indices(d)] = np.append(0.0, np.broadcast_to(widths, d - 1))
         errors[0, 1:] = errors[1:, 0] = rows[:, 2 if self.inner.scales else 0]
-        parts = (tuple(np.split(fields[key][:count], ends[:-1])) for key in ("estimates", "errors"))
+        each = ending.estimates, ending.errors
+        parts = (tuple(np.split(values[:count], ends[:-1])) for values in each)
         return SelectionFit(
-            **fields,
+            **vars(ending),
             **self.kept_rows,
             coefficients=next(parts),
             covariance_matrix=matrix,

@@ -24,6 +24,7 @@ from truncgauss.fitting.observations import ObservationsFit, fit_observations
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import Loss, sloped
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.sample import (
     UNCHECKED,
     Sample,
@@ -431,10 +432,10 @@ class TruncatedSample(Model):
         coverages[asked] = compare(asked)
         return coverages, remarks
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        if not fields["converged"]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        if not ending.converged:
             return self.remarks
-        stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()
+        stderr, notes = ending.log_likelihood_stderr, tuple[str, ...]()
         if 0 < stderr < np.inf:
             # The Newton step to the maximum with another key, over the root of two.
             loss, end = path.loss, path.end
@@ -445,5 +446,5 @@ class TruncatedSample(Model):
             notes = (ROUGHLY_FOUND.format(off),) if off > FELT else ()
         return (*self.remarks, *common, *notes)
 
-    def result(self, fields: dict[str, Any], path: Path) -> ObservationsFit:
-        return ObservationsFit.of(self.inner, self.inner.values(path.end.x)[1], fields)
+    def result(self, ending: Ending, path: Path) -> ObservationsFit:
+        return ObservationsFit.of(self.inner, self.inner.values(path.end.x)[1], ending)

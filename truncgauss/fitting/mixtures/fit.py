@@ -50,6 +50,7 @@ from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, tabl
 from truncgauss.fitting.optimization.wald import coverages_of, untrusted
 from truncgauss.fitting.optimization.widening import direction_in_words
 from truncgauss.fitting.profile import Profile, Unbounded
+from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
@@ -124,7 +125,6 @@ class MixtureFit(RowsFit):
     standard_errors: MixtureErrors
     responsibilities: np.ndarray
     entropy: float
-    fraction_not_truncated: np.ndarray  # type: ignore[assignment]  # one for each component
     start_log_likelihoods: np.ndarray
     num_reached: int
     em_log_likelihoods: np.ndarray
@@ -486,15 +486,15 @@ class MixtureRows(Model):
     def judged(self, path: Any, total: MixtureSummary, converged: bool) -> tuple[Any, None]:
         return total.inside / float(self.loss.size), None
 
-    def result(self, fields: dict[str, Any], path: Any) -> MixtureFit:
+    def result(self, ending: Ending, path: Any) -> MixtureFit:
         coordinates, summary, size = self.coordinates, path.summary, float(self.loss.size)
-        weights, locs, covariances = coordinates.shaped(fields["estimates"])
-        by_weight, by_loc, by_covariance = coordinates.shaped(fields["errors"])
+        weights, locs, covariances = coordinates.shaped(ending.estimates)
+        by_weight, by_loc, by_covariance = coordinates.shaped(ending.errors)
         observed, slopes = shares(path.loss, path.end.x)
-        of_observed = fields["free_errors"].of(slopes).standard_errors
+        of_observed = ending.free_errors.of(slopes).standard_errors
         same = max(SAME, 3.0 * summary.stderr)
         return MixtureFit(
-            **fields,
+            **vars(ending),
             weights=weights,
             observed_weights=observed,
             locs=locs,
@@ -518,15 +518,15 @@ class MixtureRows(Model):
 
     # ---------------------------------------------------------------- notes
 
-    def other_maxima(self, fields: dict[str, Any], path: Any) -> tuple[str, ...]:
+    def other_maxima(self, ending: Ending, path: Any) -> tuple[str, ...]:
         notes, reached, finite = [], path.reached, np.isfinite(path.reached)
         value = -path.end.loss * float(self.loss.size)  # with the prior, if there is one
         same = max(SAME, 3.0 * path.summary.stderr)
         others = reached[finite & (np.abs(reached - value) > same)]
         if len(reached) > 1:
             count = int(finite.sum()) - len(others)
-            end = "maximum" if fields["converged"] else "end"
-            further = FURTHER if count == 0 and fields["converged"] else ""
+            end = "maximum" if ending.converged else "end"
+            further = FURTHER if count == 0 and ending.converged else ""
             notes.append(f"{count} of {len(reached)} starts reached this {end}.{further}")
         if len(others):
             notes.append(
@@ -553,7 +553,7 @@ class MixtureRows(Model):
             if part < MOSTLY_UNSEEN
         )
 
-    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Any) -> tuple[str, ...]:
+    def notes(self, ending: Ending, common: tuple[str, ...], path: Any) -> tuple[str, ...]:
         notes, d, prior = [], self.coordinates.dimension, self.loss.prior_rows
         if prior is not None:
             notes.append(
@@ -562,7 +562,7 @@ class MixtureRows(Model):
                 "log-likelihood, AIC, BIC and ICL are those of the observations alone."
             )
         scale = np.asarray(self.coordinates.scale)
-        matrices = self.coordinates.shaped(fields["estimates"])[2]
+        matrices = self.coordinates.shaped(ending.estimates)[2]
         least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
         for k, count in enumerate(path.summary.counts):
             if count < d + 1:
