@@ -36,6 +36,8 @@ LEAST_POINTS, MOST_POINTS = 32, 1024
 # Likewise where points fall in or out of a region, so that errors shrink more slowly.
 IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**11
 
+MOST_DRAWN = 2**23  # numbers, about, of the points that a held method keeps
+
 
 def kind_of(integrals: Integrals) -> str:
     """Text that is equal for integrals that one compiled function can evaluate."""
@@ -112,13 +114,14 @@ class HeldMethods(Method):
         return self.methods[kind]
 
 
-def held(method: Method, integrals: dict[str, Integrals]) -> HeldMethods:
-    """The method with a plan for each of the integrals, by kind."""
-    return HeldMethods({kind: held_for(method, some) for kind, some in integrals.items()})
+def held(method: Method, integrals: dict[str, Integrals], drawn: bool = False) -> HeldMethods:
+    """The method with a plan for each of the integrals, by kind; see `held_for`."""
+    return HeldMethods({kind: held_for(method, some, drawn) for kind, some in integrals.items()})
 
 
-def held_for(method: Method, integrals: Integrals) -> Method:
-    """The method with a plan for some integrals.
+def held_for(method: Method, integrals: Integrals, drawn: bool = False) -> Method:
+    """The method with a plan for some integrals, and if `drawn` is asked for with points that are
+    drawn with their keys, where these are few enough to be kept.
 
     `Automatic` chooses by shapes: structure that it would recognise in the numbers, such as a
     correlation of 0, is none of the covariances to come.
@@ -127,7 +130,12 @@ def held_for(method: Method, integrals: Integrals) -> Method:
     chosen = settled(method, integrals)
     if isinstance(chosen, Automatic):
         chosen = chosen.choice(problem)
-    return chosen.hold(*problem)
+    chosen = chosen.hold(*problem)
+    if drawn and isinstance(chosen, ImportanceSampling):
+        numbers = chosen.num_replicates * chosen.numbers_held(integrals.region.dimension)
+        if numbers * len(integrals.loc) <= MOST_DRAWN:
+            return chosen.drawn(integrals.region, integrals.keys)
+    return chosen
 
 
 def probabilities(integrals: Integrals, method: Method) -> Estimate:

@@ -57,6 +57,11 @@ class Pattern:
         return self.rows if self.first is None else self.rows[self.first]
 
     @property
+    def num_integrals(self) -> int:
+        """The number of the representatives, u."""
+        return len(self.rows if self.first is None else self.first)
+
+    @property
     def key_numbers(self) -> jax.Array:
         """The numbers that make the random keys of the integrals, (u,)."""
         if self.numbers is None:

@@ -146,11 +146,18 @@ def fraction_not_truncated(
 
 
 @reported
-def hold(method: Method, observations: Observations, loc: Any, covariance: Any) -> HeldMethods:
+def hold(
+    method: Method,
+    observations: Observations,
+    loc: Any,
+    covariance: Any,
+    key: jax.Array | None = None,
+) -> HeldMethods:
     """The method with its plans fixed for these observations and parameters.
 
     Given to `log_likelihood`, and with one key, that is one smooth function of its parameters,
-    whose gradient is exactly its own.
+    whose gradient is exactly its own. With the key of the calls to come, points of importance
+    sampling are drawn here, once, unless they are too many to be kept.
 
     Example:
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
@@ -165,7 +172,8 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
     small = plain and sizes is not None and max(sizes, default=0) <= 2
     if small and isinstance(method, Automatic | Exact):  # exact, whatever the numbers
         return HeldMethods({f"{d}": Exact() for d in sizes or ()})
-    return held(method, _integrals(*filled_problem(observations, loc, covariance), as_key(None)))
+    problem = filled_problem(observations, loc, covariance)
+    return held(method, _integrals(*problem, as_key(key)), drawn=key is not None)
 
 
 def box_sizes(observations: Observations) -> dict[int, int] | None:

@@ -188,6 +188,16 @@ class ImportanceSampling(Method):
         shares = (1, BROAD, DEFENSIVE if convex else 1)
         return tuple(max(1, int(share * self.num_points)) for share in shares)
 
+    def drawn(self, region: Region, keys: Array) -> "DrawnPoints":
+        """The held method with the points that it draws in regions with these keys, (u,).
+
+        Args:
+            region: of batch shape (u,), or () if it has no numbers.
+            keys: one for each of the u rows of the proposal.
+        """
+        x, log_proposal, kept = _drawn(self, region, keys)
+        return DrawnPoints(x=x, log_proposal=log_proposal, kept=kept, num_wide=self._num_wide)
+
     # --- Estimates
 
     def replicates(
@@ -207,8 +217,7 @@ class ImportanceSampling(Method):
         return Estimate(totals.log_mean, totals.unsure)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        share = jnp.mean(jnp.where(jnp.isfinite(alone), alone, 0.0)) / len(log_probs)
-        return jnp.hypot(spread(log_probs, alone), share)
+        return stderr_of(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         self = self._with_proposal(row)
@@ -254,35 +263,27 @@ class ImportanceSampling(Method):
     def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
         x, log_ratio = self._points(row, key, piece)
         kept = probabilities(row.region, x)
-        counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
-        top = jnp.max(counted)
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        # Points outside may have any ratio under a proposal held for other parameters.
-        each = jnp.exp(jnp.where(kept > 0, log_ratio - top, jnp.minimum(log_ratio - top, 0.0)))
-        weights = kept * each
-        if row.region.carried(x) is None:
-            weights += smoothed_slope(row.region.margins(x), lax.stop_gradient(weights), each)
-        total = jnp.sum(weights)
-        none = total == 0
-        log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(x))
-        inputs = row.loc, row.covariance.scale_tril, *jax.tree.leaves(row.region)
-        unknown = sum(jnp.sum(jnp.isnan(leaf)) for leaf in inputs) > 0
-        log_mean = jnp.where(unknown, jnp.nan, jnp.where(none, -jnp.inf, log_mean))
-        weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
-        shares = weights / divisor
-        number = jnp.asarray(self._num_wide, shares.dtype)
-        return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
+        margins = row.region.margins(x) if row.region.carried(x) is None else None
+        return weights_of(row, log_ratio, kept, self._num_wide, margins)
 
     def _points(self, row: Problem, key: Array, piece: Array | None = None) -> tuple[Array, Array]:
         """Points (n, d) of a piece or of all, and the logs of the Gaussian's density over q."""
-        proposal = lax.stop_gradient(self._with_proposal(row).proposal)
+        x, log_proposal = self._with_proposal(row)._draws(key, piece)
+        moved, log_volume = row.region.carried(x) or (x, 0.0)
+        own = log_density(moved, row.loc, row.covariance.scale_tril) + log_volume
+        return x, own - log_proposal
+
+    def _draws(self, key: Array, piece: Array | None = None) -> tuple[Array, Array]:
+        """Points (n, d) of a piece or of all from the proposal, and its log density there, up to
+        the constant of `log_density`."""
+        proposal = lax.stop_gradient(self.proposal)
         assert proposal is not None
         gaussians = (
             (proposal.loc, proposal.scale_tril),
             (proposal.loc, 2.0 * proposal.scale_tril),
             (proposal.wide_loc, proposal.wide_scale_tril),
         )
-        d, dtype, points = len(row.loc), row.loc.dtype, []
+        d, dtype, points = len(proposal.loc), proposal.loc.dtype, []
         counts = self._counts
         for k, (count, (loc, factor)) in enumerate(zip(counts, gaussians)):
             if piece is None or self.lattices is None:
@@ -294,9 +295,46 @@ class ImportanceSampling(Method):
         x = jnp.concatenate(points)
         shares = np.log(np.array(counts) / sum(counts))
         logs = [log_density(x, *one) + share for one, share in zip(gaussians, shares.tolist())]
-        moved, log_volume = row.region.carried(x) or (x, 0.0)
-        own = log_density(moved, row.loc, row.covariance.scale_tril) + log_volume
-        return x, own - log_sum_exp(jnp.stack(logs), axis=0)
+        return x, log_sum_exp(jnp.stack(logs), axis=0)
+
+
+@frozen_pytree
+class DrawnPoints(Batched, Method):
+    """Importance sampling with the points of `ImportanceSampling`, drawn for one region and key.
+
+    It has the value that the held method has with that key, and its derivatives by mean and
+    covariance, in a fraction of the time. The region and the key of a call are not used.
+
+    Attributes:
+        x: points of R replicates, (R, n, d).
+        log_proposal: the log density of the proposal there, (R, n).
+        kept: the probability with which the region keeps each point, (R, n).
+        num_wide: points from the Gaussian itself, inf for a convex region (static).
+    """
+
+    x: Float[Array, "*batch R n d"]
+    log_proposal: Float[Array, "*batch R n"]
+    kept: Float[Array, "*batch R n"]
+    num_wide: float = static_field()
+
+    own_units = False
+    event_ranks = {"x": 3, "log_proposal": 2, "kept": 2}
+
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        row = Problem(loc, covariance, region)
+        points = self.x.reshape(-1, len(loc))
+        own = log_density(points, loc, covariance.scale_tril).reshape(self.kept.shape)
+
+        def one(log_ratio: Array, kept: Array) -> Weights:
+            return weights_of(row, log_ratio, kept, self.num_wide)
+
+        each: Weights = jax.vmap(one)(own - self.log_proposal, self.kept)
+        return Estimate(log_mean_exp(each.log_mean), stderr_of(each.log_mean, each.unsure))
+
+    def numbers_held(self, dimension: int) -> int:
+        return 8 * math.prod(self.kept.shape[-2:]) * dimension
 
 
 class Weights(NamedTuple):
@@ -332,6 +370,44 @@ class Weights(NamedTuple):
         squares = own**2 * self.squares + others**2 * other.squares
         largest = jnp.maximum(own * self.largest_share, others * other.largest_share)
         return Weights(log_mean, squares, largest, self.num_wide + other.num_wide)
+
+
+def weights_of(
+    row: Problem, log_ratio: Array, kept: Array, num_wide: float, margins: Array | None = None
+) -> Weights:
+    """The sums of the importance weights of n points.
+
+    Args:
+        row: the problem.
+        log_ratio: logs of the Gaussian's density over the proposal's, (n,).
+        kept: the probability with which the region keeps each point, (n,).
+        num_wide: the points from the Gaussian itself, see `Weights`.
+        margins: of a region that does not say how its points move, (n, faces).
+    """
+    counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
+    top = jnp.max(counted)
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    # Points outside may have any ratio under a proposal held for other parameters.
+    each = jnp.exp(jnp.where(kept > 0, log_ratio - top, jnp.minimum(log_ratio - top, 0.0)))
+    weights = kept * each
+    if margins is not None:
+        weights += smoothed_slope(margins, lax.stop_gradient(weights), each)
+    total = jnp.sum(weights)
+    none = total == 0
+    log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(kept))
+    inputs = row.loc, row.covariance.scale_tril, *jax.tree.leaves(row.region)
+    unknown = sum(jnp.sum(jnp.isnan(leaf)) for leaf in inputs) > 0
+    log_mean = jnp.where(unknown, jnp.nan, jnp.where(none, -jnp.inf, log_mean))
+    weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
+    shares = weights / divisor
+    number = jnp.asarray(num_wide, shares.dtype)
+    return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
+
+
+def stderr_of(log_probs: Array, alone: Array) -> Array:
+    """The standard error of the log of the replicates' mean, given the stderr of each alone."""
+    share = jnp.mean(jnp.where(jnp.isfinite(alone), alone, 0.0)) / len(log_probs)
+    return jnp.hypot(spread(log_probs, alone), share)
 
 
 def smoothed_slope(margins: Array, weights: Array, each: Array) -> Array:
@@ -399,6 +475,24 @@ def _proposals(problem: Problem) -> tuple[RegionProposal, Array]:
         return adapted(row), strange
 
     return over_rows(of_row, problem)
+
+
+def drawing_cost(method: ImportanceSampling, region: Region, keys: Array) -> Cost:
+    return Cost(math.prod(keys.shape) * method.numbers_held(region.dimension))
+
+
+@partial(Compiled, cost=drawing_cost)
+def _drawn(method: ImportanceSampling, region: Region, keys: Array) -> tuple[Array, Array, Array]:
+    def of_row(row: tuple[ImportanceSampling, Region, Array]) -> tuple[Array, Array, Array]:
+        method, region, key = row
+
+        def one(key: Array) -> tuple[Array, Array, Array]:
+            x, log_proposal = method._draws(key)
+            return x, log_proposal, probabilities(region, x)
+
+        return lax.map(one, jax.random.split(key, method.num_replicates))
+
+    return lax.map(of_row, (method, region, keys))
 
 
 def pilot(row: Problem) -> Array:

@@ -116,11 +116,18 @@ def of_filled(function: Compiled, observations: Observations, *others: Any) -> A
     return likelihood.first_rows(function(rows, *others), observations.num_rows)
 
 
-def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
+def hold(
+    method: Method,
+    observations: Observations,
+    locs: Any,
+    covariances: Any,
+    key: jax.Array | None = None,
+) -> HeldComponents:
     """The method with its plans fixed for these observations and components.
 
     Given to `mixture_log_likelihood`, and with one key, that is one smooth function of its
-    parameters, whose gradient is exactly its own. Arguments as there.
+    parameters, whose gradient is exactly its own. Arguments as there. With the key of the calls to
+    come, points of importance sampling are drawn here, once, unless they are too many to be kept.
 
     Example:
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
@@ -129,12 +136,27 @@ def hold(method: Method, observations: Observations, locs: Any, covariances: Any
         >>> tg.mixtures.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # -log 5
         Array([-1.609], dtype=float64)
     """
+    return held_for(range(np.shape(locs)[0]), method, observations, locs, covariances, key)
+
+
+def held_for(
+    numbers: Any,
+    method: Method,
+    observations: Observations,
+    locs: Any,
+    covariances: Any,
+    key: jax.Array | None,
+) -> HeldComponents:
+    """As `hold`, for the components of these numbers; those of -1 have the plans of the first."""
     ones = np.ones(np.shape(locs)[0])
     observations, mixture = prepared_mixture(observations, ones, locs, covariances)
-    parts = mixture.locs, mixture.covariance
-    components = (part_of(parts, k) for k in range(len(ones)))
-    held = [likelihood.hold(method, observations, *component) for component in components]
-    return HeldComponents(jax.tree.map(lambda *leaves: jnp.stack(leaves), *held))
+    parts, held = (mixture.locs, mixture.covariance), []
+    for k in range(len(ones)):
+        own_key = None if key is None else jax.random.fold_in(key, k)
+        loc, covariance = part_of(parts, k)
+        held.append(likelihood.hold(method, observations, loc, covariance, own_key))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(held[max(k, 0)] for k in numbers))
+    return HeldComponents(stacked)
 
 
 def part_of(tree: Any, k: int) -> Any:
@@ -310,7 +332,7 @@ class MixtureLoss(Loss):
             return None
         rows = self.observations
         patterns = (*(rows.patterns or ()), *(rows.region_patterns or ()))
-        integrals = sum(len(each.representatives) for each in patterns if each.limited)
+        integrals = sum(each.num_integrals for each in patterns if each.limited)
         return Cost(DRAWS * rows.dimension * max(1, integrals))  # many points, however few rows
 
     @property
@@ -342,22 +364,21 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
 def padded(loss: MixtureLoss) -> tuple[MixtureLoss, np.ndarray]:
     """The loss of one of few numbers of components, so that a program for few rows serves several,
     and the numbers of these, of which -1 counts with weight 0 and is not computed."""
-    k, held, few = loss.coordinates.num_components, held_of(loss.method), loss.observations.num_rows
+    k, few = loss.coordinates.num_components, loss.observations.num_rows
     numbers = np.arange(-(-k // PADDED) * PADDED if few <= MOST_PADDED else k)
     numbers[k:] = -1
-    method = loss.method
-    if held is not None:
-        method = HeldComponents(jax.tree.map(lambda leaf: leaf[np.maximum(numbers, 0)], held))
     coordinates = dataclasses.replace(loss.coordinates, num_components=len(numbers))
-    return MixtureLoss(loss.observations, coordinates, loss.size, method, loss.key), numbers
+    return MixtureLoss(loss.observations, coordinates, loss.size, loss.method, loss.key), numbers
 
 
 def planned(loss: MixtureLoss, method: Method, at: Any) -> MixtureLoss:
-    """The loss with a method's plans made at a mixture, with `locs` and `covariances`."""
+    """The loss with a method's plans made at a mixture, with `locs` and `covariances`, for the
+    components of `padded`."""
     if loss.parts:
         parts = tuple(planned(part, method, at) for part in loss.parts)
         return dataclasses.replace(loss, parts=parts)
-    held = hold(method, loss.observations, at.locs, at.covariances)
+    numbers = padded(loss)[1]
+    held = held_for(numbers, method, loss.observations, at.locs, at.covariances, loss.key)
     return dataclasses.replace(loss, method=held)
 
 
