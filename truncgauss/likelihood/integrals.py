@@ -9,21 +9,22 @@ import jax.numpy as jnp
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.batches import at_once
+from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.importance import ImportanceSampling
+from truncgauss.probability.importance import DrawnPoints, ImportanceSampling
 from truncgauss.probability.independence import log_masses_of
-from truncgauss.probability.method import Method, with_derivative
+from truncgauss.probability.method import Method, average, with_derivative
 from truncgauss.probability.separation import Separation
 from truncgauss.quadrature.conditioning import last_digit_of_one
 
@@ -164,11 +165,20 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     if isinstance(region, LinearRegion):
         boxes_of = CHUNK if isinstance(region, Box) else {}
         most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
-    most = min(most, at_once(lambda row: log_probability(*one(row)), (rows,), (0,)))
-    each = jax.vmap(lambda row: with_derivative(log_probability, most, *one(row)))
+    evaluate: Any = with_drawn_points if isinstance(method, DrawnPoints) else log_probability
+    most = min(most, at_once(lambda row: evaluate(*one(row)), (rows,), (0,)))
+    each = jax.vmap(lambda row: with_derivative(evaluate, most, *one(row)))
     result = parallel.over_rows(each, (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
+
+
+@in_full_precision
+def with_drawn_points(
+    loc: jax.Array, covariance: Covariance, region: Region, points: DrawnPoints, key: jax.Array
+) -> Estimate:
+    """As `log_probability`, whose checks and choices take longer to trace than this."""
+    return average(points, Problem(loc, covariance, region), key)
 
 
 def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimate:

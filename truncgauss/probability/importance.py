@@ -195,8 +195,8 @@ class ImportanceSampling(Method):
             region: of batch shape (u,), or () if it has no numbers.
             keys: one for each of the u rows of the proposal.
         """
-        x, log_proposal, kept = _drawn(self, region, keys)
-        return DrawnPoints(x=x, log_proposal=log_proposal, kept=kept, num_wide=self._num_wide)
+        x, log_weights = _drawn(self, region, keys)
+        return DrawnPoints(x=x, log_weights=log_weights, num_wide=self._num_wide)
 
     # --- Estimates
 
@@ -263,8 +263,24 @@ class ImportanceSampling(Method):
     def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
         x, log_ratio = self._points(row, key, piece)
         kept = probabilities(row.region, x)
-        margins = row.region.margins(x) if row.region.carried(x) is None else None
-        return weights_of(row, log_ratio, kept, self._num_wide, margins)
+        counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
+        top = jnp.max(counted)
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        # Points outside may have any ratio under a proposal held for other parameters.
+        each = jnp.exp(jnp.where(kept > 0, log_ratio - top, jnp.minimum(log_ratio - top, 0.0)))
+        weights = kept * each
+        if row.region.carried(x) is None:
+            weights += smoothed_slope(row.region.margins(x), lax.stop_gradient(weights), each)
+        total = jnp.sum(weights)
+        none = total == 0
+        log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(x))
+        inputs = row.loc, row.covariance.scale_tril, *jax.tree.leaves(row.region)
+        unknown = sum(jnp.sum(jnp.isnan(leaf)) for leaf in inputs) > 0
+        log_mean = jnp.where(unknown, jnp.nan, jnp.where(none, -jnp.inf, log_mean))
+        weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
+        shares = weights / divisor
+        number = jnp.asarray(self._num_wide, shares.dtype)
+        return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
 
     def _points(self, row: Problem, key: Array, piece: Array | None = None) -> tuple[Array, Array]:
         """Points (n, d) of a piece or of all, and the logs of the Gaussian's density over q."""
@@ -307,34 +323,40 @@ class DrawnPoints(Batched, Method):
 
     Attributes:
         x: points of R replicates, (R, n, d).
-        log_proposal: the log density of the proposal there, (R, n).
-        kept: the probability with which the region keeps each point, (R, n).
+        log_weights: of the probability with which the region keeps a point over the proposal's
+            density there, (R, n).
         num_wide: points from the Gaussian itself, inf for a convex region (static).
     """
 
     x: Float[Array, "*batch R n d"]
-    log_proposal: Float[Array, "*batch R n"]
-    kept: Float[Array, "*batch R n"]
+    log_weights: Float[Array, "*batch R n"]
     num_wide: float = static_field()
 
     own_units = False
-    event_ranks = {"x": 3, "log_proposal": 2, "kept": 2}
+    event_ranks = {"x": 3, "log_weights": 2}
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        row = Problem(loc, covariance, region)
-        points = self.x.reshape(-1, len(loc))
-        own = log_density(points, loc, covariance.scale_tril).reshape(self.kept.shape)
-
-        def one(log_ratio: Array, kept: Array) -> Weights:
-            return weights_of(row, log_ratio, kept, self.num_wide)
-
-        each: Weights = jax.vmap(one)(own - self.log_proposal, self.kept)
-        return Estimate(log_mean_exp(each.log_mean), stderr_of(each.log_mean, each.unsure))
+        count, n, d = self.x.shape
+        own = log_density(self.x.reshape(-1, d), loc, covariance.scale_tril).reshape(count, n)
+        logs = own + self.log_weights
+        top = lax.stop_gradient(jnp.max(logs))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        weights = jnp.exp(logs - top)
+        sums = jnp.sum(weights, axis=1)
+        total = jnp.sum(sums)
+        none = total == 0
+        log_prob = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(count * n)
+        sums, weights = lax.stop_gradient((sums, weights))
+        log_means = jnp.log(sums) + top - math.log(n)
+        shares = weights / jnp.where(sums == 0, 1.0, sums)[:, None]
+        squares, largest = jnp.sum(shares**2, axis=1), jnp.max(shares, axis=1)
+        each = Weights(log_means, squares, largest, jnp.asarray(self.num_wide, sums.dtype))
+        return Estimate(jnp.where(none, -jnp.inf, log_prob), stderr_of(log_means, each.unsure))
 
     def numbers_held(self, dimension: int) -> int:
-        return 8 * math.prod(self.kept.shape[-2:]) * dimension
+        return 8 * math.prod(self.log_weights.shape[-2:]) * dimension
 
 
 class Weights(NamedTuple):
@@ -370,38 +392,6 @@ class Weights(NamedTuple):
         squares = own**2 * self.squares + others**2 * other.squares
         largest = jnp.maximum(own * self.largest_share, others * other.largest_share)
         return Weights(log_mean, squares, largest, self.num_wide + other.num_wide)
-
-
-def weights_of(
-    row: Problem, log_ratio: Array, kept: Array, num_wide: float, margins: Array | None = None
-) -> Weights:
-    """The sums of the importance weights of n points.
-
-    Args:
-        row: the problem.
-        log_ratio: logs of the Gaussian's density over the proposal's, (n,).
-        kept: the probability with which the region keeps each point, (n,).
-        num_wide: the points from the Gaussian itself, see `Weights`.
-        margins: of a region that does not say how its points move, (n, faces).
-    """
-    counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
-    top = jnp.max(counted)
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    # Points outside may have any ratio under a proposal held for other parameters.
-    each = jnp.exp(jnp.where(kept > 0, log_ratio - top, jnp.minimum(log_ratio - top, 0.0)))
-    weights = kept * each
-    if margins is not None:
-        weights += smoothed_slope(margins, lax.stop_gradient(weights), each)
-    total = jnp.sum(weights)
-    none = total == 0
-    log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(kept))
-    inputs = row.loc, row.covariance.scale_tril, *jax.tree.leaves(row.region)
-    unknown = sum(jnp.sum(jnp.isnan(leaf)) for leaf in inputs) > 0
-    log_mean = jnp.where(unknown, jnp.nan, jnp.where(none, -jnp.inf, log_mean))
-    weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
-    shares = weights / divisor
-    number = jnp.asarray(num_wide, shares.dtype)
-    return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
 
 
 def stderr_of(log_probs: Array, alone: Array) -> Array:
@@ -482,13 +472,13 @@ def drawing_cost(method: ImportanceSampling, region: Region, keys: Array) -> Cos
 
 
 @partial(Compiled, cost=drawing_cost)
-def _drawn(method: ImportanceSampling, region: Region, keys: Array) -> tuple[Array, Array, Array]:
-    def of_row(row: tuple[ImportanceSampling, Region, Array]) -> tuple[Array, Array, Array]:
+def _drawn(method: ImportanceSampling, region: Region, keys: Array) -> tuple[Array, Array]:
+    def of_row(row: tuple[ImportanceSampling, Region, Array]) -> tuple[Array, Array]:
         method, region, key = row
 
-        def one(key: Array) -> tuple[Array, Array, Array]:
+        def one(key: Array) -> tuple[Array, Array]:
             x, log_proposal = method._draws(key)
-            return x, log_proposal, probabilities(region, x)
+            return x, jnp.log(probabilities(region, x)) - log_proposal
 
         return lax.map(one, jax.random.split(key, method.num_replicates))
 
