@@ -18,6 +18,7 @@ References:
     the products of scores.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -53,9 +54,9 @@ def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient and Hessian."""
 
     def derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
-        inputs = padded_parameters(part, np.asarray(x))
-        sums, slopes, _, terms = _scores(*inputs)
+        sums, slopes, _, terms = scores_of_part(part, x)
         shares = terms.responsibilities, terms.region_shares
+        inputs = padded_parameters(part, np.asarray(x))
         return sums, _second(*inputs, *shares, slopes if len(x) > MANY else None)
 
     (value, total, _, products), second = summed(derivatives, loss, x)
@@ -79,16 +80,21 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
 
 
 def scores_at(loss: MixtureLoss, x: np.ndarray) -> tuple[Any, ...]:
-    """The sums of `_scores` over all rows at x."""
-    of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[0]
-    return summed(of_part, loss, x)
+    """The sums of `scores` over all rows at x."""
+    return summed(lambda part, x: scores_of_part(part, x)[0], loss, x)
+
+
+def scores_of_part(loss: MixtureLoss, x: Any) -> tuple[Any, ...]:
+    """What `scores` returns at x, for a loss that is no sum."""
+    alike, weights, component_x, numbers = padded_parameters(loss, np.asarray(x))
+    result: tuple[Any, ...] = scores(alike, weights, _gaussians(alike, component_x), numbers)
+    return result
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,), which are the mean over rows of the share of each component in
     what can be seen there, and their Jacobian (K, q)."""
-    of_part = lambda part, x: _scores(*padded_parameters(part, np.asarray(x)))[2]
-    observed, slopes = summed(of_part, loss, x)
+    observed, slopes = summed(lambda part, x: scores_of_part(part, x)[2], loss, x)
     k = loss.coordinates.num_components
     jacobian = np.array([_gathered(loss, slope) for slope in slopes[:k]])
     return np.asarray(observed[:k]) / float(loss.size), jacobian / float(loss.size)
@@ -98,7 +104,7 @@ def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
     """The terms of each row at x."""
     k, n, values = loss.coordinates.num_components, loss.observations.num_rows, []
     for part in parts_of(loss):
-        terms = _scores(*padded_parameters(part, np.asarray(x)))[3]
+        terms = scores_of_part(part, x)[3]
         cut = {
             "responsibilities": np.asarray(terms.responsibilities)[:, :k],
             "region_shares": np.asarray(terms.region_shares)[:, :k],
@@ -192,9 +198,26 @@ def padded_parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, An
     return alike, weights, x[loss.coordinates.by_component][np.maximum(numbers, 0)], numbers
 
 
+class Gaussians(NamedTuple):
+    """Means (K, d) and covariance matrices (K, d, d) of components, with their derivatives by p
+    coordinates of each, (K, d, p) and (K, d, d, p)."""
+
+    locs: Any
+    matrices: Any
+    by_loc: Any
+    by_matrix: Any
+
+
+@functools.partial(Compiled, cost=closed_form)
+def _gaussians(loss: MixtureLoss, component_x: jax.Array) -> Gaussians:
+    gaussian = loss.coordinates.gaussian
+    values, slopes = jax.vmap(gaussian)(component_x), jax.vmap(jax.jacfwd(gaussian))(component_x)
+    return Gaussians(*values, *slopes)
+
+
 @Compiled
-def _scores(
-    loss: MixtureLoss, weights: jax.Array, component_x: jax.Array, numbers: jax.Array
+def scores(
+    loss: MixtureLoss, weights: jax.Array, gaussians: Gaussians, numbers: jax.Array
 ) -> tuple[tuple[jax.Array, ...], jax.Array, tuple[jax.Array, jax.Array], MixtureTerms]:
     """Scores of the rows of a loss that is no sum, from one backward pass; of components that fill
     it up nothing. v is the number of weights and coordinates of all components, K (1 + p), each
@@ -207,12 +230,10 @@ def _scores(
         The sum of s, (K,), and its gradients, (K, v).
         The terms of each row, with r and s as `responsibilities` and `region_shares`.
     """
-    coordinates, rows = loss.coordinates, loss.observations
+    rows, dtype = loss.observations, gaussians.locs.dtype
 
     def one(part: Any) -> tuple[RowTerms, jax.Array, jax.Array]:
-        number, component_x, held = part
-        loc, matrix = coordinates.gaussian(component_x)
-        by_loc, by_matrix = jax.jacfwd(coordinates.gaussian)(component_x)
+        number, (loc, matrix, by_loc, by_matrix), held = part
         key = jax.random.fold_in(loss.key, number)
         terms, *both = row_slopes(rows, loc, matrix, held or loss.method, key)
         data, region = (
@@ -221,12 +242,12 @@ def _scores(
         )
         return terms, data, region
 
-    terms, data, region = over_components(one, (numbers, component_x, held_of(loss.method)))
+    terms, data, region = over_components(one, (numbers, gaussians, held_of(loss.method)))
     log_data, r = log_mean(terms.data.T, weights)
     log_region, s = log_mean(terms.region.T, weights)
-    counts = row_weights(rows, component_x.dtype)
+    counts = row_weights(rows, dtype)
     value = jnp.sum(jnp.where(counts == 0, 0.0, counts * (log_data - log_region)))
-    value += 0.0 * (jnp.sum(weights) + jnp.sum(component_x))  # NaN stays
+    value += 0.0 * sum(jnp.sum(leaf) for leaf in (weights, *gaussians[:2]))  # NaN stays
     by_data, data_products, _ = _products(r, jnp.moveaxis(data, 0, 1), counts)
     by_region, region_products, sums = _products(s, jnp.moveaxis(region, 0, 1), counts)
     scores = by_data - by_region

@@ -35,6 +35,7 @@ from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.progress import bar
 from truncgauss.fitting.centring import check_units
 from truncgauss.fitting.gaussian_starts import middles
+from truncgauss.fitting.mixtures.curvature import Gaussians, scores
 from truncgauss.fitting.mixtures.likelihood import (
     MixtureLoss,
     mixture_terms,
@@ -111,12 +112,13 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 
 def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
     """Expectations over the rows at a mixture: one gradient of their log-likelihood."""
+    of_filled = expectation_by_scores if loss.is_sampled else _expectation
 
     def of_part(part: MixtureLoss, at: Components) -> tuple[Any, Any, Any]:
         alike, numbers = padded(part)
         filled = Components(*(np.asarray(leaf)[np.maximum(numbers, 0)] for leaf in at))
         filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
-        value, gradient, hidden = _expectation(alike, filled, numbers)
+        value, gradient, hidden = of_filled(alike, filled, numbers)
         return value, tuple(np.asarray(leaf)[numbers >= 0] for leaf in gradient), hidden
 
     value, gradient, hidden = summed(of_part, loss, mixture)
@@ -169,6 +171,30 @@ def _expectation(
     inputs = Components(jnp.log(components.weights), components.locs, components.covariances)  # type: ignore[arg-type]
     (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
     return value, gradient, hidden
+
+
+def expectation_by_scores(
+    loss: MixtureLoss, at: Components, numbers: np.ndarray
+) -> tuple[jax.Array, Components, np.ndarray]:
+    """As `_expectation`, from the program that Newton steps use: where integrals are sampled, its
+    time is mostly theirs too, and another program would take seconds to compile.
+
+    The gradient by a matrix has the derivative by a free entry in the lower triangle, and 0 above.
+    """
+    k, d = at.locs.shape
+    i, j = np.array(loss.coordinates.entries).T
+    places = np.arange(len(i))
+    by_loc, by_matrix = np.zeros((k, d, d + len(i))), np.zeros((k, d, d, d + len(i)))
+    by_loc[:, range(d), range(d)] = 1.0
+    by_matrix[:, i, j, d + places] = by_matrix[:, j, i, d + places] = 1.0
+    gaussians = Gaussians(at.locs, at.covariances, by_loc, by_matrix)
+    (value, total, *_), _, _, terms = scores(loss, at.weights, gaussians, numbers)
+    by_weight, by_mean, by_entry = np.split(np.asarray(total).reshape(k, -1), [1, 1 + d], axis=1)
+    matrices = np.zeros((k, d, d))
+    matrices[:, i, j] = by_entry
+    counts = np.asarray(row_weights(loss.observations, np.float64))
+    hidden = counts @ np.expm1(-np.asarray(terms.log_region))
+    return value, Components(by_weight[:, 0], by_mean, matrices), hidden
 
 
 # ---------------------------------------------------------------- starts
