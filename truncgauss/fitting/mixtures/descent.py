@@ -45,7 +45,7 @@ from truncgauss.fitting.mixtures.em import ascended, expectation, has_collapsed,
 from truncgauss.fitting.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates, components_at
 from truncgauss.fitting.mixtures.search import GAIN, least_variance, narrowest, proposed
-from truncgauss.fitting.optimization.descent import Descent, Path
+from truncgauss.fitting.optimization.descent import PLANNED, Descent, Path
 from truncgauss.fitting.optimization.newton import Point, newton_steps
 from truncgauss.fitting.optimization.widening import Precision
 
@@ -157,7 +157,10 @@ class MixtureDescent(Descent):
 
     def finish(self, loss: MixtureLoss, x: np.ndarray) -> tuple[list[Point], np.ndarray | None]:
         """The points of the steps to the maximum near x, and the last Hessian."""
-        stop, rough = functools.partial(flattened, loss), functools.partial(rough_point, loss)
+        # Behind a selection plans are made anew at the best end, from which steps go on.
+        near = PLANNED / float(loss.size) ** 0.5 if loss.is_sampled else 0.0
+        stop = lambda current: current.decrement < near or flattened(loss, current)
+        rough = functools.partial(rough_point, loss)
         visited: list[Point] = []
         costly = len(x) > MANY or loss.is_sampled
         if costly:
