@@ -165,9 +165,11 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     if isinstance(region, LinearRegion):
         boxes_of = CHUNK if isinstance(region, Box) else {}
         most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
-    evaluate: Any = with_drawn_points if isinstance(method, DrawnPoints) else log_probability
-    most = min(most, at_once(lambda row: evaluate(*one(row)), (rows,), (0,)))
-    each = jax.vmap(lambda row: with_derivative(evaluate, most, *one(row)))
+    if isinstance(method, DrawnPoints):  # which are few, and have their derivative with the value
+        each = jax.vmap(lambda row: with_drawn_points(*one(row)))
+    else:
+        most = min(most, at_once(lambda row: log_probability(*one(row)), (rows,), (0,)))
+        each = jax.vmap(lambda row: with_derivative(log_probability, most, *one(row)))
     result = parallel.over_rows(each, (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.compiling import Compiled, Cost
-from truncgauss.arrays.linalg import product
+from truncgauss.arrays.linalg import in_full_precision, product
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
@@ -338,25 +338,56 @@ class DrawnPoints(Batched, Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        count, n, d = self.x.shape
-        own = log_density(self.x.reshape(-1, d), loc, covariance.scale_tril).reshape(count, n)
-        logs = own + self.log_weights
-        top = lax.stop_gradient(jnp.max(logs))
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        weights = jnp.exp(logs - top)
-        sums = jnp.sum(weights, axis=1)
-        total = jnp.sum(sums)
-        none = total == 0
-        log_prob = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(count * n)
-        sums, weights = lax.stop_gradient((sums, weights))
-        log_means = jnp.log(sums) + top - math.log(n)
-        shares = weights / jnp.where(sums == 0, 1.0, sums)[:, None]
-        squares, largest = jnp.sum(shares**2, axis=1), jnp.max(shares, axis=1)
-        each = Weights(log_means, squares, largest, jnp.asarray(self.num_wide, sums.dtype))
-        return Estimate(jnp.where(none, -jnp.inf, log_prob), stderr_of(log_means, each.unsure))
+        points = lax.stop_gradient((self.x, self.log_weights))
+        log_prob, log_means, squares, largest = drawn_sums(loc, covariance.scale_tril, *points)
+        each = Weights(log_means, squares, largest, jnp.asarray(self.num_wide, log_means.dtype))
+        return Estimate(log_prob, stderr_of(log_means, each.unsure))
 
     def numbers_held(self, dimension: int) -> int:
         return 8 * math.prod(self.log_weights.shape[-2:]) * dimension
+
+
+@jax.custom_jvp
+def drawn_sums(loc: Array, factor: Array, x: Array, log_weights: Array) -> tuple[Array, ...]:
+    """log P from drawn points, and of each replicate the log of its mean weight, the sum of the
+    squared shares and the largest share; arguments as `DrawnPoints` has them."""
+    return _drawn_sums(loc, factor, x, log_weights)[0]
+
+
+@drawn_sums.defjvp
+@in_full_precision
+def _drawn_sums_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """With the derivative of log P, the mean of those of the points' log densities by weight."""
+    results, by_loc, by_factor = _drawn_sums(*primals)
+    change = jnp.sum(by_loc * tangents[0]) + jnp.sum(by_factor * tangents[1])
+    return results, (change, *map(jnp.zeros_like, results[1:]))
+
+
+def _drawn_sums(
+    loc: Array, factor: Array, x: Array, log_weights: Array
+) -> tuple[tuple[Array, ...], Array, Array]:
+    count, n, d = x.shape
+    inverse = solve_triangular(factor, jnp.eye(d, dtype=factor.dtype), lower=True)
+    z = product(x.reshape(-1, d) - loc[None], inverse.T)
+    logs = -0.5 * jnp.sum(z**2, axis=1) - jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factor))))
+    logs = logs.reshape(count, n) + log_weights
+    top = lax.stop_gradient(jnp.max(logs))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    weights = jnp.exp(logs - top)
+    sums = jnp.sum(weights, axis=1)
+    total = jnp.sum(sums)
+    none = total == 0
+    divisor = jnp.where(none, 1.0, total)
+    log_prob = jnp.log(divisor) + top - math.log(count * n)
+    shares = weights / jnp.where(sums == 0, 1.0, sums)[:, None]
+    each = jnp.sum(shares**2, axis=1), jnp.max(shares, axis=1)
+    results = jnp.where(none, -jnp.inf, log_prob), jnp.log(sums) + top - math.log(n), *each
+    weighted = weights.reshape(-1, 1) * z
+    mean, square = (part / divisor for part in (jnp.sum(weighted, axis=0), product(weighted.T, z)))
+    by_loc = product(inverse.T, mean)
+    size = jnp.diag(jnp.where(none, 0.0, 1.0 / jnp.diagonal(factor)))
+    by_factor = jnp.tril(product(inverse.T, square)) - size
+    return results, by_loc, by_factor
 
 
 class Weights(NamedTuple):
