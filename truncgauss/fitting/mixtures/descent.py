@@ -211,9 +211,10 @@ class MixtureDescent(Descent):
         """
         best: Climb | None = None
         reached: list[float] = []
+        climbs: dict[int, Climb] = {}  # by the start, of which several may be one
         shown = bar(starts, "starts", self.progress)
         for start in shown:
-            climb = self.path(start)
+            climb = climbs[id(start)] = climbs.get(id(start)) or self.path(start)
             reached.append(climb.log_likelihood)
             shown.note = f"log-likelihood {reached[-1]:.8g}"
             if reached[-1] > max(reached[:-1], default=-np.inf):

@@ -45,6 +45,7 @@ from truncgauss.fitting.mixtures.parameters import (
     components_at,
 )
 from truncgauss.fitting.mixtures.posteriors import Posterior, completed, posterior
+from truncgauss.fitting.mixtures.search import without_region
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words, table_of
 from truncgauss.fitting.optimization.wald import coverages_of, untrusted
@@ -337,7 +338,9 @@ def fit_mixture(
             matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
         num_starts: how many starts to make, in turn by k-means++ and from random rows with random
             parts of their spread. One component has one start. Of a single start only the maximum
-            that it leads to is looked for.
+            that it leads to is looked for. Behind a region without linear limits those after the
+            first begin with EM steps that leave it out, where rows are exact and without noise; of
+            those that come to one mixture one goes on for all.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
@@ -427,14 +430,21 @@ class MixtureRows(Model):
                 np.asarray(row_weights(rows, jnp.float64)),
                 np.asarray(coordinates.scale),
             )
+            begun: list[Components] = []
             for number in range(count if coordinates.num_components > 1 else 1):
                 key = jax.random.fold_in(loss.key, number)
-                begun = scattered if number % 2 else seeded
-                first = begun(self.table, weights, coordinates.num_components, key)
-                matrices = first.covariances * np.outer(scale, scale)
-                restricted = coordinates.restricted(first.weights, matrices)
-                locs = np.asarray(coordinates.centre) + scale * first.locs
-                starts.append(Components(first.weights, locs, restricted))
+                around = scattered if number % 2 else seeded
+                first = around(self.table, weights, coordinates.num_components, key)
+                restricted = coordinates.restricted(first.weights, first.covariances)
+                begun.append(first._replace(covariances=restricted))
+            if loss.is_sampled:
+                begun[1:] = without_region(loss, self.table, begun[1:])
+            moved: dict[int, Components] = {}  # by identity, which equal starts keep
+            for each in begun:
+                locs = np.asarray(coordinates.centre) + scale * each.locs
+                matrices = each.covariances * np.outer(scale, scale)
+                start = moved.setdefault(id(each), Components(each.weights, locs, matrices))
+                starts.append(start)
         planned_loss = planned(loss, loss.method, starts[0])
         terms = terms_at(planned_loss, coordinates.free(*starts[0]))
         wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))

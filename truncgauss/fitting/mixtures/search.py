@@ -31,6 +31,8 @@ from truncgauss.fitting.mixtures.likelihood import MixtureLoss, row_weights
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates
 
 STEPS = 60  # of EM for each mixture
+LONG = 300  # likewise for starts, most of which then come to a maximum
+SAME = 1e-4  # nats, within which two of them have come to one maximum
 RANDOM = 40  # mixtures about random rows
 MOST_ROWS = 4000  # of the rows and of the draws that stand for hidden ones; of more a part is taken
 MOST_NUMBERS = 2**19  # rows times components of all mixtures, which take a second or less together
@@ -95,6 +97,31 @@ def proposed(
     return Components(end.weights, centre + scale * end.locs, end.covariances * sizes)
 
 
+def without_region(
+    loss: MixtureLoss, table: np.ndarray, begun: list[Components]
+) -> list[Components]:
+    """The mixtures, in units of the rows, after EM steps in closed form that leave the region out,
+    one object for all that come to the same maximum; each as it is where steps make it narrow, or
+    where rows are not known exactly or are many."""
+    rows, count = loss.observations, len(begun)
+    exact = np.array_equal(np.asarray(rows.lower), np.asarray(rows.upper))
+    many = table.size * count * loss.coordinates.num_components > MOST_NUMBERS
+    if count == 0 or not exact or rows.noise is not None or many:
+        return begun
+    weights, least = np.asarray(row_weights(rows, np.float64)), np.full(count, NARROW**2)
+    values, ends = ascended_together(loss.coordinates, table, weights, begun, least, LONG)
+    results: list[Components] = []
+    for k, value in enumerate(values):
+        known = np.flatnonzero(np.abs(values[:k] - value) < SAME)
+        if not np.isfinite(value):
+            results.append(begun[k])
+        elif len(known):
+            results.append(results[known[0]])
+        else:
+            results.append(Components(*(part[k] for part in ends)))
+    return results
+
+
 def completed_rows(
     loss: MixtureLoss, table: np.ndarray, best: Components, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray] | None:
@@ -157,6 +184,7 @@ def ascended_together(
     weights: np.ndarray,
     begun: list[Components],
     least: np.ndarray,
+    num_steps: int = STEPS,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The log-likelihoods (s,) of mixtures after EM steps from each of those begun, -inf where a
     variance in some direction fell below the least; and their weights, means and covariances.
@@ -167,6 +195,7 @@ def ascended_together(
         weights: how often each counts, (n,).
         begun: s mixtures.
         least: the smallest variance of each mixture, (s,).
+        num_steps: the number of EM steps.
     """
     d, (i, j) = table.shape[1], np.tril_indices(table.shape[1])
     ones = np.ones((len(table), 1))
@@ -174,7 +203,7 @@ def ascended_together(
     counted = weights[:, None] * features
     ends = [np.stack(parts) for parts in zip(*begun)]
     values, alive = np.full(len(begun), -np.inf), np.arange(len(begun))
-    for step in range(STEPS + 1):
+    for step in range(num_steps + 1):
         shares, locs, matrices = (part[alive] for part in ends)
         numbers = np.where(np.isfinite(matrices), matrices, 0.0)
         wide = np.linalg.eigvalsh(numbers).min(axis=(1, 2)) > least[alive]
@@ -194,7 +223,7 @@ def ascended_together(
         parts = np.exp(logs - top)
         total = parts.sum(axis=2, keepdims=True)
         values[alive] = weights @ (np.log(total) + top)[..., 0]
-        if step == STEPS:
+        if step == num_steps:
             break
         sums = (counted.T @ (parts / total).reshape(len(table), -1)).T.reshape(s, k, -1)
         counts = np.maximum(sums[..., 0], np.finfo(float).tiny)
