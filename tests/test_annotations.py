@@ -27,12 +27,16 @@ CHECKED = [
     "truncgauss.gaussian.total_moments",
 ]
 SETUP = f"""
+import importlib, pkgutil
 from jaxtyping import install_import_hook
 with install_import_hook({CHECKED}, "beartype.beartype"):
     import truncgauss as tg
     for name in tg.__all__:
         getattr(tg, name)
-    import truncgauss.gaussian.total_moments
+    for name in {CHECKED}:  # some modules are imported where a problem needs them
+        module = importlib.import_module(name)
+        for part in pkgutil.iter_modules(getattr(module, "__path__", ()), name + "."):
+            importlib.import_module(part.name)
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_enable_x64", True)
 from truncgauss.separation import lattice as points

@@ -10,9 +10,15 @@ import pytest
 import truncgauss as tg
 from tests.problems import equal_correlations, tridiagonal
 from truncgauss.gaussian.problem import Estimate, as_problem
-from truncgauss.probability import refinement
-from truncgauss.probability.automatic import PROBABILITY
-from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
+from truncgauss.probability.refinement import (
+    PROBABILITY,
+    SPENT,
+    STUCK,
+    Goal,
+    Search,
+    answer,
+    errors,
+)
 
 INF = np.inf
 
@@ -192,7 +198,7 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
     ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
     whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
     for most in (4 * 3000, 10):
-        monkeypatch.setattr(refinement, "MOST_NUMBERS", most)
+        monkeypatch.setattr("truncgauss.gaussian.problem.MOST_NUMBERS", most)
         for method in (tg.Exact(), tg.Automatic()):
             got = ask(method)
             assert got.log_prob.shape == (5, 2)
@@ -208,7 +214,7 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     region = tg.Box(jnp.zeros(4), INF)
     held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, tridiagonal(4), region)
     whole = tg.log_probability(shifts, tridiagonal(4), region, held)
-    monkeypatch.setattr(refinement, "MOST_NUMBERS", 2 * held.numbers_held(4))
+    monkeypatch.setattr("truncgauss.gaussian.problem.MOST_NUMBERS", 2 * held.numbers_held(4))
     got = tg.log_probability(shifts, tridiagonal(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)
@@ -273,7 +279,7 @@ def test_rtol_buys_points_of_a_call_with_numbers(differentiates):
     rows = np.arange(6.0)[:, None] + np.zeros(4)
     problem = as_problem(rows, factor, tg.Box(np.zeros(4), np.full(4, INF)))
     goal = Goal(evaluate, errors, differentiates)
-    got = tg.Automatic(rtol=1e-2).answer(problem, jax.random.key(0), goal)
+    got = answer(tg.Automatic(rtol=1e-2), problem, jax.random.key(0), goal)
     assert got.attempts[0].method.num_points >= 1024 and len(got.attempts) == 1
     if differentiates:  # where each count of points is a program
         assert [n for n, _ in bought] == [1024, 16384]
@@ -295,7 +301,7 @@ def test_long_chains_go_to_sequential_monte_carlo():
     d = 1000
     covariance = 0.9 ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = as_problem(jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF)))
-    found = tg.Automatic(rtol=0.05).answer(problem, jax.random.key(0), PROBABILITY)
+    found = answer(tg.Automatic(rtol=0.05), problem, jax.random.key(0), PROBABILITY)
     assert isinstance(found.method, tg.SequentialMonteCarlo)
     got = found.result
     assert abs(got.log_prob + 85.039) < 7 * got.stderr < 0.5

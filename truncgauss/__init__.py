@@ -6,8 +6,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from truncgauss.arrays.importing import imported, uncollected
-from truncgauss.words.faces import Moved
+from truncgauss.arrays.importing import Moved, imported, uncollected
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss import (

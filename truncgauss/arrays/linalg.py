@@ -210,3 +210,9 @@ NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
 def negligible(dtype: np.dtype) -> float:
     """The relative rounding error that every result may have."""
     return NEGLIGIBLE_64 if float(np.finfo(dtype).eps) < 1e-12 else NEGLIGIBLE_32
+
+
+def beyond_rounding(bound: Array, log_prob: Array) -> Array:
+    """A bound of an error where it is more than every result has, else 0."""
+    least = negligible(log_prob.dtype) * jnp.maximum(1.0, jnp.abs(log_prob))
+    return jnp.where(bound > least, bound, 0.0)

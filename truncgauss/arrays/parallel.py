@@ -64,6 +64,19 @@ class MeshPlan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
+class SpreadRows(NamedTuple):
+    """Rows spread over the devices of all processes, which hold equally many each.
+
+    Attributes:
+        values: shape (m, d), m the next multiple of the number of devices. The rows have the order
+            of their file; the last one is repeated at the end.
+        weights: 1 for a row of the file, 0 where one is repeated, shape (m,).
+    """
+
+    values: jax.Array
+    weights: jax.Array
+
+
 # XLA ends the process where devices of one host wait longer for each other than this, by default 40
 # seconds: on an overloaded machine a device may get no processor for so long.
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"

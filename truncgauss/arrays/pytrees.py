@@ -16,8 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from truncgauss.words.numbers import is_float
-
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
@@ -187,6 +185,8 @@ def check_numbers(value: Any, name: str) -> None:
     for leaf in () if isinstance(value, jax.Array) else jax.tree.leaves(value):
         dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else None
         if isinstance(leaf, str | bytes) or dtype is not None and dtype.kind in ("U", "S"):
+            from truncgauss.words.numbers import is_float
+
             text = str(np.ravel(leaf)[0])
             cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
             raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
@@ -210,6 +210,27 @@ def check_digits(*arrays: AnyArray) -> None:
                 f"{array.dtype} has too few digits for a covariance: pass float32 or float64, as "
                 "in loc.astype(jnp.float32)."
             )
+
+
+def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
+    """Raise ValueError naming the first index at which low < high does not hold (NaN passes)."""
+    if not is_concrete((low, high)):
+        return
+    empty = np.asarray(low) >= np.asarray(high)
+    if empty.any():
+        wrong = np.argwhere(empty)
+        where = tuple(int(i) for i in wrong[0])
+        index: Any = where[0] if len(where) == 1 else where
+        place = f" at index {index} ({len(wrong)} such place(s))" if where else ""
+        cure = (
+            "Condition on a coordinate that is known exactly."
+            if low[where] == high[where]
+            else "Exchange the two there; for an open side use -inf or inf."
+        )
+        raise ValueError(
+            f"{owner}: low must be below high in every coordinate, got low={low[where]} and "
+            f"high={high[where]}{place}. {cure}"
+        )
 
 
 def no_numbers(needed: str, *values: Any, advice: str = "") -> TypeError:

@@ -1,5 +1,5 @@
 """Truncated normal and t distributions for NumPyro."""
 
-from truncgauss.words.faces import served
+from truncgauss.arrays.importing import served
 
 __all__, __getattr__, __dir__ = served(__name__, __file__)

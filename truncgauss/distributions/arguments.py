@@ -1,7 +1,6 @@
-"""The arguments of the distributions: one form of a covariance, limits or a region, and checks."""
+"""The arguments of the distributions: arrays of one dtype, and checks."""
 
 import contextlib
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
 from truncgauss.arrays.pytrees import check_numbers, is_concrete, is_staged
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
-from truncgauss.gaussian.problem import Problem, as_problem
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import Region
 
 
 def compile_time_constants(values: Any) -> contextlib.AbstractContextManager[Any]:
@@ -57,69 +51,6 @@ def common_dtype(values: Any) -> Any:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
     return dtype
-
-
-def truncated_problem(
-    owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
-) -> Problem:
-    """The problem of a mean, exactly one of three forms of a covariance, and limits or a region.
-
-    Raises:
-        ValueError: for no form, several, or a precision matrix that is none.
-        TypeError: for a region that is no limits on linear functions of the coordinates.
-    """
-    values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
-    dtype = common_dtype(values)
-    with compile_time_constants(values):
-        forms = {name: value for name, value in covariances.items() if value is not None}
-        if any(isinstance(value, Region) for value in forms.values()):
-            raise TypeError(f"{owner}: a region is given by its name: region=tg.Box(low, high).")
-        if len(forms) != 1:
-            vectors = any(np.ndim(x) < 2 for x in forms.values() if not isinstance(x, Covariance))
-            named = " Bounds go by their names: low=..., high=..." if vectors else ""
-            raise ValueError(
-                f"{owner} needs exactly one of {', '.join(covariances)}; got "
-                f"{' and '.join(forms) or 'none'}.{named}"
-            )
-        ((name, value),) = forms.items()
-        if not isinstance(value, Covariance):
-            value = jnp.asarray(value, dtype)
-            if name == "precision_matrix":
-                # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is
-                # lower, a factor of the inverse, which is not formed.
-                matrix = CovarianceMatrix(value).covariance_matrix
-                upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
-                identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=dtype), matrix.shape)
-                inverse = solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
-                if is_concrete(inverse) and np.isnan(inverse).any() and not np.isnan(value).any():
-                    raise ValueError(
-                        f"{owner}: precision_matrix must be symmetric and positive definite, got "
-                        f"{value}."
-                    )
-                value = inverse
-            value = as_covariance(value) if name == "covariance_matrix" else ScaleTril(value)
-        region = one_region(owner, dtype, low, high, region, value.dimension)
-        linear = region.linear() if isinstance(region, Region) else None
-        if linear is None:
-            raise TypeError(
-                f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
-                f"constraints, got {type(region).__name__}."
-            )
-        loc = jnp.asarray(loc, dtype)
-        loc = jnp.full(value.dimension, loc) if loc.ndim == 0 else loc
-        return as_problem(loc, value, linear)
-
-
-def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
-    """The region, or a box with these limits; a scalar limit holds for all coordinates."""
-    if region is None:
-        with np.errstate(over="ignore"):  # a number beyond this precision is infinite
-            low = jnp.asarray(-math.inf if low is None else low, dtype)
-            high = jnp.asarray(math.inf if high is None else high, dtype)
-        return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
-    if low is not None or high is not None:
-        raise ValueError(f"{owner}: give bounds or a region, not both; a Box has its own bounds.")
-    return region
 
 
 def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:

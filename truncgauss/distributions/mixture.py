@@ -11,7 +11,8 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import check_digits, is_concrete
-from truncgauss.distributions.arguments import common_dtype, one_region
+from truncgauss.distributions.arguments import common_dtype
+from truncgauss.distributions.multivariate_normal import one_region
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.fitting.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
@@ -22,15 +23,13 @@ from truncgauss.distributions.arguments import (
     of_equal_ranks,
     refuse,
     require,
-    truncated_problem,
 )
 from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
-from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
-from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
@@ -382,3 +381,66 @@ def _whitened(factor: Array, residual: Array) -> Array:
     columns = jnp.moveaxis(columns, 0, -1)
     solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
     return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)
+
+
+def truncated_problem(
+    owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
+) -> Problem:
+    """The problem of a mean, exactly one of three forms of a covariance, and limits or a region.
+
+    Raises:
+        ValueError: for no form, several, or a precision matrix that is none.
+        TypeError: for a region that is no limits on linear functions of the coordinates.
+    """
+    values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
+    dtype = common_dtype(values)
+    with compile_time_constants(values):
+        forms = {name: value for name, value in covariances.items() if value is not None}
+        if any(isinstance(value, Region) for value in forms.values()):
+            raise TypeError(f"{owner}: a region is given by its name: region=tg.Box(low, high).")
+        if len(forms) != 1:
+            vectors = any(np.ndim(x) < 2 for x in forms.values() if not isinstance(x, Covariance))
+            named = " Bounds go by their names: low=..., high=..." if vectors else ""
+            raise ValueError(
+                f"{owner} needs exactly one of {', '.join(covariances)}; got "
+                f"{' and '.join(forms) or 'none'}.{named}"
+            )
+        ((name, value),) = forms.items()
+        if not isinstance(value, Covariance):
+            value = jnp.asarray(value, dtype)
+            if name == "precision_matrix":
+                # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is
+                # lower, a factor of the inverse, which is not formed.
+                matrix = CovarianceMatrix(value).covariance_matrix
+                upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
+                identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=dtype), matrix.shape)
+                inverse = solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
+                if is_concrete(inverse) and np.isnan(inverse).any() and not np.isnan(value).any():
+                    raise ValueError(
+                        f"{owner}: precision_matrix must be symmetric and positive definite, got "
+                        f"{value}."
+                    )
+                value = inverse
+            value = as_covariance(value) if name == "covariance_matrix" else ScaleTril(value)
+        region = one_region(owner, dtype, low, high, region, value.dimension)
+        linear = region.linear() if isinstance(region, Region) else None
+        if linear is None:
+            raise TypeError(
+                f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
+                f"constraints, got {type(region).__name__}."
+            )
+        loc = jnp.asarray(loc, dtype)
+        loc = jnp.full(value.dimension, loc) if loc.ndim == 0 else loc
+        return as_problem(loc, value, linear)
+
+
+def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
+    """The region, or a box with these limits; a scalar limit holds for all coordinates."""
+    if region is None:
+        with np.errstate(over="ignore"):  # a number beyond this precision is infinite
+            low = jnp.asarray(-math.inf if low is None else low, dtype)
+            high = jnp.asarray(math.inf if high is None else high, dtype)
+        return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
+    if low is not None or high is not None:
+        raise ValueError(f"{owner}: give bounds or a region, not both; a Box has its own bounds.")
+    return region

@@ -16,7 +16,6 @@ from numpyro.distributions import Distribution, Independent, biject_to, constrai
 from numpyro.distributions.transforms import Transform
 from numpyro.util import is_prng_key
 
-from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.logspace import log1mexp, log1pexp, log_sigmoid
 
 
@@ -59,7 +58,7 @@ class Inside(constraints.Constraint):
 
     event_dim = 1
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Any) -> None:  # a `Region`
         self.region = region
 
     def __call__(self, x: Any) -> Array:

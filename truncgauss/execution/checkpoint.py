@@ -28,9 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.archive import DAMAGE, archive
-from truncgauss.execution import distributed, files
-from truncgauss.execution.distributed import SpreadRows
+from truncgauss.arrays.parallel import SpreadRows
 
 FORMAT = 2
 HEADER = "header"
@@ -272,6 +270,8 @@ def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
     """Write arrays with a header and a digest of both."""
+    from truncgauss.execution import files
+
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
@@ -332,6 +332,8 @@ def refuse_foreign(path: Path, written: dict[str, str], fingerprint: dict[str, s
 
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
+    from truncgauss.arrays.archive import DAMAGE, archive
+
     try:
         with archive(path) as file:
             arrays = {name: file[name] for name in file.files}
@@ -454,6 +456,8 @@ def marked(rows: SpreadRows) -> dict[str, Any]:
     bits times odd random numbers, modulo 2^64, over those that are not repeated."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
+    from truncgauss.execution import distributed
+
     total, counted = np.zeros(2, np.uint64), parallel.local_shards(rows.weights)
     for begin, values in parallel.local_shards(rows.values).items():
         bits = np.asarray(values, np.float64).reshape(len(values), -1).view(np.uint64)

@@ -37,6 +37,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from truncgauss import tables
 from truncgauss.arrays import parallel
+from truncgauss.arrays.parallel import SpreadRows
 
 PATIENCE = 120  # seconds to wait for all processes to start
 LATER = 60  # seconds after that JAX gives up too
@@ -262,19 +263,6 @@ def gathered(rows: Any) -> np.ndarray:
     if isinstance(rows, jax.Array) and not rows.is_fully_addressable:
         return parallel.everywhere(rows)
     return np.concatenate(exchanged(np.asarray(rows)))
-
-
-class SpreadRows(NamedTuple):
-    """Rows spread over the devices of all processes, which hold equally many each.
-
-    Attributes:
-        values: shape (m, d), m the next multiple of the number of devices. The rows have the order
-            of their file; the last one is repeated at the end.
-        weights: 1 for a row of the file, 0 where one is repeated, shape (m,).
-    """
-
-    values: jax.Array
-    weights: jax.Array
 
 
 def from_file(

@@ -18,29 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from truncgauss.gaussian.problem import Moments
 from truncgauss.gaussian.regions.region import LinearPrediction
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp, standard_error
 
 MIN_EFFECTIVE_POINTS = 10.0
-
-
-class Moments(NamedTuple):
-    """Mean and covariance of a truncated distribution, with standard errors.
-
-    Attributes:
-        mean: shape (..., d).
-        covariance: shape (..., d, d).
-        mean_stderr: standard error of each entry of the mean: 0 means exact to rounding, nan
-            unknown, inf that too few samples were effective. It carries no gradient.
-        covariance_stderr: likewise, of each entry of the covariance.
-    """
-
-    mean: Float[Array, "*batch d"]
-    covariance: Float[Array, "*batch d d"]
-    mean_stderr: Float[Array, "*batch d"]
-    covariance_stderr: Float[Array, "*batch d d"]
 
 
 class Pieces(NamedTuple):

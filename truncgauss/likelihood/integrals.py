@@ -23,10 +23,9 @@ from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxe
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import DrawnPoints, ImportanceSampling
-from truncgauss.probability.independence import log_masses_of
+from truncgauss.probability.independence import last_digit_of_one, log_masses_of
 from truncgauss.probability.method import Method, average, with_derivative
 from truncgauss.probability.separation import Separation
-from truncgauss.quadrature.conditioning import last_digit_of_one
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
 CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # of other boxes and polyhedra, of any other region

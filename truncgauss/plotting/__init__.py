@@ -10,6 +10,6 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.words.faces import served
+from truncgauss.arrays.importing import served
 
 __all__, __getattr__, __dir__ = served(__name__, __file__)

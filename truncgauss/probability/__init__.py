@@ -1,5 +1,5 @@
 """log P(X in region) for a Gaussian X: one method, one file."""
 
-from truncgauss.words.faces import served
+from truncgauss.arrays.importing import served
 
 __all__, __getattr__, __dir__ = served(__name__, __file__)

@@ -1,6 +1,8 @@
 from truncgauss.arrays.pytrees import Estimate as Estimate
-from truncgauss.gaussian.problem import Problem as Problem
-from truncgauss.gaussian.total_moments import Moments as Moments
+from truncgauss.gaussian.problem import (
+    Moments as Moments,
+    Problem as Problem,
+)
 from truncgauss.probability.automatic import (
     Automatic as Automatic,
     explain as explain,

@@ -13,10 +13,9 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.keys import PRNGKey, as_key
-from truncgauss.arrays.linalg import in_full_precision, ranks_of
+from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril, numbers_of
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -24,38 +23,19 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     checked_problem,
+    in_batches,
     is_gaussian,
     on_device,
 )
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
-from truncgauss.probability.blocks import Block, HeldParts, by_blocks
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.method import (
     NUM_REPLICATES,
     Method,
     check_method,
     estimate,
-    estimate_with_gradient,
     prepared,
     with_fields,
 )
-from truncgauss.probability.refinement import (
-    FAILURE,
-    Answer,
-    Goal,
-    Recipe,
-    Search,
-    cost,
-    errors,
-    flattened,
-    in_batches,
-    joined,
-    padded,
-    some,
-    taken,
-)
-from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails. A module is imported when its method is asked.
@@ -160,6 +140,8 @@ class Automatic(Method):
 
     def affordable(self, method: Method, problem: Problem, num_rows: int) -> Method:
         """The method with fewer points, a power of two, if those of all rows exceed the budget."""
+        from truncgauss.probability.refinement import cost
+
         most = method.count * self.max_draws // (cost(method, problem) * num_rows)
         count = max(LEAST_OF_MANY, 2 ** int(math.log2(max(1, most))))
         return with_fields(method, num_points=min(method.count, count))
@@ -180,190 +162,19 @@ class Automatic(Method):
         Either is one smooth function of the mean, the covariance and the region. Of many
         covariances that are all diagonal what is held is `Exact`, which refuses others.
         """
-        problem = as_problem(loc, covariance, region)
-        form = problem.covariance
-        if isinstance(form, ScaleTril) and form.batch_shape == () and is_concrete(form):
-            matrix = numbers_of(form)
-            if np.array_equal(matrix, np.diag(np.diagonal(matrix))):  # which is recognised
-                problem = problem._replace(covariance=CovarianceMatrix(jnp.asarray(matrix)))
-        whole = self._held_parts(problem, independent_parts(problem, all_coordinates=True), None)
-        parts = independent_parts(problem)
-        used = sum(part.problem.covariance.dimension for part in parts)
-        if used == problem.covariance.dimension:
-            return whole
-        return self._held_parts(problem, parts, whole)
+        from truncgauss.probability.blocks import held_parts
 
-    def _held_parts(self, problem: Problem, parts: list[Part], whole: Method | None) -> Method:
-        if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
-            return self.choice(problem).hold(*problem)
-
-        def held(part: Part) -> Block:
-            method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
-            return block_of(part, ((method, None),))
-
-        from truncgauss.probability.exact import Exact
-
-        candidates = self.candidates(problem)
-        dense = problem.covariance.dimension > 3
-        # Of larger matrices `Exact` knows those whose numbers are special.
-        methods = (method for method in candidates if not (dense and isinstance(method, Exact)))
-        general = next(methods).hold(*problem)
-        matrix = problem.covariance.covariance_matrix
-        return HeldParts(tuple(map(held, parts)), matrix, whole, general)
+        return held_parts(self, as_problem(loc, covariance, region))
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The estimate of every row: the sum over independent blocks of coordinates."""
-        # Inside a derivative at concrete numbers these decide, as outside of it.
-        values = values_of(problem)
-        known = problem if values is None or not is_concrete(key) else values
-        parts = self.parts(known, key)
-        if known is problem:
-            answers = [method.answer(part.problem, key, PROBABILITY) for method, part, key in parts]
-            return combined([answer.result for answer in answers])
-        blocks, keys = [], []
-        for method, part, key in parts:
-            # Where `Separation` alone serves a block, its methods come with the estimate and its
-            # gradient: the number of points is determined by the program of both, and that of the
-            # value is not compiled.
-            spread = parallel.plan().replicates is not None or 0 in part.problem.batch_shape
-            sampled = method.choice(part.problem).grows_by_pieces
-            both = sampled and not spread and not is_recognised(part, known)
-            goal = WITH_GRADIENT if both else PROBABILITY
-            answer = method.answer(part.problem, key, goal, wanted=False)
-            blocks.append(block_of(part, answer.recipe, answer.result if both else None))
-            keys.append(key)
-        whole = len(parts) == 1 and parts[0][1].coordinates is None
-        if whole and not is_recognised(parts[0][1], known):
-            return blocks[0].estimate(problem, key)
-        covariance = problem.covariance
-        if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
-            pairs = zip(blocks, keys)
-            return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
-        if len(blocks) == covariance.dimension:  # of which it knows all derivatives
-            from truncgauss.probability.exact import Exact
+        from truncgauss.probability.blocks import estimate_of_parts
 
-            return estimate(Exact(), problem, key)
-        return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
-
-    def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
-        """The independent blocks of a problem, each with its method and key.
-
-        The methods are this one with fractions of its max_draws.
-        """
-        parts = independent_parts(problem)
-        if len(parts) == 1:
-            return [(self, parts[0], key)]
-        # With one key for all, errors of equal blocks would not be independent.
-        keys = jax.random.split(key, len(parts))
-        return [
-            (self.of_part(part.problem, problem), part, part_key)
-            for part, part_key in zip(parts, keys)
-        ]
+        return estimate_of_parts(self, problem, key)
 
     def of_part(self, part: Problem, whole: Problem) -> "Automatic":
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
-
-    def answer(self, problem: Problem, key: jax.Array, goal: Goal, wanted: bool = True) -> Answer:
-        """The result for one block, with the methods it is from and those that were tried.
-
-        Where the result is not wanted, only its methods, it is computed if they depend on it.
-        """
-        chosen = self.choice(problem)
-        if not is_concrete((problem, key)) or 0 in problem.batch_shape:
-            chosen = prepared(chosen, problem)
-            result = goal.evaluate(chosen, problem, key)
-            return Answer(chosen, result, recipe=((chosen, None),))
-        groups = rows_by_rank(problem)
-        if len(groups) > 1:
-            return self._answer_of_groups(groups, problem, key, goal, wanted)
-        if chosen.growth is not None:
-            problem = on_device(problem)
-        search, above = Search(problem, key, goal, self.rtol, self.max_draws), -1.0
-        if chosen.growth is None:
-            # An error then comes from the rounding of the inputs, which no other method mends.
-            exact = isinstance(problem.region, QuadraticRegion | Outside)
-            certain = problem.covariance.dimension <= 3 or exact
-            if certain and not wanted:
-                return Answer(chosen, None, recipe=((chosen, None),))
-            result = in_batches(goal.evaluate, chosen, problem, key)
-            if certain:
-                return Answer(chosen, result, recipe=((chosen, None),))
-            first = jax.tree.leaves(result)[0]
-            axes = tuple(range(len(problem.batch_shape), first.ndim))
-            unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
-            error = np.where(unknown, math.inf, goal.error(result))
-            if np.all(error <= self.rtol):
-                return Answer(chosen, result, recipe=((chosen, None),))
-            # A chain whose grid is too coarse, or factors with nearly no noise.
-            search.begin(chosen, result, error)
-            above = self.rtol
-        num_rows = len(search.error)
-        begin, full = self.counts(search.problem, num_rows)
-        for method in self.candidates(search.problem, num_rows):
-            if method.growth is None:
-                continue
-            factor = full // begin if method.grows_by_pieces else 1
-            if goal.differentiates:  # more points are another program
-                method, factor = method.enlarged(factor), 1
-            search.attempt(method, above, factor)
-            above = max(above, FAILURE)
-            if not np.any(search.error > above):
-                break
-        search.refine()
-        return search.answer()
-
-    def _answer_of_groups(
-        self, groups: list[np.ndarray], problem: Problem, key: jax.Array, goal: Goal, wanted: bool
-    ) -> Answer:
-        """The result of every row, those of each group chosen and computed apart."""
-        flat, shape = flattened(problem), problem.batch_shape
-        count = math.prod(shape)
-        answers, recipe = [], []
-        for rows in groups:
-            # As many rows as there are in all, or a power of two: for these programs are compiled.
-            some_rows = padded(rows, count if 2 * len(rows) > count else 0)
-            answer = self.answer(taken(flat, some_rows), key, goal, wanted)
-            answers.append(answer)
-            for method, chosen in answer.recipe:
-                chosen = np.arange(len(some_rows)) if chosen is None else chosen
-                kept = np.flatnonzero(chosen < len(rows))
-                recipe.append((some(method, kept), rows[chosen[kept]]))
-        results = [answer.result for answer in answers]
-        whole = all(result is not None for result in results)
-        result = joined(results, groups, shape) if whole else None
-        first = answers[next(k for k, rows in enumerate(groups) if 0 in rows)].method
-        attempts = sum((answer.attempts for answer in answers), ())
-        return Answer(first, result, attempts, tuple(recipe))
-
-
-def rows_by_rank(problem: Problem) -> list[np.ndarray]:
-    """The rows of a problem of numbers, grouped by the rank of their covariances up to rounding,
-    which determines the methods in three and more dimensions: `Exact` has all ranks in two."""
-    _, covariance, region = problem
-    dense = isinstance(covariance, CovarianceMatrix | ScaleTril)
-    one = problem.batch_shape == () or covariance.batch_shape == ()
-    small = covariance.dimension <= 2 or not isinstance(region, LinearRegion)
-    if one or small or not dense:
-        return []
-    if isinstance(region, Box) and covariance.dimension == 3:
-        ranks = ranks_of(numbers_of(covariance))
-    else:
-        from truncgauss.separation.planning import ranks_of_limits
-
-        ranks, _ = ranks_of_limits(problem)
-    ranks = np.broadcast_to(ranks, problem.batch_shape).reshape(-1)
-    return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
-
-
-PROBABILITY = Goal(estimate, errors)
-WITH_GRADIENT = Goal(estimate_with_gradient, lambda result: errors(result[0]))
-
-
-def block_of(part: Part, recipe: Recipe, result: tuple[Estimate, Problem] | None = None) -> Block:
-    methods, rows = zip(*recipe)
-    indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
-    return Block(part.problem.covariance, methods, rows, result, indices)
 
 
 @reported
@@ -427,6 +238,7 @@ def log_probability(
     with parallel.like(problem):
         if is_gaussian(df):
             return gaussian(problem)
+        from truncgauss.gaussian.regions.outside import Outside
         from truncgauss.probability import student
 
         degrees = student.checked_df(df, noncentral, problem, outside=True)
@@ -506,6 +318,10 @@ def explain(
         method   Exact: independent coordinates, in closed form
         log P    -15.06499839, exact to rounding
     """
+    from truncgauss.probability import refinement
+    from truncgauss.probability.blocks import parts_of
+    from truncgauss.probability.structure import combined
+
     problem = as_problem(loc, covariance, region)
     if problem.batch_shape != ():
         raise ValueError(
@@ -517,7 +333,7 @@ def explain(
     if not isinstance(method, Automatic):
         chosen = prepared(method, problem).hold(*problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
-    parts = method.parts(problem, key)
+    parts = parts_of(method, problem, key)
     left_out = d - sum(part.problem.covariance.dimension for _, part, _ in parts)
     if left_out:
         lines.append(f"free     {left_out} without bounds, left out")
@@ -525,7 +341,7 @@ def explain(
     for own_method, (part, _), own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
-        answer = own_method.answer(part, own_key, PROBABILITY)
+        answer = refinement.answer(own_method, part, own_key, refinement.PROBABILITY)
         chosen, mine = answer.method, [x for x in answer.attempts if x.method is answer.method]
         others = [attempt for attempt in answer.attempts if attempt.method is not chosen]
         lines += [f"tried    {named(other.method)}: {verdict(other.error)}" for other in others]

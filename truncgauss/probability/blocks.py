@@ -17,7 +17,7 @@ Reference:
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -26,16 +26,22 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, numbers_of
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, flattened, joined, taken
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
-from truncgauss.probability.refinement import flattened, joined, taken
-from truncgauss.probability.structure import combined
+from truncgauss.probability.refinement import (
+    PROBABILITY,
+    WITH_GRADIENT,
+    Chooser,
+    Recipe,
+    answer,
+)
+from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
@@ -334,3 +340,105 @@ class HeldParts(Method):
 def at_held_matrix(method: Method) -> Method:
     """The held method for problems that all have the covariance matrix that it was held for."""
     return replace(method, general=None) if isinstance(method, HeldParts) else method
+
+
+# --- The default method's blocks ------------------------------------------------------------------
+
+
+class Divider(Chooser, Protocol):
+    """`Automatic`, which divides its draws among independent blocks."""
+
+    def of_part(self, part: Problem, whole: Problem) -> "Divider": ...
+
+
+def estimate_of_parts(automatic: Divider, problem: Problem, key: Array) -> Estimate:
+    """The estimate of `Automatic` for every row: the sum over independent blocks of coordinates."""
+    # Inside a derivative at concrete numbers these decide, as outside of it.
+    values = values_of(problem)
+    known = problem if values is None or not is_concrete(key) else values
+    parts = parts_of(automatic, known, key)
+    if known is problem:
+        answers = [answer(method, part.problem, key, PROBABILITY) for method, part, key in parts]
+        return combined([each.result for each in answers])
+    blocks, keys = [], []
+    for method, part, key in parts:
+        # Where `Separation` alone serves a block, its methods come with the estimate and its
+        # gradient: the number of points is determined by the program of both, and that of the
+        # value is not compiled.
+        spread = parallel.plan().replicates is not None or 0 in part.problem.batch_shape
+        sampled = method.choice(part.problem).grows_by_pieces
+        both = sampled and not spread and not is_recognised(part, known)
+        goal = WITH_GRADIENT if both else PROBABILITY
+        found = answer(method, part.problem, key, goal, wanted=False)
+        blocks.append(block_of(part, found.recipe, found.result if both else None))
+        keys.append(key)
+    whole = len(parts) == 1 and parts[0][1].coordinates is None
+    if whole and not is_recognised(parts[0][1], known):
+        return blocks[0].estimate(problem, key)
+    covariance = problem.covariance
+    if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
+        pairs = zip(blocks, keys)
+        return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
+    if len(blocks) == covariance.dimension:  # of which it knows all derivatives
+        from truncgauss.probability.exact import Exact
+
+        return estimate(Exact(), problem, key)
+    return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
+
+
+def parts_of(automatic: Divider, problem: Problem, key: Array) -> list[tuple[Divider, Part, Array]]:
+    """The independent blocks of a problem, each with its method and key.
+
+    The methods are `Automatic` with fractions of its max_draws.
+    """
+    parts = independent_parts(problem)
+    if len(parts) == 1:
+        return [(automatic, parts[0], key)]
+    # With one key for all, errors of equal blocks would not be independent.
+    keys = jax.random.split(key, len(parts))
+    return [
+        (automatic.of_part(part.problem, problem), part, part_key)
+        for part, part_key in zip(parts, keys)
+    ]
+
+
+def held_parts(automatic: Divider, problem: Problem) -> Method:
+    """The method that `Automatic.hold` returns for a problem."""
+    form = problem.covariance
+    if isinstance(form, ScaleTril) and form.batch_shape == () and is_concrete(form):
+        matrix = numbers_of(form)
+        if np.array_equal(matrix, np.diag(np.diagonal(matrix))):  # which is recognised
+            problem = problem._replace(covariance=CovarianceMatrix(jnp.asarray(matrix)))
+    whole = _held_parts(automatic, problem, independent_parts(problem, all_coordinates=True), None)
+    parts = independent_parts(problem)
+    used = sum(part.problem.covariance.dimension for part in parts)
+    if used == problem.covariance.dimension:
+        return whole
+    return _held_parts(automatic, problem, parts, whole)
+
+
+def _held_parts(
+    automatic: Divider, problem: Problem, parts: list[Part], whole: Method | None
+) -> Method:
+    if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
+        return automatic.choice(problem).hold(*problem)
+
+    def held(part: Part) -> Block:
+        method = automatic.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
+        return block_of(part, ((method, None),))
+
+    from truncgauss.probability.exact import Exact
+
+    candidates = automatic.candidates(problem)
+    dense = problem.covariance.dimension > 3
+    # Of larger matrices `Exact` knows those whose numbers are special.
+    methods = (method for method in candidates if not (dense and isinstance(method, Exact)))
+    general = next(methods).hold(*problem)
+    matrix = problem.covariance.covariance_matrix
+    return HeldParts(tuple(map(held, parts)), matrix, whole, general)
+
+
+def block_of(part: Part, recipe: Recipe, result: tuple[Estimate, Problem] | None = None) -> Block:
+    methods, rows = zip(*recipe)
+    indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
+    return Block(part.problem.covariance, methods, rows, result, indices)

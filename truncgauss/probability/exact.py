@@ -1,4 +1,7 @@
-"""Exact probabilities, by closed forms and by quadratures accurate to rounding."""
+"""Exact probabilities, by closed forms and by quadratures accurate to rounding.
+
+The module of a quadrature is imported where a problem needs it: none needs more than a few.
+"""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -21,24 +24,14 @@ from truncgauss.gaussian.covariances import (
     ScaleTril,
     numbers_of,
 )
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
-from truncgauss.gaussian.total_moments import Moments, Nodes, total_moments
+from truncgauss.gaussian.total_moments import Nodes, total_moments
 from truncgauss.probability import independence
 from truncgauss.probability.method import Method
-from truncgauss.quadrature import (
-    bivariate,
-    conditioning,
-    markov_chain,
-    one_factor,
-    polygon,
-    quadratic_form,
-    trivariate,
-    two_factors,
-)
 from truncgauss.special.normal import truncated_mean_and_variance
 
 MANY_ROWS = 32
@@ -183,6 +176,8 @@ class ExactPolygon(Exact):
     polygon, elsewhere a box as ever."""
 
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
+        from truncgauss.quadrature import bivariate
+
         identity, is_factor = jnp.eye(2, dtype=region.low.dtype), isinstance(covariance, ScaleTril)
         singular = jnp.isnan(bivariate.regression(covariance).residual_scale)
         ways = polygon_route(identity), route_of(covariance, region)
@@ -225,11 +220,11 @@ def route_of(covariance: Covariance, region: LinearRegion) -> Route:
     if isinstance(region, Polyhedron):
         return polygon_route(region.matrix)
     if isinstance(covariance, Markov) and d > 3:
-        return CHAIN
+        return chain_route()
     if isinstance(covariance, LowRank) and covariance.rank == 1 and d > 1:
-        return ONE_FACTOR
+        return one_factor_route()
     if isinstance(covariance, LowRank) and covariance.rank == 2 and d > 3:
-        return TWO_FACTORS
+        return two_factors_route()
     return {2: TWO_DIMENSIONS, 3: THREE_DIMENSIONS}.get(d, INDEPENDENT)
 
 
@@ -265,7 +260,9 @@ def is_quadratic(region: Region) -> bool:
 
 def _within(
     loc: Array, covariance: Covariance, region: Region
-) -> tuple[quadratic_form.ContourIntegral, Callable[[], Moments]]:
+) -> tuple[Any, Callable[[], Moments]]:
+    from truncgauss.quadrature import quadratic_form
+
     outside = isinstance(region, Outside)
     inner: Any = region.region if isinstance(region, Outside) else region
     matrix = covariance.covariance_matrix
@@ -274,6 +271,7 @@ def _within(
 
 def polygon_route(rows: Array) -> Route:
     """The algorithm for a polygon of such rows, with its error from the rounding of the inputs."""
+    from truncgauss.quadrature import conditioning, polygon
 
     def log_probability(
         loc: Array, covariance: Covariance, low: Array, high: Array
@@ -331,6 +329,8 @@ def _factor_moments(nodes: Nodes, bound: Array) -> tuple[Array, ...]:
 def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
+    from truncgauss.quadrature import bivariate, conditioning
+
     # A coordinate without limits makes no difference, however close to singular they are together.
     free = jnp.isinf(low) & jnp.isinf(high)
     form = bivariate.regression(covariance, apart=jnp.any(free))
@@ -343,6 +343,8 @@ def _bivariate_log_probability(
 def _bivariate_moments(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
+    from truncgauss.quadrature import bivariate
+
     form = bivariate.regression(covariance)
     point = bivariate.inner_point(loc, form, low, high)
     _, mean, matrix = bivariate.moments(loc, form, low, high, point)
@@ -352,6 +354,8 @@ def _bivariate_moments(
 def _trivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array, many: bool = False
 ) -> tuple[Array, Array]:
+    from truncgauss.quadrature import conditioning, trivariate
+
     quadrature = trivariate.log_probability_of_many if many else trivariate.log_probability
     matrix = covariance.covariance_matrix
     log_prob = quadrature(loc, matrix, low, high)
@@ -366,6 +370,8 @@ def _trivariate_log_probability(
 def _trivariate_moments(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, ...]:
+    from truncgauss.quadrature import trivariate
+
     point, mean, matrix = trivariate.moments(loc, covariance, low, high)
     thin = trivariate.thickness(covariance.covariance_matrix) > 0
     unknown = jnp.where(thin, jnp.inf, jnp.zeros_like(matrix))
@@ -379,7 +385,7 @@ def _independent_log_probability(
         matrix = covariance.covariance_matrix
         return _certain(independence.log_probability(loc, matrix, low, high))
     inputs = loc, covariance.variances, low, high
-    log_masses, digit = independence.log_masses_of(*inputs), conditioning.last_digit_of_one
+    log_masses, digit = independence.log_masses_of(*inputs), independence.last_digit_of_one
     if covariance.dimension > 1:  # without factors, by its form
         return _certain(log_masses.sum(-1))
     log_prob, error = _with_last_digit(covariance, digit, log_masses, *inputs)
@@ -394,21 +400,28 @@ def _independent_moments(
     return mean, jnp.diag(variance)
 
 
-CHAIN = Route(
-    markov_chain.log_probability,
-    markov_chain.moments,
-    "a Markov chain, integrated by a forward recursion",
-)
-ONE_FACTOR = Route(
-    one_factor.log_probability,
-    lambda *inputs: _factor_moments(*one_factor.nodes(*inputs)),
-    "one common factor, integrated by quadrature",
-)
-TWO_FACTORS = Route(
-    two_factors.log_probability,
-    lambda *inputs: _factor_moments(*two_factors.grid_nodes(*inputs)),
-    "two common factors, integrated on a grid",
-)
+def chain_route() -> Route:
+    from truncgauss.quadrature import markov_chain
+
+    reason = "a Markov chain, integrated by a forward recursion"
+    return Route(markov_chain.log_probability, markov_chain.moments, reason)
+
+
+def one_factor_route() -> Route:
+    from truncgauss.quadrature import one_factor
+
+    moments = lambda *inputs: _factor_moments(*one_factor.nodes(*inputs))
+    reason = "one common factor, integrated by quadrature"
+    return Route(one_factor.log_probability, moments, reason)
+
+
+def two_factors_route() -> Route:
+    from truncgauss.quadrature import two_factors
+
+    moments = lambda *inputs: _factor_moments(*two_factors.grid_nodes(*inputs))
+    return Route(two_factors.log_probability, moments, "two common factors, integrated on a grid")
+
+
 TWO_DIMENSIONS = Route(
     _bivariate_log_probability,
     _bivariate_moments,

@@ -7,9 +7,8 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, check_linear
 from truncgauss.separation import expectation_propagation as ep
 from truncgauss.special.tails import undefined

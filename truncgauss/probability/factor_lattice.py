@@ -16,6 +16,7 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     as_problem,
     over_rows,
@@ -23,7 +24,7 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
+from truncgauss.gaussian.total_moments import Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
     NUM_REPLICATES,
     Growth,

@@ -16,6 +16,7 @@ from truncgauss.gaussian.problem import (
     Loc,
     Problem,
     as_problem,
+    in_batches,
     over_rows,
 )
 from truncgauss.gaussian.regions.region import LinearRegion, Region
@@ -28,7 +29,7 @@ from truncgauss.probability.method import (
     spread,
     with_fields,
 )
-from truncgauss.probability.refinement import Goal, errors, in_batches
+from truncgauss.probability.refinement import Goal, answer, errors
 from truncgauss.special.logspace import log_sum_exp
 
 # Smaller parts of the stderr of log P are rounding: of the inputs, or this many of its own units.
@@ -125,7 +126,7 @@ def log_probability_and_gradient(
     key = as_key(key)
     if isinstance(method, Automatic):
         goal = Goal(_evaluated, lambda result: errors(result.estimate), differentiates=True)
-        result = method.answer(problem, key, goal).result
+        result = answer(method, problem, key, goal).result
     else:
         result = in_batches(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):

@@ -21,6 +21,7 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     as_problem,
     over_rows,
@@ -29,7 +30,6 @@ from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.gaussian.total_moments import (
     MIN_EFFECTIVE_POINTS,
-    Moments,
     pooled_moments,
     weighted_pieces,
     with_unseen,

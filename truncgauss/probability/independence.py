@@ -19,10 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.linalg import beyond_rounding, in_full_precision
 from truncgauss.special.normal import log_interval_mass, standardize
 
 
@@ -33,6 +34,21 @@ def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
     limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
     return jnp.where(known, met, log_interval_mass(*limits))
+
+
+def last_digit_of_one(
+    log_prob: Array, loc: Array, variance: Array, low: Array, high: Array
+) -> Array:
+    """A bound on the change of log P if every input of one coordinate changes by one unit in its
+    last place, as of `conditioning.last_digit` for three; elementwise, 0 for a variance of 0."""
+    inputs = log_prob, loc, variance, low, high
+    log_prob, loc, variance, low, high = jax.lax.stop_gradient(inputs)
+    still = variance == 0
+    variance = jnp.where(still, 1.0, variance)
+    nearest = jnp.where(still, loc, jnp.clip(loc, low, high))
+    size = jnp.abs(nearest - loc) / variance
+    bound = size * (0.5 * variance * size + jnp.abs(loc) + jnp.abs(nearest))
+    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
 def log_probability(

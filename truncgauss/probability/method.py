@@ -27,6 +27,7 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     Standardized,
     over_rows,
@@ -34,7 +35,6 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
-from truncgauss.gaussian.total_moments import Moments
 from truncgauss.special.logspace import log_mean_exp, standard_error
 
 NUM_REPLICATES = 16  # of methods whose error is seen in the scatter of their replicates

@@ -24,18 +24,20 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     as_problem,
+    in_batches,
     is_gaussian,
 )
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import QuadraticRegion, Region
-from truncgauss.gaussian.total_moments import Moments, assembled
+from truncgauss.gaussian.total_moments import assembled
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method, check_method, prepared, row_moments
-from truncgauss.probability.refinement import Goal, in_batches
+from truncgauss.probability.refinement import Goal, answer
 from truncgauss.probability.structure import independent_parts
 from truncgauss.special.tails import undefined
 
@@ -107,10 +109,11 @@ def truncated_moments(
         goal = Goal(row_moments, _errors)
         parts = independent_parts(problem) if is_concrete((problem, key)) else []
         if len(parts) < 2 and all(part.coordinates is None for part in parts):
-            whole: Moments = method.answer(parts[0].problem if parts else problem, key, goal).result
+            part = parts[0].problem if parts else problem
+            whole: Moments = answer(method, part, key, goal).result
             return whole
         own = [(method.of_part(part.problem, problem), part.problem) for part in parts]
-        answers = [its_method.answer(part, key, goal).result for its_method, part in own]
+        answers = [answer(its_method, part, key, goal).result for its_method, part in own]
         indices = [part.coordinates for part in parts if part.coordinates is not None]
         return assembled(answers, indices, problem.loc, problem.covariance.covariance_matrix)
 

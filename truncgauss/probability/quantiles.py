@@ -45,6 +45,7 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     is_gaussian,
+    joined,
     over_rows,
 )
 from truncgauss.gaussian.regions.box import Box
@@ -65,7 +66,6 @@ from truncgauss.probability.directions import (
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.radial import LargestCoordinate, radial_quantile, range_of
-from truncgauss.probability.refinement import joined
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special.intervals import nan_slope
 from truncgauss.special.logspace import log1mexp

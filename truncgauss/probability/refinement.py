@@ -1,30 +1,39 @@
-"""The allocation of draws by the default method: which rows need more points, and when to stop.
-
-Rows are evaluated in batches of bounded memory.
-"""
+"""The allocation of draws by the default method: which rows need more points, and when to stop."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.arrays import parallel
+from truncgauss.arrays.linalg import ranks_of
 from truncgauss.arrays.progress import bar
-from truncgauss.arrays.pytrees import common_shape, is_concrete
-from truncgauss.gaussian.problem import Estimate, LocRows, Problem
-from truncgauss.probability.method import Method
+from truncgauss.arrays.pytrees import is_concrete
+from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril, numbers_of
+from truncgauss.gaussian.problem import (
+    Estimate,
+    Problem,
+    at_once,
+    flattened,
+    in_batches,
+    joined,
+    on_device,
+    padded,
+    some,
+    taken,
+)
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
+from truncgauss.probability.method import Method, estimate, estimate_with_gradient, prepared
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this
 STEP = 4  # the number of points grows by this factor, its square or its cube
 LEAST_RATE = 0.25  # no points are added where the stderr falls more slowly than n^-1/4
-
-ARRAYS: Any = (Array, np.ndarray)
-MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 
 MET, SPENT, STUCK = "", "the draws allowed by max_draws are spent", "more points help too little"
 
@@ -248,81 +257,120 @@ class Search:
         return Answer(first, result, tuple(self.attempts), tuple(recipe))
 
 
-# --- Rows in batches ------------------------------------------------------------------------------
+# --- The default method's answer ------------------------------------------------------------------
 
 
-def flattened(problem: Problem) -> Problem:
-    """The problem with its leading axes as one; an input shared by all rows stays shared."""
-    return Problem(*(_flat(part, problem.batch_shape) for part in problem))
+class Chooser(Protocol):
+    """`Automatic`, which chooses methods and their points."""
+
+    @property
+    def rtol(self) -> float: ...
+    @property
+    def max_draws(self) -> int: ...
+    def choice(self, problem: Problem) -> Method: ...
+    def counts(self, problem: Problem, num_rows: int | None = None) -> tuple[int, int]: ...
+    def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]: ...
 
 
-def taken(problem: Problem, rows: np.ndarray) -> Problem:
-    return Problem(*(some(part, rows) for part in problem))
+PROBABILITY = Goal(estimate, errors)
+WITH_GRADIENT = Goal(estimate_with_gradient, lambda result: errors(result[0]))
 
 
-def some(part: Any, rows: np.ndarray) -> Any:
-    """Some rows of an input with one leading axis; the input itself if all rows share it."""
-    shared = part.ndim == 1 if isinstance(part, ARRAYS) else part.batch_shape == ()
-    return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
+def answer(
+    automatic: Chooser, problem: Problem, key: Array, goal: Goal, wanted: bool = True
+) -> Answer:
+    """The result of `Automatic` for one block, with the methods it is from and those tried.
 
-
-def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
-    whole = LocRows(part) if isinstance(part, ARRAYS) else part
-    if whole.batch_shape == ():
-        return part
-    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
-    whole = jax.tree.map(flat, whole.broadcast_to(batch_shape))
-    return whole.loc if isinstance(whole, LocRows) else whole
-
-
-def padded(rows: np.ndarray, compiled: int = 0) -> np.ndarray:
-    """Row numbers, the first repeated up to a number for which a program is compiled, or, of more
-    rows, up to a power of two, so that few shapes are compiled."""
-    size = compiled if len(rows) <= compiled else 2 ** math.ceil(math.log2(len(rows)))
-    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
-
-
-def in_batches(
-    function: Callable[[Method, Problem, Array], Any], method: Method, problem: Problem, key: Array
-) -> Any:
-    """The results of `function(method, problem, key)`, in batches of rows of bounded memory.
-
-    Rows that are spread over devices, or under a trace, are one batch.
+    Where the result is not wanted, only its methods, it is computed if they depend on it.
     """
-    batch_shape = common_shape(problem.batch_shape, method.batch_shape)
-    num_rows, width = math.prod(batch_shape), at_once(method, problem)
-    if (
-        num_rows <= width
-        or not is_concrete((method, problem))
-        or any(map(parallel.is_spread, jax.tree.leaves(problem)))
-    ):
-        return function(method, problem, key)
-    flat, own = flattened(problem), _flat(method, batch_shape)
-    groups, results = [], []
-    for start in range(0, num_rows, width):
-        # The last batch is filled up with the first rows rather than compiled for fewer.
-        rows = np.arange(start, start + width) % num_rows
-        chosen = rows[0] if width == 1 else rows
-        result = jax.block_until_ready(function(some(own, chosen), taken(flat, chosen), key))
-        results.append(jax.tree.map(lambda x: x[None], result) if width == 1 else result)
-        groups.append(rows[: num_rows - start])
-    return joined(results, groups, batch_shape)
+    chosen = automatic.choice(problem)
+    if not is_concrete((problem, key)) or 0 in problem.batch_shape:
+        chosen = prepared(chosen, problem)
+        result = goal.evaluate(chosen, problem, key)
+        return Answer(chosen, result, recipe=((chosen, None),))
+    groups = rows_by_rank(problem)
+    if len(groups) > 1:
+        return _answer_of_groups(automatic, groups, problem, key, goal, wanted)
+    if chosen.growth is not None:
+        problem = on_device(problem)
+    search, above = Search(problem, key, goal, automatic.rtol, automatic.max_draws), -1.0
+    if chosen.growth is None:
+        # An error then comes from the rounding of the inputs, which no other method mends.
+        exact = isinstance(problem.region, QuadraticRegion | Outside)
+        certain = problem.covariance.dimension <= 3 or exact
+        if certain and not wanted:
+            return Answer(chosen, None, recipe=((chosen, None),))
+        result = in_batches(goal.evaluate, chosen, problem, key)
+        if certain:
+            return Answer(chosen, result, recipe=((chosen, None),))
+        first = jax.tree.leaves(result)[0]
+        axes = tuple(range(len(problem.batch_shape), first.ndim))
+        unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
+        error = np.where(unknown, math.inf, goal.error(result))
+        if np.all(error <= automatic.rtol):
+            return Answer(chosen, result, recipe=((chosen, None),))
+        # A chain whose grid is too coarse, or factors with nearly no noise.
+        search.begin(chosen, result, error)
+        above = automatic.rtol
+    num_rows = len(search.error)
+    begin, full = automatic.counts(search.problem, num_rows)
+    for method in automatic.candidates(search.problem, num_rows):
+        if method.growth is None:
+            continue
+        factor = full // begin if method.grows_by_pieces else 1
+        if goal.differentiates:  # more points are another program
+            method, factor = method.enlarged(factor), 1
+        search.attempt(method, above, factor)
+        above = max(above, FAILURE)
+        if not np.any(search.error > above):
+            break
+    search.refine()
+    return search.answer()
 
 
-def joined(results: list[Any], groups: list[np.ndarray], batch_shape: tuple[int, ...]) -> Any:
-    """The results for groups of rows as one, with leading axes; the rows of each are its first."""
-    back = np.argsort(np.concatenate(groups))
+def _answer_of_groups(
+    automatic: Chooser,
+    groups: list[np.ndarray],
+    problem: Problem,
+    key: Array,
+    goal: Goal,
+    wanted: bool,
+) -> Answer:
+    """The result of every row, those of each group chosen and computed apart."""
+    flat, shape = flattened(problem), problem.batch_shape
+    count = math.prod(shape)
+    answers, recipe = [], []
+    for rows in groups:
+        # As many rows as there are in all, or a power of two: for these programs are compiled.
+        some_rows = padded(rows, count if 2 * len(rows) > count else 0)
+        of_rows = answer(automatic, taken(flat, some_rows), key, goal, wanted)
+        answers.append(of_rows)
+        for method, chosen in of_rows.recipe:
+            chosen = np.arange(len(some_rows)) if chosen is None else chosen
+            kept = np.flatnonzero(chosen < len(rows))
+            recipe.append((some(method, kept), rows[chosen[kept]]))
+    results = [of_rows.result for of_rows in answers]
+    whole = all(result is not None for result in results)
+    result = joined(results, groups, shape) if whole else None
+    first = answers[next(k for k, rows in enumerate(groups) if 0 in rows)].method
+    attempts = sum((of_rows.attempts for of_rows in answers), ())
+    return Answer(first, result, attempts, tuple(recipe))
 
-    def whole(*leaves: Any) -> Array:
-        # Of numbers by NumPy: each small operation of JAX would be compiled.
-        xp: Any = np if is_concrete(leaves) else jnp
-        parts = [xp.asarray(leaf)[: len(rows)] for leaf, rows in zip(leaves, groups)]
-        return jnp.asarray(xp.concatenate(parts)[back].reshape(batch_shape + leaves[0].shape[1:]))
 
-    return jax.tree.map(whole, *results)
+def rows_by_rank(problem: Problem) -> list[np.ndarray]:
+    """The rows of a problem of numbers, grouped by the rank of their covariances up to rounding,
+    which determines the methods in three and more dimensions: `Exact` has all ranks in two."""
+    _, covariance, region = problem
+    dense = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    one = problem.batch_shape == () or covariance.batch_shape == ()
+    small = covariance.dimension <= 2 or not isinstance(region, LinearRegion)
+    if one or small or not dense:
+        return []
+    if isinstance(region, Box) and covariance.dimension == 3:
+        ranks = ranks_of(numbers_of(covariance))
+    else:
+        from truncgauss.separation.planning import ranks_of_limits
 
-
-def at_once(method: Method, problem: Problem) -> int:
-    """The number of rows of a batch, a power of two."""
-    numbers = method.numbers_held(problem.covariance.dimension)
-    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))
+        ranks, _ = ranks_of_limits(problem)
+    ranks = np.broadcast_to(ranks, problem.batch_shape).reshape(-1)
+    return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]

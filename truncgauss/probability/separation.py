@@ -19,6 +19,7 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     as_problem,
     standardized,
@@ -27,7 +28,6 @@ from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.gaussian.total_moments import (
-    Moments,
     Pieces,
     Surprises,
     corrected,

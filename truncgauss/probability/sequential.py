@@ -17,19 +17,14 @@ from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
+    Moments,
     Problem,
     as_problem,
     over_rows,
     standardized,
 )
 from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
-from truncgauss.gaussian.total_moments import (
-    Moments,
-    Pieces,
-    followed,
-    pooled_moments,
-    weighted_pieces,
-)
+from truncgauss.gaussian.total_moments import Pieces, followed, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
     NUM_REPLICATES,
     Growth,

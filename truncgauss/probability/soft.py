@@ -10,14 +10,8 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.region import Region
-from truncgauss.gaussian.total_moments import (
-    Moments,
-    Pieces,
-    pooled_moments,
-    weighted_pieces,
-)
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
@@ -150,6 +144,8 @@ class SoftMonteCarlo(Method):
         return jnp.maximum(super().combined_stderr(log_probs, alone), least)
 
     def moments(self, row: Problem, key: Array) -> Moments:
+        from truncgauss.gaussian.total_moments import Pieces, pooled_moments, weighted_pieces
+
         loc, covariance, region = row
         factor = covariance.scale_tril
 

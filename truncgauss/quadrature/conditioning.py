@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.arrays.linalg import negligible
+from truncgauss.arrays.linalg import beyond_rounding
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.quadrature.bivariate import BivariateRegression
 from truncgauss.quadrature.double_double import difference_of_products, line
@@ -94,8 +94,8 @@ def last_digit(
             \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\}.
 
     If the mean lies inside, f is 0; there even a singular covariance moves P by no more than about
-    sqrt(eps) times the density at a limit. One coordinate has its `last_digit_of_one`, two have
-    their `last_digit_of_two`.
+    sqrt(eps) times the density at a limit. One coordinate has its
+    `independence.last_digit_of_one`, two have their `last_digit_of_two`.
 
     Args:
         log_prob: log P, shape ().
@@ -112,20 +112,6 @@ def last_digit(
     force, limits = peak(matrix, loc, low, high)
     size = jnp.abs(force)
     bound = size @ (0.5 * jnp.abs(matrix) @ size + jnp.abs(loc) + jnp.abs(limits))
-    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
-
-
-def last_digit_of_one(
-    log_prob: Array, loc: Array, variance: Array, low: Array, high: Array
-) -> Array:
-    """`last_digit` for one coordinate, elementwise; 0 for a variance of 0."""
-    inputs = log_prob, loc, variance, low, high
-    log_prob, loc, variance, low, high = jax.lax.stop_gradient(inputs)
-    still = variance == 0
-    variance = jnp.where(still, 1.0, variance)
-    nearest = jnp.where(still, loc, jnp.clip(loc, low, high))
-    size = jnp.abs(nearest - loc) / variance
-    bound = size * (0.5 * variance * size + jnp.abs(loc) + jnp.abs(nearest))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
@@ -206,12 +192,6 @@ def last_digit_of_two(
         of_corners = jnp.abs(across * scale * rate)
     bound = jnp.maximum(jnp.min(jnp.where(best, bound, jnp.inf)), of_corners)
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
-
-
-def beyond_rounding(bound: Array, log_prob: Array) -> Array:
-    """A bound of an error where it is more than every result has, else 0."""
-    least = negligible(log_prob.dtype) * jnp.maximum(1.0, jnp.abs(log_prob))
-    return jnp.where(bound > least, bound, 0.0)
 
 
 def by_slopes(log_prob: Array, inputs: Any, slopes: Any) -> Array:

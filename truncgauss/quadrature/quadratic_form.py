@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.arrays.linalg import in_full_precision, is_symmetric, negligible
-from truncgauss.gaussian.total_moments import Moments
+from truncgauss.gaussian.problem import Moments
 from truncgauss.quadrature.quadratic_tail import (
     MOST_ROUNDING,
     ROUNDINGS,

@@ -9,7 +9,6 @@ import numpy as np
 
 from truncgauss.fitting.optimization.parameters import named_leaves
 from truncgauss.fitting.optimization.uncertainty import Certificate
-from truncgauss.words.terminal import wrapped
 
 if TYPE_CHECKING:
     from truncgauss.diagnosis.nonfinite import Report
@@ -119,6 +118,8 @@ class FitResult(Fit):
     diagnosis: "Report | None" = None
 
     def __str__(self) -> str:
+        from truncgauss.words.terminal import wrapped
+
         leaves = [(name or "params", np.asarray(leaf)) for name, leaf in named_leaves(self.params)]
         width, lines = max((len(name) for name, _ in leaves), default=0) + 2, []
         for name, leaf in leaves:

@@ -1,3 +1,4 @@
+from truncgauss.arrays.pytrees import check_limits as check_limits
 from truncgauss.gaussian.regions.ball import Ball as Ball
 from truncgauss.gaussian.regions.box import Box as Box
 from truncgauss.gaussian.regions.ellipsoid import Ellipsoid as Ellipsoid
@@ -8,7 +9,6 @@ from truncgauss.gaussian.regions.region import (
     QuadraticRegion as QuadraticRegion,
     Region as Region,
     as_linear as as_linear,
-    check_limits as check_limits,
 )
 from truncgauss.gaussian.regions.section import Section as Section
 from truncgauss.gaussian.regions.selection import Selection as Selection

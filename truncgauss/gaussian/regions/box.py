@@ -11,14 +11,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.arrays.linalg import is_symmetric, product, row_norms
-from truncgauss.arrays.pytrees import as_float_input, common_shape, frozen_pytree
+from truncgauss.arrays.pytrees import as_float_input, check_limits, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.regions.region import (
     GaussianLimits,
     LinearPrediction,
     LinearRegion,
     Released,
-    check_limits,
     decided_limits,
     smallest_log_mass,
 )

@@ -10,14 +10,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.arrays.linalg import power_of_two, product, row_norms, semidefinite_factor
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
+from truncgauss.arrays.pytrees import as_float_array, check_limits, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import (
     GaussianLimits,
     LinearPrediction,
     LinearRegion,
     Released,
-    check_limits,
     decided_limits,
     smallest_log_mass,
 )

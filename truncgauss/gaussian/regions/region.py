@@ -5,7 +5,6 @@ import math
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -16,7 +15,7 @@ from truncgauss.arrays.linalg import (
     rounding_of_root,
     triangle,
 )
-from truncgauss.arrays.pytrees import AnyArray, Batched, is_concrete
+from truncgauss.arrays.pytrees import Batched
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.special.normal import standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -302,27 +301,6 @@ def as_linear(region: Region) -> LinearRegion:
     if not isinstance(region, LinearRegion):
         raise TypeError(f"a tg.Box or a tg.Polyhedron is expected, got {type(region).__name__}.")
     return region
-
-
-def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
-    """Raise ValueError naming the first index at which low < high does not hold (NaN passes)."""
-    if not is_concrete((low, high)):
-        return
-    empty = np.asarray(low) >= np.asarray(high)
-    if empty.any():
-        wrong = np.argwhere(empty)
-        where = tuple(int(i) for i in wrong[0])
-        index: Any = where[0] if len(where) == 1 else where
-        place = f" at index {index} ({len(wrong)} such place(s))" if where else ""
-        cure = (
-            "Condition on a coordinate that is known exactly."
-            if low[where] == high[where]
-            else "Exchange the two there; for an open side use -inf or inf."
-        )
-        raise ValueError(
-            f"{owner}: low must be below high in every coordinate, got low={low[where]} and "
-            f"high={high[where]}{place}. {cure}"
-        )
 
 
 def smallest_log_mass(low: Array, high: Array, loc: Array, variances: Array) -> Array:

@@ -5,6 +5,6 @@ listed here. A validator that looks at several keys raises `problem(message, *ke
 error is then reported at the line of the key that it names.
 """
 
-from truncgauss.words.faces import served
+from truncgauss.arrays.importing import served
 
 __all__, __getattr__, __dir__ = served(__name__, __file__)
