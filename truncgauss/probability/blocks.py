@@ -137,11 +137,13 @@ def _by_blocks_jvp(
     (inputs, blocks, keys), change = primals, tangents[0]
     whole = lambda primal, tangent: jnp.zeros_like(primal) if _is_zero(tangent) else tangent
     moved = jax.tree.map(whole, inputs, change, is_leaf=_is_zero)
-    inputs = *inputs[:2], _once(inputs[2])
+    loc, region, matrix = inputs
+    inputs = loc, region, _once(matrix)
     result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
     slope = slopes.log_prob
-    if not _is_zero(change[2]):
-        slope = slope + _along_matrix(inputs, blocks, keys, moved[2])
+    (_, _, matrix_change), (_, _, matrix_moved) = change, moved
+    if not _is_zero(matrix_change):
+        slope = slope + _along_matrix(inputs, blocks, keys, matrix_moved)
     return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
 

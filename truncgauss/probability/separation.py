@@ -324,7 +324,7 @@ class Separation(Method):
         """Mean and covariance of the paths by their importance weights, with control variates."""
         plan = self.plan_of(row)
         proposal = proposal_of(row.limits, plan)
-        constraints, extra, tilt = proposal[:3]
+        constraints, extra, tilt = proposal.path_inputs
         # With extra constraints the last variable is drawn too, and a free one follows it.
         height = len(tilt) if len(extra.low) else len(tilt) - 1
         point = inner_point(constraints, tilt)
@@ -419,7 +419,7 @@ def by_density(method: Separation, row: Problem, key: Array) -> Array:
     plan = method.plan_of(row)
     rank = len(plan.tilt)
     region = jax.tree.map(differentiable_once, row.region)
-    fixed = Problem(*lax.stop_gradient(row[:2]), region).limits
+    fixed = lax.stop_gradient(row)._replace(region=region).limits
     proposal = proposal_of(fixed, plan)
     before, extra = arranged(fixed, plan.order, rank)
     matrix = as_linear(row.region).rows(jnp.eye(row.covariance.dimension, dtype=row.loc.dtype))
@@ -428,7 +428,8 @@ def by_density(method: Separation, row: Problem, key: Array) -> Array:
     off = lax.stop_gradient(jnp.abs(others - product(shares, first)))
     by_region = jnp.all(off <= float(jnp.finfo(off.dtype).eps) ** 0.5 * jnp.max(jnp.abs(matrix)))
     known = jnp.where(lax.stop_gradient(by_region), 1.0, jnp.nan)
-    loc, covariance = jax.tree.map(lambda x: x * known.astype(x.dtype), row[:2])
+    gaussian = row.loc, row.covariance
+    loc, covariance = jax.tree.map(lambda x: x * known.astype(x.dtype), gaussian)
     moving = Problem(loc, covariance, lax.stop_gradient(row.region)).limits
     after, _ = arranged(moving, plan.order, rank)
 

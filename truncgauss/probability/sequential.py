@@ -165,7 +165,7 @@ class SequentialMonteCarlo(Method):
 
     def moments(self, row: Problem, key: Array) -> Moments:
         chain = self._chain(row.limits)
-        constraints, extra, tilt = chain[:3]
+        constraints, extra, tilt = chain.path_inputs
         point = inner_point(constraints, tilt)
 
         def one(key: Array) -> Pieces:

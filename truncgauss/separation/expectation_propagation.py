@@ -61,6 +61,11 @@ class ScaledLimits(NamedTuple):
     scale: Array
     correlation: Array  # (m, m)
 
+    @property
+    def limits(self) -> tuple[Array, Array, Array]:
+        """The low and high limits of each y, and its mean."""
+        return self.low, self.high, self.loc
+
 
 class Cavity(NamedTuple):
     """The cavity of each y, the Gaussian without its own site, in units of `scale` about `loc`."""
@@ -119,7 +124,7 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     That is -inf if an interval is empty, NaN if one is inverted or the covariance is not positive
     semi-definite, and 0 otherwise.
     """
-    low, high, loc, matrix = limits[:4]
+    low, high, loc, matrix = limits.low, limits.high, limits.loc, limits.covariance
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
     variances = jax.lax.stop_gradient(diagonal_of(matrix))
     # A coordinate of variance 0 has no limits here.
@@ -324,7 +329,7 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPo
     if rtol is None:
         search = repeated(newton, search, eps**0.6)
     converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
-    return FixedPoint(*search[:4], converged)
+    return FixedPoint(search.cavity, search.sites, search.mean, search.force, converged)
 
 
 def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimits) -> _Search:
@@ -365,7 +370,7 @@ def differentiable(solution: FixedPoint, constraints: ScaledLimits) -> Cavity:
         return Cavity(log_variance, deviation * mean)
 
     # Where JAX forgets the rule, in loops, a derivative is NaN, not that of cavities at rest.
-    still = nan_slope(*constraints[:3], jnp.sum(constraints.correlation, axis=1))
+    still = nan_slope(*constraints.limits, jnp.sum(constraints.correlation, axis=1))
     return jax.lax.custom_root(
         lambda cavity: residual(cavity, constraints),
         jax.lax.stop_gradient(solution.cavity),
@@ -409,5 +414,5 @@ def _free_energy_jvp(primals: tuple[Cavity, ScaledLimits], tangents: Any) -> tup
         moved = constraints._replace(low=low, high=high, loc=loc)
         return jnp.sum(log_masses(post.cavity, moved))
 
-    _, of_limits = jax.jvp(masses, tuple(constraints[:3]), tuple(change[:3]))
+    _, of_limits = jax.jvp(masses, constraints.limits, change.limits)
     return free_energy(cavity, constraints), 0.5 * jnp.sum(slope * change.correlation) + of_limits

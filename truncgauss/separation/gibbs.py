@@ -65,7 +65,8 @@ def filled(sampler: Sampler, rounds: Rounds, num_samples: int, key: Array) -> tu
     # A loop of at most one step: unlike `lax.cond` it is skipped under vmap if no row needs it.
     unfilled = lambda state: (count < num_samples) & (state[-1] < 1)
     start = varying_like((samples, whole, jnp.uint32(0)), rounds)
-    return lax.while_loop(unfilled, fill, start)[:2]
+    samples, effective, _ = lax.while_loop(unfilled, fill, start)
+    return samples, effective
 
 
 def _chains(

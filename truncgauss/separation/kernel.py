@@ -43,6 +43,11 @@ class Constraints(NamedTuple):
     factor: Array
 
     @property
+    def limits(self) -> tuple[Array, Array, Array]:
+        """The low and high limits of each variable, and its mean."""
+        return self.low, self.high, self.loc
+
+    @property
     def scale(self) -> Array:
         """The conditional standard deviation of each variable given the earlier ones."""
         return diagonal_of(self.factor)
@@ -194,7 +199,7 @@ def with_free_end(
 def _rows(constraints: Constraints) -> tuple[Array, ...]:
     """Index, weights of earlier variables, limits, loc and scale of each variable."""
     strict = jnp.tril(constraints.factor, -1)
-    return jnp.arange(len(strict)), strict, *constraints[:3], constraints.scale
+    return jnp.arange(len(strict)), strict, *constraints.limits, constraints.scale
 
 
 def _last(extra: Constraints) -> Array:
@@ -296,7 +301,7 @@ def _moved(
     uniforms = jnp.concatenate([uniforms, nothing + 0.5])
     slopes = interval_slopes(*interval, path.log_mass, draw, uniforms)
     # Tangents of the end points and of their common shift over the scale, at fixed means.
-    d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
+    d_low, d_high, d_loc = (x[:, None] / scale for x in moved.limits)
     growth = moved.scale[:, None] / scale
     d_draw, d_mass = end_tangents(slopes, interval, tilt[:, None], d_low, d_high, d_loc, growth)
     follow = (slopes.draw_low + slopes.draw_high) / scale

@@ -40,8 +40,8 @@ def chain_of(limits: GaussianLimits, twist: Twist | None) -> Proposal:
 
     It is NaN if the covariance is not symmetric positive semi-definite.
     """
-    low, high, loc = limits[:3]
-    constraints = Constraints(low, high, loc, limits.scale_tril)
+    loc = limits.loc
+    constraints = Constraints(limits.low, limits.high, loc, limits.scale_tril)
     if twist is None:
         nothing = jnp.zeros_like(loc)
         twist, log_start = Twist(nothing, loc, nothing[0]), nothing[0]
@@ -151,7 +151,8 @@ def particles(chain: Proposal, key: Array, num_particles: int) -> ParticleRun:
         moved = jnp.any(cloud.source != lanes)
         z = lax.cond(moved, lambda: jnp.take(z, cloud.source, axis=1), lambda: z)
         z = lax.dynamic_update_slice_in_dim(z, cloud.z, start, axis=0)
-        return (z, *cloud[3:]), (uniforms, parents)
+        rest = cloud.log_weights, cloud.log_prob, cloud.least
+        return (z, *rest), (uniforms, parents)
 
     nothing = jnp.zeros((), dtype)
     carry = (jnp.zeros((blocks * size, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)

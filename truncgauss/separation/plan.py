@@ -73,6 +73,11 @@ class Proposal(NamedTuple):
     twist: Twist | None
     log_start: Array | float
 
+    @property
+    def path_inputs(self) -> tuple[Constraints, Constraints, Array]:
+        """The constraints, extra ones and tilt: what paths are drawn by."""
+        return self.constraints, self.extra, self.tilt
+
 
 def proposal_of(limits: GaussianLimits, plan: Plan) -> Proposal:
     """The proposal of a plan for limits on a Gaussian vector, differentiable in the limits."""

@@ -97,7 +97,7 @@ class Sampler(NamedTuple):
 
     def proposals(self, uniforms: Array) -> Proposals:
         """Paths and points from uniforms, shape (num_uniforms, n), with their weights."""
-        constraints, extra, tilt = with_free_end(*self[:3])
+        constraints, extra, tilt = with_free_end(self.constraints, self.extra, self.tilt)
         r = len(self.tilt)
         if len(extra.low):
             draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms[:r])

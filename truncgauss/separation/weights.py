@@ -33,7 +33,8 @@ FARTHEST = 1e18
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
     """The log importance weights of paths, shape (n,), less a common level; and the level."""
-    return weighted_paths(proposal, uniforms)[:2]
+    weights, level, _, _ = weighted_paths(proposal, uniforms)
+    return weights, level
 
 
 def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, Array, Array]:
@@ -44,7 +45,7 @@ def weighted_paths(proposal: Proposal, uniforms: Array) -> tuple[Array, Array, A
     the conditional probability beyond a limit over that of the interval, of the same shape, of the
     density exp(-x^2 / 2) in place of a normal tail.
     """
-    constraints, extra, tilt = proposal[:3]
+    constraints, extra, tilt = proposal.path_inputs
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
         means = jnp.tril(constraints.factor, -1)[:, :-1] @ draws
@@ -325,7 +326,7 @@ def inner_point(constraints: Constraints, tilt: Array) -> Array:
         return lax.dynamic_update_index_in_dim(z, (y - mean) / scale, k, 0), y
 
     strict = jnp.tril(constraints.factor, -1)
-    rows = jnp.arange(len(tilt)), strict, *constraints[:3], constraints.scale, tilt
+    rows = jnp.arange(len(tilt)), strict, *constraints.limits, constraints.scale, tilt
     return lax.stop_gradient(lax.scan(step, varying_like(jnp.zeros_like(tilt), rows), rows)[1])
 
 
@@ -377,7 +378,7 @@ def whole_draws(
     proposal: Proposal, uniforms: Array
 ) -> tuple[Array, tuple[Array, Array, Array, Array]]:
     """Draws of all variables, standardised, shape (d, n), and the results of `weighted_paths`."""
-    constraints, extra, tilt = proposal[:3]
+    constraints, extra, tilt = proposal.path_inputs
     draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
     means = jnp.tril(constraints.factor, -1) @ draws
     return draws, weighed(proposal, draws, means, log_mass[:-1])
@@ -398,7 +399,7 @@ def weighted_draws(
     proposal: Proposal, uniforms: Array, point: Array
 ) -> tuple[DrawOffsets, tuple[Array, Array, Array, Array]]:
     """The draws as offsets, and the results of `weighted_paths`."""
-    constraints, extra, tilt = proposal[:3]
+    constraints, extra, tilt = proposal.path_inputs
     if len(extra.low):
         draws, weighted = whole_draws(proposal, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
