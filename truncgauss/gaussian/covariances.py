@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,15 @@ LARGE_STEP = 512
 
 
 class Covariance(Batched, ABC):
-    """The contract of a covariance matrix of d coordinates, however it is parametrised."""
+    """The contract of a covariance matrix of d coordinates, however it is parametrised.
+
+    A new structure is a subclass, decorated with `frozen_pytree`, which names its leaves in
+    `event_ranks` (see `Batched`) and defines `dimension`, `scale_tril`, `scaled` and `check`; the
+    rest has defaults. Every method that needs no more than these serves it. A `Method` of its own
+    stands in `methods`: `tg.Automatic` asks these classes before its own, by `Method.candidate`.
+    """
+
+    methods: ClassVar[tuple[type[Any], ...]] = ()
 
     @property
     @abstractmethod

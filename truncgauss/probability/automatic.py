@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -127,9 +128,8 @@ class Automatic(Method):
     def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]:
         """The methods that apply to a problem, in order of preference, see `counts`."""
         begin, full = self.counts(problem, num_rows)
-        for name in CANDIDATES:
-            module, _, attribute = name.rpartition(".")
-            kind: type[Method] = getattr(importlib.import_module(module), attribute)
+        own = problem.covariance.methods
+        for kind in itertools.chain(own, map(imported_method, CANDIDATES)):
             method = kind.candidate(problem, full if kind.starts_full else begin)
             if method is not None:
                 method = method.serving(problem)
@@ -175,6 +175,13 @@ class Automatic(Method):
     def of_part(self, part: Problem, whole: Problem) -> "Automatic":
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
+
+
+def imported_method(name: str) -> type[Method]:
+    """The class of a method, whose module is imported only now."""
+    module, _, attribute = name.rpartition(".")
+    kind: type[Method] = getattr(importlib.import_module(module), attribute)
+    return kind
 
 
 @reported
