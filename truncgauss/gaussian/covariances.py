@@ -33,9 +33,27 @@ class Covariance(Batched, ABC):
     `event_ranks` (see `Batched`) and defines `dimension`, `scale_tril`, `scaled` and `check`; the
     rest has defaults. Every method that needs no more than these serves it. A `Method` of its own
     stands in `methods`: `tg.Automatic` asks these classes before its own, by `Method.candidate`.
+
+    Attributes:
+        is_matrix: whether its numbers are the entries of the covariance matrix.
+        is_factor: whether they are those of its lower Cholesky factor, free of cancellation.
+        is_chain: whether it is a Markov chain, with the fields of `Markov`.
+        num_factors: how many common factors it has, with the fields of `LowRank`; else None.
     """
 
+    is_matrix: ClassVar[bool] = False
+    is_factor: ClassVar[bool] = False
+    is_chain: ClassVar[bool] = False
     methods: ClassVar[tuple[type[Any], ...]] = ()
+
+    @property
+    def num_factors(self) -> int | None:
+        return None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the form has no structure: the matrix or its factor."""
+        return self.is_matrix or self.is_factor
 
     @property
     @abstractmethod
@@ -90,6 +108,7 @@ class CovarianceMatrix(Covariance):
     matrix: Float[AnyArray, "*batch d d"]
 
     event_ranks = {"matrix": 2}
+    is_matrix = True
 
     def __post_init__(self) -> None:
         check_square("covariance", self.matrix)
@@ -233,6 +252,7 @@ class ScaleTril(Covariance):
     matrix: Float[Array, "*batch d d"]
 
     event_ranks = {"matrix": 2}
+    is_factor = True
 
     def __init__(self, matrix: Real[ArrayLike, "*batch d d"] | Sequence[Any]) -> None:
         factor = as_float_array(matrix, "ScaleTril: matrix")
@@ -327,6 +347,10 @@ class LowRank(Covariance):
         return self.cov_factor.shape[-1]
 
     @property
+    def num_factors(self) -> int:
+        return self.rank
+
+    @property
     def variances(self) -> Float[Array, "*batch d"]:
         return self.cov_diag + jnp.square(self.cov_factor).sum(-1)
 
@@ -383,6 +407,7 @@ class Markov(Covariance):
     initial_scale: Float[Array, "*batch"]
 
     event_ranks = {"transition": 1, "noise_scale": 1, "initial_scale": 0}
+    is_chain = True
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.batches import at_once
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
@@ -49,7 +49,7 @@ def kind_of(integrals: Integrals) -> str:
         kind += f" in sections at {region.where} of {type(region.region).__name__}"
     elif not isinstance(region, Box):
         kind += f" in {type(region).__name__}"
-    if not isinstance(covariance, CovarianceMatrix | ScaleTril):
+    if not covariance.is_dense:
         kind += f" {type(covariance).__name__}"
     return kind
 
@@ -81,7 +81,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
         points = min(MOST_IMPORTANCE, max(LEAST_IMPORTANCE, points))
         return ImportanceSampling(num_points=points, num_replicates=4)
     deterministic = d <= (3 if isinstance(integrals.region, Box) else 2)
-    deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
+    deterministic |= not integrals.covariance.is_dense
     if deterministic:
         return Exact() if kind_of(integrals) == "3" else method
     if u <= FEW:

@@ -13,7 +13,7 @@ from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import is_concrete
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.conditioning import Integrals
@@ -168,7 +168,7 @@ def hold(
     """
     observations, loc, covariance = prepared(observations, loc, covariance)
     sizes = box_sizes(observations)
-    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    plain = covariance.is_dense
     small = plain and sizes is not None and max(sizes, default=0) <= 2
     if small and isinstance(method, Automatic | Exact):  # exact, whatever the numbers
         return HeldMethods({f"{d}": Exact() for d in sizes or ()})

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, numbers_of
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, numbers_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem, flattened, joined, taken
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
@@ -73,7 +73,7 @@ class Block:
         twice.
         """
         sampled = any(method.growth is not None for method in self.methods)
-        return sampled or isinstance(self.covariance, CovarianceMatrix)
+        return sampled or self.covariance.is_matrix
 
     def indices(self, dimension: int) -> np.ndarray:
         return np.arange(dimension) if self.coordinates is None else np.array(self.coordinates)
@@ -378,7 +378,7 @@ def estimate_of_parts(automatic: Divider, problem: Problem, key: Array) -> Estim
     if whole and not is_recognised(parts[0][1], known):
         return blocks[0].estimate(problem, key)
     covariance = problem.covariance
-    if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
+    if is_concrete(covariance) or not covariance.is_matrix:
         pairs = zip(blocks, keys)
         return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
     if len(blocks) == covariance.dimension:  # of which it knows all derivatives
@@ -407,7 +407,7 @@ def parts_of(automatic: Divider, problem: Problem, key: Array) -> list[tuple[Div
 def held_parts(automatic: Divider, problem: Problem) -> Method:
     """The method that `Automatic.hold` returns for a problem."""
     form = problem.covariance
-    if isinstance(form, ScaleTril) and form.batch_shape == () and is_concrete(form):
+    if form.is_factor and form.batch_shape == () and is_concrete(form):
         matrix = numbers_of(form)
         if np.array_equal(matrix, np.diag(np.diagonal(matrix))):  # which is recognised
             problem = problem._replace(covariance=CovarianceMatrix(jnp.asarray(matrix)))

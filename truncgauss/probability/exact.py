@@ -19,8 +19,6 @@ from truncgauss.arrays.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import (
     Covariance,
     CovarianceMatrix,
-    LowRank,
-    Markov,
     ScaleTril,
     numbers_of,
 )
@@ -178,7 +176,7 @@ class ExactPolygon(Exact):
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
         from truncgauss.quadrature import bivariate
 
-        identity, is_factor = jnp.eye(2, dtype=region.low.dtype), isinstance(covariance, ScaleTril)
+        identity, is_factor = jnp.eye(2, dtype=region.low.dtype), covariance.is_factor
         singular = jnp.isnan(bivariate.regression(covariance).residual_scale)
         ways = polygon_route(identity), route_of(covariance, region)
 
@@ -219,11 +217,11 @@ def route_of(covariance: Covariance, region: LinearRegion) -> Route:
     d = covariance.dimension
     if isinstance(region, Polyhedron):
         return polygon_route(region.matrix)
-    if isinstance(covariance, Markov) and d > 3:
+    if covariance.is_chain and d > 3:
         return chain_route()
-    if isinstance(covariance, LowRank) and covariance.rank == 1 and d > 1:
+    if covariance.num_factors == 1 and d > 1:
         return one_factor_route()
-    if isinstance(covariance, LowRank) and covariance.rank == 2 and d > 3:
+    if covariance.num_factors == 2 and d > 3:
         return two_factors_route()
     return {2: TWO_DIMENSIONS, 3: THREE_DIMENSIONS}.get(d, INDEPENDENT)
 
@@ -240,10 +238,10 @@ def applies(covariance: Covariance, region: Region) -> bool:
     if covariance.dimension <= 3:  # three that are singular are beyond the quadrature
         of_three = covariance.dimension == 3 and known
         return not of_three or bool(np.any(ranks_of(numbers_of(covariance)) == 3))
-    if isinstance(covariance, Markov):
+    if covariance.is_chain:
         return True
-    if isinstance(covariance, LowRank):
-        return covariance.rank <= 2
+    if covariance.num_factors is not None:
+        return covariance.num_factors <= 2
     if not known:
         return False
     matrix = numbers_of(covariance)
@@ -314,7 +312,7 @@ def _with_last_digit(
 ) -> tuple[Array, Array]:
     """The log probability with its change by the last digit of the inputs; none of factors, in
     which a covariance is never singular by rounding."""
-    if isinstance(covariance, LowRank):
+    if covariance.num_factors is not None:
         return _certain(log_prob)
     return log_prob, last_digit(log_prob, *inputs)
 
@@ -336,7 +334,7 @@ def _bivariate_log_probability(
     form = bivariate.regression(covariance, apart=jnp.any(free))
     log_prob = bivariate.log_probability(loc, form, low, high)
     log_prob = jnp.where(jnp.all(free) & ~jnp.isnan(log_prob), 0.0, log_prob)
-    inputs = log_prob, loc, form, low, high, isinstance(covariance, ScaleTril)
+    inputs = log_prob, loc, form, low, high, covariance.is_factor
     return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
 
 
@@ -381,7 +379,7 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    if covariance.dimension > 1 and not isinstance(covariance, LowRank):
+    if covariance.dimension > 1 and covariance.num_factors is None:
         matrix = covariance.covariance_matrix
         return _certain(independence.log_probability(loc, matrix, low, high))
     inputs = loc, covariance.variances, low, high

@@ -92,7 +92,7 @@ class FactorLattice(Method):
         return "many coordinates for each common factor: only the factors are integrated"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not isinstance(covariance, LowRank) or not isinstance(region, Box):
+        if covariance.num_factors is None or not isinstance(region, Box):
             raise ValueError(
                 "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
                 f"{type(region).__name__} and a {type(covariance).__name__}. Use tg.Separation(), "
@@ -100,7 +100,7 @@ class FactorLattice(Method):
                 "method.hold(loc, covariance, region)."
             )
         if self.plan is not None:
-            counts = {"factors": (self.plan.anchor.shape[-1], covariance.rank)}
+            counts = {"factors": (self.plan.anchor.shape[-1], covariance.num_factors)}
             check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "FactorLattice":

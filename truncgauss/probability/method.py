@@ -22,7 +22,7 @@ from truncgauss.arrays.batches import vmapped_in_turns
 from truncgauss.arrays.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.arrays.linalg import in_full_precision, negligible
 from truncgauss.arrays.pytrees import Batched, is_concrete, values_of
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -675,14 +675,14 @@ def with_rounding(moments: Moments, row: Problem) -> Moments:
     entry of C changes by about e_i s_k + s_i e_k, s^2 the diagonal of C. What is below the rounding
     that every result has counts as 0, and so does the rounding of a low-rank or Markov form.
     """
-    if not isinstance(row.covariance, CovarianceMatrix | ScaleTril):
+    if not row.covariance.is_dense:
         return moments
     loc, covariance, _ = row
     eps, factor = float(jnp.finfo(loc.dtype).eps), covariance.scale_tril
     mean, inner = lax.stop_gradient((moments.mean, moments.covariance))
     response = cho_solve((factor, True), inner).T
     force = cho_solve((factor, True), mean - loc)
-    if isinstance(covariance, ScaleTril) and len(loc) != 3:  # three go by their covariance matrix
+    if covariance.is_factor and len(loc) != 3:  # three go by their covariance matrix
         # With y = L^T w, a change of L changes the log density by w^T dL y.
         along = solve_triangular(factor, inner, lower=True)
         spread = jnp.diagonal(solve_triangular(factor, along.T, lower=True))

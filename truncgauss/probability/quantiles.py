@@ -261,7 +261,7 @@ class Family:
 
 def _few_ranks(covariance: Covariance) -> Array | None:
     """A root of few columns of a singular covariance matrix, differentiable within its range."""
-    single = isinstance(covariance, CovarianceMatrix) and covariance.batch_shape == ()
+    single = covariance.is_matrix and covariance.batch_shape == ()
     values = values_of(covariance)
     if covariance.dimension < 3 or not single or not isinstance(values, CovarianceMatrix):
         return None

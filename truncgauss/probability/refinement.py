@@ -12,7 +12,7 @@ from jax import Array
 from truncgauss.arrays.linalg import ranks_of
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import is_concrete
-from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril, numbers_of
+from truncgauss.gaussian.covariances import numbers_of
 from truncgauss.gaussian.problem import (
     Estimate,
     Problem,
@@ -361,10 +361,9 @@ def rows_by_rank(problem: Problem) -> list[np.ndarray]:
     """The rows of a problem of numbers, grouped by the rank of their covariances up to rounding,
     which determines the methods in three and more dimensions: `Exact` has all ranks in two."""
     _, covariance, region = problem
-    dense = isinstance(covariance, CovarianceMatrix | ScaleTril)
     one = problem.batch_shape == () or covariance.batch_shape == ()
     small = covariance.dimension <= 2 or not isinstance(region, LinearRegion)
-    if one or small or not dense:
+    if one or small or not covariance.is_dense:
         return []
     if isinstance(region, Box) and covariance.dimension == 3:
         ranks = ranks_of(numbers_of(covariance))

@@ -30,7 +30,6 @@ from truncgauss.arrays.keys import PRNGKey, checked_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported, warn
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, varying_like
-from truncgauss.gaussian.covariances import LowRank
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Loc,
@@ -405,7 +404,7 @@ def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
 def _is_direct(problem: Problem) -> bool:
     """Whether coordinates are independent by the form of the covariance: drawn by quantiles."""
     _, covariance, region = problem
-    one = covariance.dimension == 1 or (isinstance(covariance, LowRank) and covariance.rank == 0)
+    one = covariance.dimension == 1 or covariance.num_factors == 0
     return one and isinstance(region, Box)
 
 

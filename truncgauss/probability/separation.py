@@ -14,7 +14,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import product
 from truncgauss.arrays.progress import warn
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank
+from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -202,9 +202,10 @@ class Separation(Method):
         if self.plan is not None:
             return self
         _, covariance, region = problem
-        if isinstance(covariance, LowRank) and isinstance(region, Box):
+        d, factors = covariance.dimension, covariance.num_factors
+        if factors is not None and isinstance(region, Box):
             # With fewer dimensions for each factor the coordinates were cheaper for the same error.
-            if covariance.dimension >= 10 * covariance.rank or covariance.dimension > LARGEST_DENSE:
+            if d >= 10 * factors or d > LARGEST_DENSE:
                 return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
             warn(LARGE)
@@ -449,7 +450,7 @@ def by_density(method: Separation, row: Problem, key: Array) -> Array:
 
 def is_large(problem: Problem) -> bool:
     """Whether a problem is one of a box and of a covariance matrix of thousands of dimensions."""
-    dense = isinstance(problem.covariance, CovarianceMatrix) and isinstance(problem.region, Box)
+    dense = problem.covariance.is_matrix and isinstance(problem.region, Box)
     return dense and problem.covariance.dimension >= LARGE_DIMENSION
 
 

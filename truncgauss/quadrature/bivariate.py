@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from truncgauss.arrays.linalg import is_symmetric
-from truncgauss.gaussian.covariances import Covariance, ScaleTril
+from truncgauss.gaussian.covariances import Covariance
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import (
     difference_of_products,
@@ -57,7 +57,7 @@ class BivariateRegression(NamedTuple):
 def regression(covariance: Covariance, apart: Array | bool = False) -> BivariateRegression:
     """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor; that
     of independent coordinates of these variances where they are to be taken `apart`."""
-    if isinstance(covariance, ScaleTril):
+    if covariance.is_factor:
         factor = covariance.scale_tril
         slope, rest = ratio(jnp.where(apart, 0.0, factor[1, 0]), factor[0, 0])
         residual = jnp.where(apart, jnp.hypot(factor[1, 0], factor[1, 1]), factor[1, 1])

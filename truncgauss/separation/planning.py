@@ -24,7 +24,7 @@ from truncgauss.arrays.linalg import (
     times_vector,
 )
 from truncgauss.arrays.pytrees import is_concrete, varying_like
-from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.covariances import numbers_of
 from truncgauss.gaussian.problem import Problem, over_rows, standardized
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import GaussianLimits, as_linear
@@ -352,8 +352,8 @@ def ranks_of_limits(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     And the rank without constraints that others nearly determine, where a root shows them.
     """
     loc, covariance, region = problem
-    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
-        matrix = np.asarray(covariance.matrix)
+    if isinstance(region, Box) and covariance.is_matrix:
+        matrix = numbers_of(covariance)
         # A coordinate of variance 0 gets variance 1 and no limits.
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
         identity = np.eye(matrix.shape[-1])

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.arrays.linalg import is_symmetric, product, row_norms
 from truncgauss.arrays.pytrees import as_float_input, check_limits, common_shape, frozen_pytree
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import (
     GaussianLimits,
     LinearPrediction,
@@ -101,7 +101,7 @@ class Box(LinearRegion):
 
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on x itself; NaN if a covariance matrix is not symmetric."""
-        if isinstance(covariance, CovarianceMatrix):
+        if covariance.is_matrix:
             matrix = covariance.covariance_matrix
             matrix = undefined(~is_symmetric(matrix), matrix)
             return GaussianLimits(self.low, self.high, loc, matrix, None)
