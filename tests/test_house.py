@@ -263,6 +263,7 @@ REACH = {
     "fitting.engine": (30, 5_650),
     "fitting.truncated_normal": (116, 29_400),
     "fitting.fractions": (61, 13_450),
+    "fitting.polychoric_correlations": (37, 7_400),
 }
 
 

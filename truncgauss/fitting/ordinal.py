@@ -66,7 +66,7 @@ from truncgauss.fitting.rows_fit import RowsFit
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
-from truncgauss.likelihood.ordinal import LatentRows
+from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, LatentRows
 from truncgauss.likelihood.patterns import is_empty, unique_rows
 from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import fraction_not_truncated
@@ -79,8 +79,6 @@ from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import check_share
 
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
-LEFT_OUT = "{} of {} observations lack a category and were left out."
-UNUSED = "Levels of {} that never occur have no thresholds: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
 FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."

@@ -24,10 +24,9 @@ from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.ordinal import LEFT_OUT, UNUSED
 from truncgauss.fitting.orthants import density, orthant
 from truncgauss.fitting.result import Ending, LikelihoodFit, LikelihoodRatio
-from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
+from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, Ordinal, is_whole, limits_of
 from truncgauss.words.numbers import check_share
 
 CORNERS = 2**13  # of cells whose masses are computed at once

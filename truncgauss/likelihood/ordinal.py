@@ -11,6 +11,9 @@ from scipy.special import ndtri
 from truncgauss import tables
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 
+LEFT_OUT = "{} of {} observations lack a category and were left out."
+UNUSED = "Levels of {} that never occur have no thresholds: {}."
+
 
 @frozen_pytree
 class Ordinal:
