@@ -94,10 +94,10 @@ from truncgauss.fitting.predictions import (
     shares_between,
     with_interval,
 )
+from truncgauss.fitting.probit import probit
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import Ending
 from truncgauss.fitting.rows_fit import RowsFit
-from truncgauss.fitting.selection import probit
 from truncgauss.fitting.terms.autoregressive import AutoRegressive
 from truncgauss.fitting.terms.common_correlation import CommonCorrelation
 from truncgauss.fitting.terms.diagonal import Diagonal

@@ -21,7 +21,7 @@ from truncgauss.fitting.cluster_likelihood import (
 from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.ordinal import OrdinalModel
-from truncgauss.fitting.regression import censored_ends, recorded_from
+from truncgauss.fitting.recorded import censored_ends, recorded_from
 from truncgauss.likelihood import nested
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import Ordinal

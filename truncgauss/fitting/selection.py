@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import log_ndtr
 
 from truncgauss import tables
 from truncgauss.arrays.linalg import namespace
@@ -35,6 +34,7 @@ from truncgauss.fitting.predictions import (
     limit_of,
     prediction_of,
 )
+from truncgauss.fitting.probit import mills_of, probit
 from truncgauss.fitting.result import Ending
 from truncgauss.likelihood.observations import Observations
 from truncgauss.words.names import listed
@@ -50,7 +50,6 @@ AT_THE_EDGE = 12.0  # athrho, at less than that distance
 EDGE_STEPS = 30  # most Newton steps with one rho at an edge, before it moves
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
 EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
-PROBIT_STEPS, LONGEST, ARRIVED = 50, 3.0, 1e-16  # Newton steps: how many, long, and close
 UNKNOWN = "Whether an observation is selected must be known: 1 or 0, True or False."
 NOT_EXCLUDED = (
     "No covariate of the selection is left out of the outcome{}: what is known of rho rests on the "
@@ -744,23 +743,3 @@ def starts_of(
         matrix[0, 1:] = matrix[1:, 0] = np.multiply(rho, sigmas)
         starts.append((np.concatenate(coefficients), matrix))
     return tuple(steps), starts
-
-
-def probit(design: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients of a probit, by Newton steps: of some length where it has no maximum."""
-    sign, part = np.where(positive, 1.0, -1.0), np.zeros(design.shape[1])
-    for _ in range(PROBIT_STEPS):
-        mean, bent = mills_of(design @ part, sign)
-        slope = design.T @ (weights * mean)
-        step = np.linalg.lstsq(design.T @ ((weights * bent)[:, None] * design), slope)[0]
-        part = part + step / max(1.0, float(np.abs(design @ step).max()) / LONGEST)
-        if step @ slope < ARRIVED:
-            break
-    return part
-
-
-def mills_of(index: np.ndarray, sign: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean, and 1 - variance, of a standard normal u with sign (index + u) > 0, each (n,)."""
-    at = sign * index
-    ratio = np.exp(-0.5 * at**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(at))
-    return sign * ratio, ratio * (ratio + at)
