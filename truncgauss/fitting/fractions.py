@@ -352,8 +352,12 @@ class FractionsModel(Model):
     # ------------------------------------------------------------ the fit
 
     def result(self, ending: Ending, path: Path) -> "FractionsFit":
-        bars = self.bars(ending, path)
-        ending = dataclasses.replace(ending, information="expected")  # of which the curvature is
+        jacobian = np.asarray(estimates_at(self, path.end.x)[1])
+        bars = ending.free_errors.of(jacobian)
+        others = self.alternatives(path, bars)
+        notes = self.notes_of(path, jacobian, bars, others)
+        # The curvature is that of the expected information.
+        ending = dataclasses.replace(ending, information="expected", notes=notes)
         if not self.counted:  # in units of the residuals
             spare = len(self.fractions) - bars.rank
             dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
@@ -371,15 +375,10 @@ class FractionsModel(Model):
             params=self.params(ending.estimates, np.inf),
             standard_errors=self.params(ending.errors, 0.0),
             alternatives=tuple(
-                self.params(estimates_at(self, other.end.x)[0], np.inf)
-                for other in self.alternatives(path, bars)
+                self.params(estimates_at(self, other.end.x)[0], np.inf) for other in others
             ),
             gradient_norm_trace=np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         )
-
-    def bars(self, ending: Ending, path: Path) -> ErrorBars:
-        """Error bars of the estimates, without the dispersion."""
-        return ending.free_errors.of(np.asarray(estimates_at(self, path.end.x)[1]))
 
     def alternatives(self, best: Path, bars: ErrorBars) -> list[Path]:
         """Paths to other parameters where the data could tell, which fit as well."""
@@ -405,10 +404,11 @@ class FractionsModel(Model):
         variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
         return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
 
-    def notes(self, ending: Ending, common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    def notes_of(
+        self, path: Path, jacobian: np.ndarray, bars: ErrorBars, others: list[Path]
+    ) -> tuple[str, ...]:
         """Sentences on estimates that are not identified or explained, and what else fits."""
-        notes, k, bars = [], len(self.fractions), self.bars(ending, path)
-        others = self.alternatives(path, bars)
+        notes, k = [], len(self.fractions)
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
         if unknown and not path.endless:
             notes.append(
@@ -449,7 +449,6 @@ class FractionsModel(Model):
             odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
             roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
             moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
-            jacobian = np.asarray(estimates_at(self, path.end.x)[1])
             parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
             if parts.max() > 0.1:
                 notes.append(
