@@ -58,6 +58,7 @@ from truncgauss.special.tails import log_ndtr
 
 EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region's numbers are smooth
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal
+FEW = 16  # rows of which that is over in a part of a second, however it is compiled
 ELITE = 0.1  # share of the draws, the closest to the region, that determine the next proposal
 SUPPORTED = 0.02  # of the pilot draws must be effective for the region itself to determine it
 ROUNDED = 1e-6  # by which rounding may take a probability above 1
@@ -480,8 +481,10 @@ def check_probabilities(region: Region, points: Array) -> None:
 
 
 def adaptation_cost(problem: Problem) -> Cost:
-    """The work of adapting a proposal for every row, see `compiling`."""
-    return Cost(PILOT * problem.covariance.dimension * math.prod(problem.batch_shape))
+    """The work of adapting a proposal for every row, see `compiling`; of few it takes less than
+    what optimising the loop over its rounds does."""
+    rows = math.prod(problem.batch_shape)
+    return Cost(PILOT * problem.covariance.dimension * rows, loops=rows > FEW)
 
 
 @partial(Compiled, cost=adaptation_cost)

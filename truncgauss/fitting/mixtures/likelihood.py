@@ -223,6 +223,7 @@ def mixture_terms(
 def over_components(function: Callable[[Any], Any], parts: tuple[Any, ...]) -> Any:
     """The function of the parts of each component, of which the first is its number; 0 for those
     that have -1, which are not computed."""
+    function = jax.jit(function)  # which is traced once, for its shapes and for what it computes
 
     def one(part: Any) -> Any:
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, part))
