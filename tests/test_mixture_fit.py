@@ -305,20 +305,19 @@ def test_velocities_of_galaxies_have_their_highest_maximum(seed):
 
 
 @pytest.mark.parametrize("structure", ["full", "diagonal", "tied"])
-def test_steps_of_many_mixtures_at_once_are_those_of_a_few_lines(structure, monkeypatch):
-    monkeypatch.setattr(search, "STEPS", 3)
+def test_steps_of_many_mixtures_at_once_are_those_of_a_few_lines(structure):
     y, none = simulated(n=40)
     place = MixtureCoordinates(np.zeros(2), np.ones(2), 2, structure)
     begun = [Components(*START), Components(START[0][::-1], START[1] + 0.3, 0.7 * START[2])]
-    values, ends = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 1e-6))
+    values, ends = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 1e-6), 3)
     for k, at in enumerate(begun):
-        for _ in range(search.STEPS):
+        for _ in range(3):
             at = em_step(y, 0.0 * none, *at, structure)
         expected = log_likelihood(y, 0.0 * none, *at).sum()
         np.testing.assert_allclose(values[k], expected, rtol=1e-9)
         for part, other in zip(ends, at):
             np.testing.assert_allclose(part[k], other, rtol=1e-6, atol=1e-8)
-    nothing = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 10.0))
+    nothing = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 10.0), 3)
     assert nothing[0].tolist() == [-np.inf] * 2
 
 

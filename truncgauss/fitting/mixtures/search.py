@@ -89,7 +89,7 @@ def proposed(
     if len(begun) > most:
         begun = [here, *(begun[1 + k] for k in rng.permutation(len(begun) - 1)[: most - 1])]
     limits = np.append(0.0, np.full(len(begun) - 1, least))  # the best one may be narrower
-    values, ends = ascended_together(coordinates, standard, weights, begun, limits)
+    values, ends = ascended_together(coordinates, standard, weights, begun, limits, STEPS)
     highest = int(np.argmax(values))
     if not values[highest] > values[0] + GAIN:
         return None
@@ -184,7 +184,7 @@ def ascended_together(
     weights: np.ndarray,
     begun: list[Components],
     least: np.ndarray,
-    num_steps: int = STEPS,
+    num_steps: int,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The log-likelihoods (s,) of mixtures after EM steps from each of those begun, -inf where a
     variance in some direction fell below the least; and their weights, means and covariances.
