@@ -151,9 +151,13 @@ class LatentRows:
 def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) -> tuple[Any, Any]:
     """Lower and upper limits of levels by the cuts between them, and others where a code is -1."""
     ends = xp.concatenate([xp.array([-xp.inf]), cuts, xp.array([xp.inf])])
-    sides = enumerate((lower, upper))
-    below, above = (xp.where(codes < 0, end, ends[codes + side]) for side, end in sides)
-    return below, above
+
+    def limits(side: int, end: Any) -> Any:
+        # By a sum, as the derivative of ends[codes + side] adds one number after the other.
+        at = (codes + side)[..., None] == np.arange(len(ends))
+        return xp.where(codes < 0, end, xp.sum(xp.where(at, ends, 0.0), axis=-1))
+
+    return limits(0, lower), limits(1, upper)
 
 
 def entries_of(entries: Any, weights: Any = None) -> tuple[list[Any], tuple[str, ...]]:
