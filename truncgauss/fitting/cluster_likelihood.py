@@ -38,7 +38,7 @@ from truncgauss.special.normal import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
-FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
+FACTOR_SIZES = (0, 1, 4, 8, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
