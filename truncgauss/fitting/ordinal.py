@@ -314,10 +314,12 @@ class LatentCoordinates:
         return [sum(self.inner.sizes), *(max(len(part) - 1, 0) for part in self.cuts)]
 
     def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
-        """Coefficients of whitened covariates, and the limits of each outcome, the first 0."""
-        theta, *logs, _ = jnp.split(x, np.cumsum(self.sizes))
-        firsts = (jnp.zeros(int(part != ())) for part in self.cuts)
-        cuts = [jnp.cumsum(jnp.append(*both)) for both in zip(firsts, map(jnp.exp, logs))]
+        """Coefficients of whitened covariates, and the limits of each outcome, the first 0; of
+        numbers in NumPy."""
+        xp = namespace(x)
+        theta, *logs, _ = xp.split(x, np.cumsum(self.sizes))
+        firsts = (xp.zeros(int(part != ())) for part in self.cuts)
+        cuts = [xp.cumsum(xp.append(*both)) for both in zip(firsts, map(xp.exp, logs))]
         return theta, cuts
 
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
