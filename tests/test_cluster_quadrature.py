@@ -9,11 +9,15 @@ import pytest
 from scipy import special, stats
 
 import truncgauss as tg
-from truncgauss.fitting.cluster_likelihood import limited_moments
+from truncgauss.fitting.cluster_likelihood import limited_moments, moments_by_slopes
 from truncgauss.fitting.clusters import effects_given, effects_of, model_of
 from truncgauss.fitting.long_tables import inputs_of
 from truncgauss.fitting.optimization.newton import point
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood import common_effect
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.likelihood.nested import NestedQuadrature
 from truncgauss.special import log_interval_mass, standardize
 
 ROWS, DESIGNS, NODES = 6, 7, 64
@@ -291,6 +295,30 @@ def test_effects_of_a_field_at_one_place_are_those_of_a_cluster():
     whole = effects(tg.RandomEffects(), [0.1, 0.8, 0.9])
     np.testing.assert_allclose(field, whole, atol=3e-4)
     assert len(np.unique(whole)) == 4
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_moments_of_limited_outcomes_agree_with_quadrature(size):
+    """Of two rows, beside none or two of which nothing is known, by Gauss-Legendre in NumPy."""
+    rng, k = np.random.default_rng(size), 3
+    matrix = np.array([np.eye(size)] * k)
+    matrix[:, :2, :2] = [[[1.5, r], [r, 0.8]] for r in (-0.6, 0.2, 0.9)]
+    loc, low, high = np.zeros((k, size)), np.full((k, size), -np.inf), np.full((k, size), np.inf)
+    loc[:, :2], high[:, 0], low[:, 1] = rng.normal(size=(k, 2)), 0.3, -0.4
+    keys = jax.random.split(jax.random.key(0), k)
+    problem = Box(low, high), keys, np.zeros(k, bool)
+    integrals = Integrals(loc, CovarianceMatrix(jnp.asarray(matrix)), *problem)
+    gap, covariance = moments_by_slopes(integrals, NestedQuadrature())
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    for c in range(k):
+        x, w = 0.3 - 6.0 * (nodes + 1.0), -0.4 + 6.0 * (nodes + 1.0)
+        grid = np.stack(np.meshgrid(x, w, indexing="ij"), axis=-1) - loc[c, :2]
+        at = stats.multivariate_normal.pdf(grid, cov=matrix[c, :2, :2]) * np.outer(weights, weights)
+        mean = np.einsum("ij,ijk->k", at, grid) / at.sum()
+        second = np.einsum("ij,ijk,ijl->kl", at, grid - mean, grid - mean) / at.sum()
+        np.testing.assert_allclose(gap[c], [*mean, *np.zeros(size - 2)], atol=1e-8)
+        np.testing.assert_allclose(covariance[c, :2, :2], second, atol=1e-8)
+        np.testing.assert_allclose(covariance[c, 2:, 2:], np.eye(size - 2), atol=1e-8)
 
 
 @pytest.mark.parametrize(

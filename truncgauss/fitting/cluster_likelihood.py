@@ -10,7 +10,7 @@ Reference:
 """
 
 import functools
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ FACTOR_SIZES = (0, 1, 4, 8, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)  # and 
 DENSE_SIZES = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 MOST_NESTED = 4  # likewise, by nested quadratures, where these reach
+MOVE = 2e-3  # of a deviation given the others, between derivatives of log probabilities
 REPLICATES = 64  # of draws for all other clusters, up to `FEW`, whose errors average out
 
 
@@ -282,22 +283,35 @@ class LimitedMoments(NamedTuple):
 
 
 @Compiled
+def slopes_of_means(integrals: Integrals, method: Method, moves: jax.Array) -> jax.Array:
+    """Derivatives of the log probabilities by the means, (k, l), at means moved so."""
+
+    def total(loc: jax.Array) -> jax.Array:
+        return jnp.sum(of_limited(integrals._replace(loc=loc), method).log_prob)
+
+    return jax.grad(total)(integrals.loc + moves)
+
+
 def moments_by_slopes(integrals: Integrals, method: Method) -> LimitedMoments:
     """Moments by the derivatives g and H of the log probabilities by the means: with S the
-    covariance, S g and S + S H S."""
-    matrix, nothing = integrals.covariance.covariance_matrix, jnp.zeros_like(integrals.loc)
+    covariance, S g and S + S H S. H is by differences of the fourth order: a program of second
+    derivatives takes several times as long to compile."""
+    matrix = np.asarray(integrals.covariance.covariance_matrix)
+    k, size = integrals.loc.shape
+    moves = MOVE / np.sqrt(np.diagonal(np.linalg.inv(matrix), axis1=1, axis2=2))  # (k, l)
 
-    def total(moves: jax.Array) -> jax.Array:
-        moved = integrals._replace(loc=integrals.loc + moves)
-        return jnp.sum(of_limited(moved, method).log_prob)
+    def slopes(steps: float, j: int = 0) -> np.ndarray:
+        moved = np.zeros((k, size))
+        moved[:, j] = steps * moves[:, j]
+        return np.asarray(slopes_of_means(integrals, method, moved))
 
-    def along(k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        slopes, bends = jax.jvp(jax.grad(total), (nothing,), (nothing.at[:, k].set(1.0),))
-        return slopes, bends
-
-    slopes, bends = jax.lax.map(along, jnp.arange(nothing.shape[1]))
-    bent = jnp.einsum("kij,akj->kia", matrix, bends)
-    return LimitedMoments(jnp.einsum("kij,kj->ki", matrix, slopes[0]), matrix + bent @ matrix)
+    bends = np.empty((k, size, size))
+    for j in range(size):
+        near, far = (slopes(n, j) - slopes(-n, j) for n in (1.0, 2.0))
+        bends[:, j] = (8.0 * near - far) / (12.0 * moves[:, j, None])
+    bends = 0.5 * (bends + bends.swapaxes(1, 2))
+    gap = np.einsum("kij,kj->ki", matrix, slopes(0.0))
+    return LimitedMoments(gap, matrix + matrix @ bends @ matrix)
 
 
 def limited_moments(
@@ -309,14 +323,15 @@ def limited_moments(
     number: int,
 ) -> LimitedMoments:
     """The moments of the limited entries of all clusters of one shape, under any covariance: to
-    rounding where the method is a quadrature, else to a thousandth of their deviations."""
+    ten digits where the method is a quadrature, else to a thousandth of their deviations."""
     integrals = _integrals(rows, covariance, mean, x, number)
     if integrals is None:
         k = len(rows.index)
         return LimitedMoments(np.zeros((k, 0)), np.zeros((k, 0, 0)))
     k, size = integrals.loc.shape
     if size <= MOST_EXACT or isinstance(method, NestedQuadrature):
-        return cast(LimitedMoments, moments_by_slopes(integrals, method))
+        assert method is not None
+        return moments_by_slopes(integrals, method)
     parts = []
     for begin in bar(range(0, k, FEW), "clusters", k > FEW):
         # The last ones are filled up rather than compiled for fewer.
