@@ -85,7 +85,7 @@ def scores_at(loss: MixtureLoss, x: np.ndarray) -> tuple[Any, ...]:
 
 
 def scores_of_part(loss: MixtureLoss, x: Any) -> tuple[Any, ...]:
-    """What `scores` returns at x, for a loss that is no sum."""
+    """The values of `scores` at x, for a loss that is no sum."""
     alike, weights, component_x, numbers = padded_parameters(loss, np.asarray(x))
     result: tuple[Any, ...] = scores(alike, weights, _gaussians(alike, component_x), numbers)
     return result
