@@ -203,19 +203,14 @@ def test_the_package_names_no_experiment():
 def test_type_checkers_see_the_public_names_at_their_homes():
     import truncgauss as tg
 
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    branches = [node for node in tree.body if isinstance(node, ast.If)]
-    [checked] = [node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING"]
-    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
-    assert len(imports) == len(checked.body)
-    assert all(alias.asname == alias.name for node in imports for alias in node.names)
-    seen: dict[str, set[str]] = {}
-    for node in imports:
-        seen.setdefault(node.module, set()).update(alias.name for alias in node.names)
-    homes = {module: set(names) for module, names in tg._HOMES.items()}
-    for name, home in tg._MODULES.items():
-        homes.setdefault(home.rpartition(".")[0], set()).add(name)
-    assert seen == homes
+    *imports, version = ast.parse((PACKAGE / "__init__.pyi").read_text()).body
+    assert ast.unparse(version) == "__version__: str"
+    seen = {alias.name: (node.module, alias.asname) for node in imports for alias in node.names}
+    assert list(tg.__all__) == sorted([*seen, "__version__"]) and tg._MODULES.keys() < seen.keys()
+    for name, (home, shown) in seen.items():
+        assert shown == name and (tg._MODULES.get(name, home).startswith(home))
+        module = importlib.import_module(tg._MODULES.get(name, home))
+        assert getattr(tg, name) is (module if name in tg._MODULES else getattr(module, name))
 
 
 STUBS = sorted(PACKAGE.rglob("*/__init__.pyi"))

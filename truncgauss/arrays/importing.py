@@ -14,6 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
+def homes_of(file: str) -> dict[str, str]:
+    """The module that defines each name of a package, by the imports in its `__init__.pyi`."""
+    stub = ast.parse(pathlib.Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
 def served(
     package: str, file: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
@@ -22,9 +29,7 @@ def served(
     Type checkers read that file too. A module of the package is loaded when one of its names is
     used, so that whoever needs one of them does not load all.
     """
-    stub = ast.parse(pathlib.Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    homes = {alias.name: node.module or "" for node in imports for alias in node.names}
+    homes = homes_of(file)
 
     def attribute(name: str) -> Any:
         if name not in homes:
