@@ -15,6 +15,7 @@ from truncgauss.fitting.mixtures.fit import prepared_loss
 from truncgauss.fitting.mixtures.likelihood import padded, planned
 from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates
 from truncgauss.fitting.mixtures.search import without_region
+from truncgauss.likelihood.rows import held_for_key
 from truncgauss.probability.importance import DrawnPoints
 
 TRUTH = Components(
@@ -46,7 +47,7 @@ def test_drawn_points_have_the_values_and_slopes_of_draws_at_each_call():
     rows = tg.Observations.exact(y, nan_is_missing=True, region=REGION)
     key, loc, matrix = jax.random.key(3), TRUTH.locs[0], TRUTH.covariances[0]
     held = likelihood.hold(FEW, rows, loc, matrix)
-    points = likelihood.hold(FEW, rows, loc, matrix, key)
+    points = held_for_key(FEW, rows, loc, matrix, key)
     assert all(isinstance(each, DrawnPoints) for each in points.methods.values())
 
     def total(loc, matrix, method):
@@ -73,7 +74,7 @@ def test_points_are_not_drawn_without_a_key_or_where_they_are_too_many(monkeypat
     (method,) = likelihood.hold(*inputs).methods.values()
     assert isinstance(method, tg.ImportanceSampling)
     monkeypatch.setattr(likelihood.integrals, "MOST_DRAWN", 2**10)
-    (method,) = likelihood.hold(*inputs, jax.random.key(0)).methods.values()
+    (method,) = held_for_key(*inputs, jax.random.key(0)).methods.values()
     assert isinstance(method, tg.ImportanceSampling)
 
 

@@ -146,18 +146,11 @@ def fraction_not_truncated(
 
 
 @reported
-def hold(
-    method: Method,
-    observations: Observations,
-    loc: Any,
-    covariance: Any,
-    key: jax.Array | None = None,
-) -> HeldMethods:
+def hold(method: Method, observations: Observations, loc: Any, covariance: Any) -> HeldMethods:
     """The method with its plans fixed for these observations and parameters.
 
     Given to `log_likelihood`, and with one key, that is one smooth function of its parameters,
-    whose gradient is exactly its own. With the key of the calls to come, points of importance
-    sampling are drawn here, once, unless they are too many to be kept.
+    whose gradient is exactly its own.
 
     Example:
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
@@ -165,6 +158,17 @@ def hold(
         >>> method = tg.likelihood.hold(tg.Separation(), rows, loc, covariance)
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
+    """
+    return held_for_key(method, observations, loc, covariance, None)
+
+
+def held_for_key(
+    method: Method, observations: Observations, loc: Any, covariance: Any, key: jax.Array | None
+) -> HeldMethods:
+    """As `hold`; with the key of the calls to come points of importance sampling are drawn here,
+    once, unless they are too many to be kept.
+
+    Such points know nothing of a region that moves: this is for fits in which it does not.
     """
     observations, loc, covariance = prepared(observations, loc, covariance)
     sizes = box_sizes(observations)

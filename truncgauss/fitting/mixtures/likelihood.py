@@ -20,7 +20,7 @@ from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
-from truncgauss.likelihood.rows import RowTerms, prepared, row_terms
+from truncgauss.likelihood.rows import RowTerms, held_for_key, prepared, row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -116,18 +116,11 @@ def of_filled(function: Compiled, observations: Observations, *others: Any) -> A
     return likelihood.first_rows(function(rows, *others), observations.num_rows)
 
 
-def hold(
-    method: Method,
-    observations: Observations,
-    locs: Any,
-    covariances: Any,
-    key: jax.Array | None = None,
-) -> HeldComponents:
+def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
     """The method with its plans fixed for these observations and components.
 
     Given to `mixture_log_likelihood`, and with one key, that is one smooth function of its
-    parameters, whose gradient is exactly its own. Arguments as there. With the key of the calls to
-    come, points of importance sampling are drawn here, once, unless they are too many to be kept.
+    parameters, whose gradient is exactly its own. Arguments as there.
 
     Example:
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
@@ -136,7 +129,7 @@ def hold(
         >>> tg.mixtures.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # -log 5
         Array([-1.609], dtype=float64)
     """
-    return held_for(range(np.shape(locs)[0]), method, observations, locs, covariances, key)
+    return held_for(range(np.shape(locs)[0]), method, observations, locs, covariances, None)
 
 
 def held_for(
@@ -147,14 +140,15 @@ def held_for(
     covariances: Any,
     key: jax.Array | None,
 ) -> HeldComponents:
-    """As `hold`, for the components of these numbers; those of -1 have the plans of the first."""
+    """As `hold`, for the components of these numbers; those of -1 have the plans of the first. With
+    a key also the points of importance sampling, see `likelihood.rows.held_for_key`."""
     ones = np.ones(np.shape(locs)[0])
     observations, mixture = prepared_mixture(observations, ones, locs, covariances)
     parts, held = (mixture.locs, mixture.covariance), []
     for k in range(len(ones)):
         own_key = None if key is None else jax.random.fold_in(key, k)
         loc, covariance = part_of(parts, k)
-        held.append(likelihood.hold(method, observations, loc, covariance, own_key))
+        held.append(held_for_key(method, observations, loc, covariance, own_key))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(held[max(k, 0)] for k in numbers))
     return HeldComponents(stacked)
 
