@@ -17,7 +17,7 @@ Reference:
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -347,6 +347,7 @@ def at_held_matrix(method: Method) -> Method:
 # --- The default method's blocks ------------------------------------------------------------------
 
 
+@runtime_checkable
 class Divider(Chooser, Protocol):
     """`Automatic`, which divides its draws among independent blocks."""
 

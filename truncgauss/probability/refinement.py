@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -260,6 +260,7 @@ class Search:
 # --- The default method's answer ------------------------------------------------------------------
 
 
+@runtime_checkable
 class Chooser(Protocol):
     """`Automatic`, which chooses methods and their points."""
 
