@@ -16,7 +16,7 @@ NEAREST = {
     "separation/kernel.py": "test_kernel",
     "special/safe.py": "test_safe",
     "quadrature/polygon.py": "test_exact_polygons",
-    "fitting/optimization/loop.py": "test_fitting",
+    "optimize/loop.py": "test_fitting",
     "probability/separation.py": "test_separation",
 }
 

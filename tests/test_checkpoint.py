@@ -12,7 +12,7 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.execution import checkpoint
-from truncgauss.fitting.optimization import loop
+from truncgauss.optimize import loop
 
 
 def kept(path, *args, **settings):

@@ -9,10 +9,10 @@ import pytest
 from scipy import special, stats
 
 import truncgauss as tg
-from truncgauss.fitting.cluster_likelihood import limited_moments, moments_by_slopes
-from truncgauss.fitting.clusters import effects_given, effects_of, model_of
-from truncgauss.fitting.long_tables import inputs_of
-from truncgauss.fitting.optimization.newton import point
+from truncgauss.fits.clusters.cluster_fit import effects_given, effects_of, model_of
+from truncgauss.fits.clusters.cluster_likelihood import limited_moments, moments_by_slopes
+from truncgauss.fits.clusters.long_tables import inputs_of
+from truncgauss.fitting.newton import point
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood import common_effect

@@ -10,11 +10,11 @@ from scipy import optimize, special, stats
 
 import truncgauss as tg
 from tests.published_rows import needed, ohio
-from truncgauss.fitting import long_tables
-from truncgauss.fitting.clusters import critical_root, model_of
-from truncgauss.fitting.long_tables import inputs_of
-from truncgauss.fitting.optimization.newton import point
-from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fits.clusters import long_tables
+from truncgauss.fits.clusters.cluster_fit import critical_root, model_of
+from truncgauss.fits.clusters.long_tables import inputs_of
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.newton import point
 
 
 def model(outcome, design, cluster, terms, binary=False):

@@ -6,7 +6,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import tables
-from truncgauss.fitting.centring import moved, whitened
+from truncgauss.fits.gaussian.centring import moved, whitened
 from truncgauss.tables import Table
 
 INF = np.inf

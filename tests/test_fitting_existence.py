@@ -8,7 +8,11 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.arrays.pytrees import frozen_pytree
-from truncgauss.fitting.centring import whitened
+from truncgauss.fits.gaussian.centring import whitened
+from truncgauss.fits.gaussian.gaussian_starts import as_designs
+from truncgauss.fits.gaussian.observations_fit import GaussianRows
+from truncgauss.fits.gaussian.rising import direction_of, endless
+from truncgauss.fitting.descent import Descent
 from truncgauss.fitting.existence import (
     UNDETERMINED,
     absurd,
@@ -17,10 +21,6 @@ from truncgauss.fitting.existence import (
     rising_direction,
     sums_beyond_rounding,
 )
-from truncgauss.fitting.gaussian_starts import as_designs
-from truncgauss.fitting.observations import GaussianRows
-from truncgauss.fitting.optimization.descent import Descent
-from truncgauss.fitting.rising import direction_of, endless
 from truncgauss.tables import Table
 
 INF = np.inf

@@ -12,18 +12,18 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.wald_coverage import simulated
-from truncgauss.fitting import observations
+from truncgauss.covariates.rows_fit import same_rows
+from truncgauss.fits.gaussian import observations_fit as observations
+from truncgauss.fitting.descent import told_of
+from truncgauss.fitting.likelihood_fit import LikelihoodFit, coverage_of_spread
 from truncgauss.fitting.model import Model
-from truncgauss.fitting.optimization.descent import told_of
-from truncgauss.fitting.optimization.result import in_words
-from truncgauss.fitting.optimization.uncertainty import certificate
-from truncgauss.fitting.optimization.wald import (
+from truncgauss.fitting.wald import (
     by_differences,
     untrusted,
     wald_coverages,
 )
-from truncgauss.fitting.result import LikelihoodFit, coverage_of_spread
-from truncgauss.fitting.rows_fit import same_rows
+from truncgauss.optimize.fit_result import in_words
+from truncgauss.optimize.uncertainty import certificate
 
 INF = np.inf
 

@@ -7,8 +7,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
-from truncgauss.fitting.gaussian_starts import as_designs
-from truncgauss.fitting.optimization.newton import derivatives
+from truncgauss.fits.gaussian.gaussian_starts import as_designs
+from truncgauss.fitting.newton import derivatives
 
 INF = np.inf
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.fitting.outliers import LEVEL, distances, outliers_of, residual_sizes
+from truncgauss.covariates.outliers import LEVEL, distances, outliers_of, residual_sizes
 from truncgauss.runs import results as results_of_runs
 
 INF = np.inf

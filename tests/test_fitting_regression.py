@@ -11,8 +11,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
-from truncgauss.fitting import one_outcome
-from truncgauss.fitting.one_outcome import INTERVAL, LOG, NATURAL, OLSEN, Term
+from truncgauss.fits.gaussian import one_outcome
+from truncgauss.fits.gaussian.one_outcome import INTERVAL, LOG, NATURAL, OLSEN, Term
 
 INF = np.inf
 

@@ -10,8 +10,8 @@ import truncgauss as tg
 from tests import published_rows
 from truncgauss import fitting
 from truncgauss.arrays.pytrees import frozen_pytree
-from truncgauss.fitting.optimization.newton import derivatives, point, slope
-from truncgauss.fitting.truncated_normal import packed
+from truncgauss.fits.gaussian.truncated_normal import packed
+from truncgauss.fitting.newton import derivatives, point, slope
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 

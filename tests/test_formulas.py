@@ -9,7 +9,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss import cli, tables
-from truncgauss.fitting.clusters import Effects
+from truncgauss.fits.clusters.cluster_fit import Effects
 from truncgauss.runs import folder as run_folder
 
 

@@ -17,20 +17,21 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 
 # A room imports from the rooms before it, never from those behind.
 ROOMS = (
-    "words", "arrays", "special", "gaussian", "quadrature", "separation", "probability", "tables",
-    "execution", "likelihood", "diagnosis", "fitting", "distributions", "plotting", "runs",
+    "words", "arrays", "special", "gaussian", "quadrature", "separation", "probability", "student",
+    "draws", "tables", "execution", "likelihood", "diagnosis", "optimize", "fitting", "covariates",
+    "fits", "distributions", "plotting", "runs",
 )  # fmt: skip
 TYPED_BY_USERS = {"", "__main__", "cli", "sklearn", "torch"}  # the only files outside of rooms
 DOORS = {
     "numpyro": {
         "distributions.supports",
-        "distributions.normal",
+        "distributions.univariate",
         "distributions.multivariate_normal",
         "distributions.multivariate_student_t",
-        "fitting.optimization.parameters",
+        "optimize.constraints",
         "distributions.mixture",
     },
-    "optax": {"fitting.optimization.loop", "fitting.optimization.steps"},
+    "optax": {"optimize.loop", "optimize.steps"},
     "matplotlib": {
         "plotting.style",
         "plotting.panels",
@@ -252,13 +253,13 @@ REACH = {
     "gaussian.regions.box": (18, 3_700),
     "probability.soft": (29, 6_550),
     "probability.automatic": (28, 6_550),
-    "distributions.normal": (17, 3_250),
-    "fitting.optimization.loop": (16, 3_300),
+    "distributions.univariate": (17, 3_250),
+    "optimize.loop": (16, 3_300),
     "fitting.model": (28, 5_400),  # of any rows, which its own defines
     "fitting.engine": (29, 5_650),
-    "fitting.truncated_normal": (101, 25_850),
-    "fitting.fractions": (58, 13_150),
-    "fitting.polychoric_correlations": (36, 7_400),
+    "fits.gaussian.truncated_normal": (101, 25_850),
+    "fits.fractions": (58, 13_150),
+    "fits.ordinal.polychoric_correlations": (36, 7_400),
 }
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from truncgauss.fitting import centring, least_squares
+from truncgauss.fits.gaussian import centring
+from truncgauss.fitting import least_squares
 from truncgauss.tables import Table
 
 RNG = np.random.default_rng(5)

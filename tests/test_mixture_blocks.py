@@ -7,18 +7,18 @@ import pytest
 import truncgauss as tg
 from tests.mixture_em import INF, drawn
 from truncgauss import likelihood
-from truncgauss.fitting.mixtures import likelihood as mixture_likelihood
-from truncgauss.fitting.mixtures.curvature import (
+from truncgauss.fits.mixtures import likelihood as mixture_likelihood
+from truncgauss.fits.mixtures.curvature import (
     point,
     rough_point,
     scores_at,
     shares,
     terms_at,
 )
-from truncgauss.fitting.mixtures.em import expectation
-from truncgauss.fitting.mixtures.fit import prepared_loss
-from truncgauss.fitting.mixtures.likelihood import planned, total_of
-from truncgauss.fitting.mixtures.parameters import Components
+from truncgauss.fits.mixtures.em import expectation
+from truncgauss.fits.mixtures.fit import prepared_loss
+from truncgauss.fits.mixtures.likelihood import planned, total_of
+from truncgauss.fits.mixtures.parameters import Components
 
 START = Components(
     np.array([0.4, 0.6]),

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, joint
 from tests.test_mixture_fit import PAIR, START, simulated
-from truncgauss.fitting.mixtures.posteriors import completed
+from truncgauss.fits.mixtures.posteriors import completed
 
 
 def one_dimensional():

@@ -7,12 +7,13 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
-from truncgauss.fitting.mixtures import curvature, descent, search
-from truncgauss.fitting.mixtures.curvature import point, score_products
-from truncgauss.fitting.mixtures.em import expectation, maximised, standard_rows
-from truncgauss.fitting.mixtures.fit import prepared_loss
-from truncgauss.fitting.mixtures.likelihood import mixture_terms
-from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates
+from truncgauss.fits.mixtures import climb as descent
+from truncgauss.fits.mixtures import curvature, search
+from truncgauss.fits.mixtures.curvature import point, score_products
+from truncgauss.fits.mixtures.em import expectation, maximised, standard_rows
+from truncgauss.fits.mixtures.fit import prepared_loss
+from truncgauss.fits.mixtures.likelihood import mixture_terms
+from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates
 
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
 PAIR = (np.array([0.6, 0.4]), TRUTH[1][:2], TRUTH[2][:2])

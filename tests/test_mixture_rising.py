@@ -6,8 +6,8 @@ import pytest
 from scipy import optimize, special, stats
 
 import truncgauss as tg
-from truncgauss.fitting.mixtures.descent import natural_coordinates
-from truncgauss.fitting.mixtures.fit import prepared_loss
+from truncgauss.fits.mixtures.climb import natural_coordinates
+from truncgauss.fits.mixtures.fit import prepared_loss
 
 CUT, INF = 0.5, np.inf
 

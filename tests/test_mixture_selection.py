@@ -9,12 +9,12 @@ from scipy import optimize
 import truncgauss as tg
 from tests.mixture_em import drawn
 from truncgauss import likelihood
-from truncgauss.fitting.mixtures import em
-from truncgauss.fitting.mixtures.curvature import scores_at
-from truncgauss.fitting.mixtures.fit import prepared_loss
-from truncgauss.fitting.mixtures.likelihood import padded, planned
-from truncgauss.fitting.mixtures.parameters import Components, MixtureCoordinates
-from truncgauss.fitting.mixtures.search import without_region
+from truncgauss.fits.mixtures import em
+from truncgauss.fits.mixtures.curvature import scores_at
+from truncgauss.fits.mixtures.fit import prepared_loss
+from truncgauss.fits.mixtures.likelihood import padded, planned
+from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates
+from truncgauss.fits.mixtures.search import without_region
 from truncgauss.likelihood.rows import held_for_key
 from truncgauss.probability.importance import DrawnPoints
 

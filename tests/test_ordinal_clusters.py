@@ -7,8 +7,8 @@ from scipy import special
 import truncgauss as tg
 from tests.published_rows import needed, ohio
 from tests.test_predictions import differences
-from truncgauss.fitting.clusters import model_of
-from truncgauss.fitting.long_tables import inputs_of
+from truncgauss.fits.clusters.cluster_fit import model_of
+from truncgauss.fits.clusters.long_tables import inputs_of
 
 
 def visits(count=25, m=5, seed=0, slope=0.0):

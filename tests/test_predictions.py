@@ -7,7 +7,7 @@ from scipy import integrate, stats
 
 import truncgauss as tg
 from truncgauss import tables
-from truncgauss.fitting import predictions
+from truncgauss.covariates import predictions
 
 INF = np.inf
 NUMBERS = ("age", "yearsmarried", "religiousness", "occupation", "rating")

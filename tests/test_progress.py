@@ -13,8 +13,8 @@ import pytest
 
 import truncgauss as tg
 from truncgauss.arrays import importing, progress
-from truncgauss.fitting.clusters import ClusterFit
-from truncgauss.fitting.ordinal import OrdinalFit
+from truncgauss.fits.clusters.cluster_fit import ClusterFit
+from truncgauss.fits.ordinal.ordinal_fit import OrdinalFit
 
 ROWS = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
 
@@ -144,7 +144,7 @@ def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):
     slowly = lambda points, *more: (time.sleep(0.05) or point for point in points)
     watched = progress.watched
     monkeypatch.setattr(
-        "truncgauss.fitting.optimization.descent.watched",
+        "truncgauss.fitting.descent.watched",
         lambda points, *more: slowly(watched(points, *more)),
     )
     text = said(lambda: tg.fit_observations(ROWS), terminal=True)

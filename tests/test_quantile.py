@@ -11,7 +11,7 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.problems import equal_correlations
-from truncgauss.probability.quantiles import _root
+from truncgauss.student.quantile import _root
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
 LOADINGS = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))

@@ -263,7 +263,7 @@ def numbers(monkeypatch):
         "fractions", "polychoric_correlations",
     ):  # fmt: skip
         monkeypatch.setattr(getattr(fitting, name), "maximum_likelihood", stop)
-    monkeypatch.setattr("truncgauss.fitting.mixtures.fit.maximum_likelihood", stop)
+    monkeypatch.setattr("truncgauss.fits.mixtures.fit.maximum_likelihood", stop)
 
     def read(function, rows):
         with jax.enable_x64(True):

@@ -10,8 +10,8 @@ import pytest
 from scipy import integrate, special, stats
 
 import truncgauss as tg
-from truncgauss.probability.exact_largest import ExactLargest
-from truncgauss.probability.radial import LargestCoordinate
+from truncgauss.student.exact_largest import ExactLargest
+from truncgauss.student.radial import LargestCoordinate
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
 MEANS = np.array([14.8, 38 / 3, 22 / 3, 197 / 15])

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.fitting.sample import UNCHECKED
+from truncgauss.fits.gaussian.sample import UNCHECKED
 
 INF = np.inf
 

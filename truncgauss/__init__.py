@@ -17,7 +17,7 @@ _MODULES = {
     "edges": "truncgauss.gaussian.edges",
     "fitting": "truncgauss.fitting",
     "likelihood": "truncgauss.likelihood",
-    "mixtures": "truncgauss.fitting.mixtures",
+    "mixtures": "truncgauss.fits.mixtures",
     "parallel": "truncgauss.arrays.parallel",
     "plotting": "truncgauss.plotting",
     "probability": "truncgauss.probability",
@@ -46,26 +46,48 @@ _MOVED = {"fit": "tg.minimize"} | {
     }.items()
     for name in names
 }
-# Earlier modules, likewise.
+# Earlier modules, likewise: their names by the rooms from which and to which they moved, with the
+# new one where that changed.
 _MOVED_MODULES = {
-    f"truncgauss.{old}": f"truncgauss.{new}"
-    for old, new in {
-        "execution.arguments": "words.arguments",
-        "execution.batches": "arrays.batches",
-        "execution.compiling": "arrays.compiling",
-        "execution.importing": "arrays.importing",
-        "execution.parallel": "arrays.parallel",
-        "execution.progress": "arrays.progress",
-        "execution.pytrees": "arrays.pytrees",
-        "execution.terminal": "words.terminal",
-        "fitting.mixtures.posterior": "fitting.mixtures.posteriors",
-        "gaussian.linalg": "arrays.linalg",
-        "likelihood.blocks": "likelihood.row_blocks",
-        "tables.alignment": "arrays.alignment",
-        "tables.names": "words.names",
-        "tables.shares": "words.numbers",
+    f"truncgauss.{old}.{name.partition('=')[0]}": f"truncgauss.{new}.{name.rpartition('=')[2]}"
+    for (old, new), names in {
+        ("distributions", "distributions"): "arguments=checks normal=univariate",
+        ("execution", "arrays"): "batches compiling importing parallel progress pytrees",
+        ("execution", "execution"): "files=writing",
+        ("execution", "words"): "arguments terminal",
+        ("fitting", "covariates"): "contrasts outliers predictions residuals rows_fit",
+        ("fitting", "fits"): "fractions mixtures probit recorded selection=sample_selection",
+        ("fitting", "fits.clusters"): "cluster_likelihood clusters=cluster_fit long_tables terms",
+        ("fitting", "fits.gaussian"): (
+            "centring gaussian_starts linear_gaussian observations=observations_fit one_outcome "
+            "regression rising sample statistics truncated_normal"
+        ),
+        ("fitting", "fits.ordinal"): "ordinal=ordinal_fit orthants polychoric_correlations",
+        ("fitting", "fitting"): "result=likelihood_fit",
+        ("fitting.mixtures", "fits.mixtures"): (
+            "curvature descent=climb em fit likelihood parameters posterior=posteriors "
+            "posteriors search"
+        ),
+        ("fitting.optimization", "fitting"): "descent newton wald widening",
+        ("fitting.optimization", "optimize"): (
+            "loop parameters=constraints result=fit_result steps uncertainty"
+        ),
+        ("fitting.terms", "fits.clusters.terms"): (
+            "autoregressive common_correlation diagonal exponential factor kinship matern "
+            "random_effects residual term unstructured"
+        ),
+        ("gaussian", "arrays"): "linalg",
+        ("likelihood", "likelihood"): "blocks=row_blocks",
+        ("probability", "draws"): "moments=truncated_moments sampling",
+        ("probability", "student"): "directions exact_largest quantiles=quantile radial student",
+        ("quadrature", "quadrature"): "conditioning=input_rounding",
+        ("separation", "draws"): "gibbs proposals",
+        ("separation", "separation"): "expectation_propagation=sites",
+        ("tables", "arrays"): "alignment",
+        ("tables", "words"): "names shares=numbers",
     }.items()
-}
+    for name in names.split()
+} | {"truncgauss.fitting.optimization": "truncgauss.optimize"}
 sys.meta_path.append(Moved(_MOVED_MODULES))
 # The module that defines each public name, where type checkers read it too. Nothing is imported
 # before it is asked for, so that the command line can check a config without starting JAX.

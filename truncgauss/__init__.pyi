@@ -8,7 +8,6 @@ from truncgauss import (
 )
 from truncgauss.arrays import parallel as parallel
 from truncgauss.execution import distributed as distributed
-from truncgauss.fitting import mixtures as mixtures
 from truncgauss.gaussian import (
     edges as edges,
     regions as regions,
@@ -26,37 +25,37 @@ from truncgauss.distributions.multivariate_normal import (
 from truncgauss.distributions.multivariate_student_t import (
     TruncatedMultivariateStudentT as TruncatedMultivariateStudentT,
 )
-from truncgauss.distributions.normal import TruncatedNormal as TruncatedNormal
-from truncgauss.fitting.clusters import fit_clusters as fit_clusters
-from truncgauss.fitting.contrasts import simultaneous as simultaneous
-from truncgauss.fitting.fractions import (
+from truncgauss.distributions.univariate import TruncatedNormal as TruncatedNormal
+from truncgauss.fits.clusters.cluster_fit import fit_clusters as fit_clusters
+from truncgauss.covariates.contrasts import simultaneous as simultaneous
+from truncgauss.fits.fractions import (
     fit_limits as fit_limits,
     fit_shift as fit_shift,
 )
-from truncgauss.fitting.mixtures.fit import fit_mixture as fit_mixture
-from truncgauss.fitting.observations import fit_observations as fit_observations
-from truncgauss.fitting.optimization.loop import minimize as minimize
-from truncgauss.fitting.polychoric_correlations import (
+from truncgauss.fits.mixtures.fit import fit_mixture as fit_mixture
+from truncgauss.fits.gaussian.observations_fit import fit_observations as fit_observations
+from truncgauss.optimize.loop import minimize as minimize
+from truncgauss.fits.ordinal.polychoric_correlations import (
     polychoric as polychoric,
     polychoric_matrix as polychoric_matrix,
 )
-from truncgauss.fitting.regression import fit_regression as fit_regression
-from truncgauss.fitting.residuals import quantile_residuals as quantile_residuals
-from truncgauss.fitting.rows_fit import likelihood_ratio as likelihood_ratio
-from truncgauss.fitting.selection import fit_selection as fit_selection
-from truncgauss.fitting.statistics import Statistics as Statistics
-from truncgauss.fitting.terms.autoregressive import AutoRegressive as AutoRegressive
-from truncgauss.fitting.terms.common_correlation import CommonCorrelation as CommonCorrelation
-from truncgauss.fitting.terms.diagonal import Diagonal as Diagonal
-from truncgauss.fitting.terms.exponential import Exponential as Exponential
-from truncgauss.fitting.terms.factor import Factor as Factor
-from truncgauss.fitting.terms.kinship import Kinship as Kinship
-from truncgauss.fitting.terms.matern import Matern as Matern
-from truncgauss.fitting.terms.random_effects import RandomEffects as RandomEffects
-from truncgauss.fitting.terms.residual import Residual as Residual
-from truncgauss.fitting.terms.term import CovarianceTerm as CovarianceTerm
-from truncgauss.fitting.terms.unstructured import Unstructured as Unstructured
-from truncgauss.fitting.truncated_normal import fit_truncated_normal as fit_truncated_normal
+from truncgauss.fits.gaussian.regression import fit_regression as fit_regression
+from truncgauss.covariates.residuals import quantile_residuals as quantile_residuals
+from truncgauss.covariates.rows_fit import likelihood_ratio as likelihood_ratio
+from truncgauss.fits.sample_selection import fit_selection as fit_selection
+from truncgauss.fits.gaussian.statistics import Statistics as Statistics
+from truncgauss.fits.clusters.terms.autoregressive import AutoRegressive as AutoRegressive
+from truncgauss.fits.clusters.terms.common_correlation import CommonCorrelation as CommonCorrelation
+from truncgauss.fits.clusters.terms.diagonal import Diagonal as Diagonal
+from truncgauss.fits.clusters.terms.exponential import Exponential as Exponential
+from truncgauss.fits.clusters.terms.factor import Factor as Factor
+from truncgauss.fits.clusters.terms.kinship import Kinship as Kinship
+from truncgauss.fits.clusters.terms.matern import Matern as Matern
+from truncgauss.fits.clusters.terms.random_effects import RandomEffects as RandomEffects
+from truncgauss.fits.clusters.terms.residual import Residual as Residual
+from truncgauss.fits.clusters.terms.term import CovarianceTerm as CovarianceTerm
+from truncgauss.fits.clusters.terms.unstructured import Unstructured as Unstructured
+from truncgauss.fits.gaussian.truncated_normal import fit_truncated_normal as fit_truncated_normal
 from truncgauss.gaussian.covariances import (
     LowRank as LowRank,
     Markov as Markov,
@@ -94,12 +93,12 @@ from truncgauss.probability.gradients import (
 )
 from truncgauss.probability.importance import ImportanceSampling as ImportanceSampling
 from truncgauss.probability.method import Method as Method
-from truncgauss.probability.moments import truncated_moments as truncated_moments
+from truncgauss.draws.truncated_moments import truncated_moments as truncated_moments
 from truncgauss.probability.quadratic_forms import (
     log_quadratic_form_tail as log_quadratic_form_tail,
 )
-from truncgauss.probability.quantiles import quantile as quantile
-from truncgauss.probability.sampling import (
+from truncgauss.student.quantile import quantile as quantile
+from truncgauss.draws.sampling import (
     truncated_draws as truncated_draws,
     truncated_samples as truncated_samples,
     weighted_samples as weighted_samples,

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args
 import tyro
 
 from truncgauss import __version__
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work

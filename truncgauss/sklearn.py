@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.fitting.observations import ObservationsFit
-from truncgauss.fitting.truncated_normal import fit_truncated_normal
+from truncgauss.draws.sampling import truncated_samples
+from truncgauss.fits.gaussian.observations_fit import ObservationsFit
+from truncgauss.fits.gaussian.truncated_normal import fit_truncated_normal
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.probability.sampling import truncated_samples
 
 try:
     from sklearn.base import BaseEstimator, DensityMixin

@@ -4,4 +4,4 @@ from truncgauss.distributions.multivariate_normal import (
 from truncgauss.distributions.multivariate_student_t import (
     TruncatedMultivariateStudentT as TruncatedMultivariateStudentT,
 )
-from truncgauss.distributions.normal import TruncatedNormal as TruncatedNormal
+from truncgauss.distributions.univariate import TruncatedNormal as TruncatedNormal

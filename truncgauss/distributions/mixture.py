@@ -11,18 +11,18 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import check_digits, is_concrete
-from truncgauss.distributions.arguments import common_dtype
+from truncgauss.distributions.checks import common_dtype
 from truncgauss.distributions.multivariate_normal import one_region
 from truncgauss.distributions.supports import Between, Inside
-from truncgauss.fitting.mixtures.likelihood import log_mean
+from truncgauss.draws.sampling import truncated_samples
+from truncgauss.draws.truncated_moments import truncated_moments
+from truncgauss.fits.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
-from truncgauss.probability.moments import truncated_moments
-from truncgauss.probability.sampling import truncated_samples
 from truncgauss.words.arguments import explained_class
 
 MOST_ATTEMPTS = 100_000  # proposals for one draw from a region without linear constraints

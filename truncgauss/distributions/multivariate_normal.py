@@ -16,7 +16,7 @@ from numpyro.distributions.util import lazy_property
 
 from truncgauss.arrays.linalg import diagonal_of
 from truncgauss.arrays.pytrees import is_concrete
-from truncgauss.distributions.arguments import (
+from truncgauss.distributions.checks import (
     common_dtype,
     compile_time_constants,
     is_positive,
@@ -24,8 +24,10 @@ from truncgauss.distributions.arguments import (
     refuse,
     require,
 )
-from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
+from truncgauss.distributions.univariate import entropy, log_density
+from truncgauss.draws.sampling import truncated_samples
+from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.gaussian.problem import Estimate, Moments, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
@@ -33,8 +35,6 @@ from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.moments import truncated_moments
-from truncgauss.probability.sampling import truncated_samples
 from truncgauss.special.tails import undefined
 from truncgauss.words.arguments import explained_class
 

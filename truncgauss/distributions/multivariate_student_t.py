@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
-from truncgauss.distributions.arguments import common_dtype, of_equal_ranks, require
+from truncgauss.distributions.checks import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.probability.student import LARGEST_DF, log_density
+from truncgauss.student.student import LARGEST_DF, log_density
 from truncgauss.words.arguments import explained_class
 
 

@@ -270,7 +270,7 @@ def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
     """Write arrays with a header and a digest of both."""
-    from truncgauss.execution import files
+    from truncgauss.execution import writing as files
 
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}

@@ -11,13 +11,13 @@ import numpy as np
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import Estimate
+from truncgauss.fitting.descent import Path
 from truncgauss.fitting.existence import refused
 from truncgauss.fitting.least_squares import triangle
+from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import Model
-from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import coverages_of, estimates_at
-from truncgauss.fitting.result import Ending
+from truncgauss.fitting.wald import coverages_of, estimates_at
+from truncgauss.optimize.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.words.names import check_choice
 
 INFORMATION = ("observed", "sandwich")

@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 
 from truncgauss.fitting.least_squares import is_well_conditioned, least_squares, products_of
-from truncgauss.fitting.optimization.uncertainty import FreeErrors
+from truncgauss.optimize.uncertainty import FreeErrors
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
 MOST_ROUNDS = 100

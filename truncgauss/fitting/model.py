@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.arrays.pytrees import Estimate, frozen_pytree
+from truncgauss.fitting.descent import SAME, Descent, Path
 from truncgauss.fitting.existence import UNDETERMINED
-from truncgauss.fitting.optimization.descent import SAME, Descent, Path
-from truncgauss.fitting.optimization.newton import Loss, Point, point, verdict
-from truncgauss.fitting.optimization.result import (
+from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit
+from truncgauss.fitting.newton import Loss, Point, point, verdict
+from truncgauss.fitting.widening import Precision
+from truncgauss.optimize.fit_result import (
     BASELESS,
     MOSTLY_UNSEEN,
     NO_OTHER,
     UNSEEN,
     in_words,
 )
-from truncgauss.fitting.optimization.uncertainty import Certificate
-from truncgauss.fitting.optimization.widening import Precision
-from truncgauss.fitting.result import Ending, LikelihoodFit
+from truncgauss.optimize.uncertainty import Certificate
 
 if TYPE_CHECKING:
-    from truncgauss.fitting.outliers import Outliers
+    from truncgauss.covariates.outliers import Outliers
 
 LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
 

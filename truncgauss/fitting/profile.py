@@ -30,7 +30,7 @@ import numpy as np
 from scipy import special
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.optimization.newton import Loss, Point, newton_steps, point
+from truncgauss.fitting.newton import Loss, Point, newton_steps, point
 
 MOST_STEPS = 40  # of Newton's method at one value
 SETTLED = 1e-4  # standard errors from a constrained maximum, at which its steps end

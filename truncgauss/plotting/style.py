@@ -16,7 +16,7 @@ from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
 from truncgauss.arrays.pytrees import no_numbers
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 
 STYLE: Any = {
     "axes.axisbelow": True,

@@ -22,15 +22,15 @@ from truncgauss.probability.gradients import (
 )
 from truncgauss.probability.importance import ImportanceSampling as ImportanceSampling
 from truncgauss.probability.method import Method as Method
-from truncgauss.probability.moments import truncated_moments as truncated_moments
+from truncgauss.draws.truncated_moments import truncated_moments as truncated_moments
 from truncgauss.probability.quadratic_forms import (
     log_quadratic_form_tail as log_quadratic_form_tail,
 )
-from truncgauss.probability.quantiles import (
+from truncgauss.student.quantile import (
     Quantile as Quantile,
     quantile as quantile,
 )
-from truncgauss.probability.sampling import (
+from truncgauss.draws.sampling import (
     Draws as Draws,
     Weighted as Weighted,
     truncated_draws as truncated_draws,

@@ -246,7 +246,7 @@ def log_probability(
         if is_gaussian(df):
             return gaussian(problem)
         from truncgauss.gaussian.regions.outside import Outside
-        from truncgauss.probability import student
+        from truncgauss.student import student
 
         degrees = student.checked_df(df, noncentral, problem, outside=True)
         problem = on_device(problem)

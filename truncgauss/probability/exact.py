@@ -269,7 +269,8 @@ def _within(
 
 def polygon_route(rows: Array) -> Route:
     """The algorithm for a polygon of such rows, with its error from the rounding of the inputs."""
-    from truncgauss.quadrature import conditioning, polygon
+    from truncgauss.quadrature import input_rounding as conditioning
+    from truncgauss.quadrature import polygon
 
     def log_probability(
         loc: Array, covariance: Covariance, low: Array, high: Array
@@ -327,7 +328,8 @@ def _factor_moments(nodes: Nodes, bound: Array) -> tuple[Array, ...]:
 def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    from truncgauss.quadrature import bivariate, conditioning
+    from truncgauss.quadrature import bivariate
+    from truncgauss.quadrature import input_rounding as conditioning
 
     # A coordinate without limits makes no difference, however close to singular they are together.
     free = jnp.isinf(low) & jnp.isinf(high)
@@ -352,7 +354,8 @@ def _bivariate_moments(
 def _trivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array, many: bool = False
 ) -> tuple[Array, Array]:
-    from truncgauss.quadrature import conditioning, trivariate
+    from truncgauss.quadrature import input_rounding as conditioning
+    from truncgauss.quadrature import trivariate
 
     quadrature = trivariate.log_probability_of_many if many else trivariate.log_probability
     matrix = covariance.covariance_matrix

@@ -10,7 +10,7 @@ from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method, check_linear
-from truncgauss.separation import expectation_propagation as ep
+from truncgauss.separation import sites as ep
 from truncgauss.special.tails import undefined
 
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.arrays.archive import archive
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 from truncgauss.runs import config as settings
 from truncgauss.runs.config.experiment import Experiment
 from truncgauss.runs.results import arrays, jsonable, nested, outcome

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 from truncgauss.runs import config as settings
 
 ELSEWHERE = (".xls", ".dta", ".sav", ".sas", ".rds", ".RData")  # how files of other programs end

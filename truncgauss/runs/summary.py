@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 from truncgauss.runs import config as settings
 from truncgauss.runs.folder import PARTIAL, is_running, read
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution import files
+from truncgauss.execution import writing as files
 from truncgauss.runs import config as settings
 from truncgauss.runs import folder as run_folder
 from truncgauss.runs.config.experiment import Experiment

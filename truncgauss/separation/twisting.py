@@ -26,7 +26,7 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.arrays.linalg import diagonal_of, times_vector
 from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
-from truncgauss.separation import expectation_propagation
+from truncgauss.separation import sites as expectation_propagation
 from truncgauss.separation.kernel import Constraints
 from truncgauss.special.normal import fixed_interval, quick_moments
 

@@ -1,0 +1,1 @@
+"""What follows from a fit of rows: predictions, margins, residuals, outliers, contrasts."""

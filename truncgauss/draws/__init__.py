@@ -1,0 +1,1 @@
+"""Draws of truncated Gaussians, and their moments."""

@@ -1,0 +1,1 @@
+"""The fits: of fractions, Gaussians, selected samples, categories, clusters and mixtures."""

@@ -1,0 +1,1 @@
+"""Rows in clusters, whose random effects have a covariance of terms."""

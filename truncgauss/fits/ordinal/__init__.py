@@ -1,0 +1,1 @@
+"""Ordered and binary outcomes, and polychoric correlations."""

@@ -1,1 +1,0 @@
-"""Minimisation of any loss, with constraints, checkpoints, error bars and a certificate."""

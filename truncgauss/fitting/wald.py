@@ -1,0 +1,223 @@
+"""Distance of a log-likelihood from quadratic, which tells whether to trust Wald's intervals.
+
+References:
+    Bates and Watts, "Relative curvature measures of nonlinearity", Journal of the Royal Statistical
+        Society B (1980).
+    Meeker and Escobar, "Teaching about approximate confidence regions based on maximum likelihood
+        estimation", The American Statistician (1995).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+from scipy.special import ndtr
+
+from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.fitting.newton import Loss, Point, point, sloped
+
+# Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
+# hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
+LEAST_COVERED = 0.92
+QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
+APART = 0.05  # of a step: values for differences are so far apart
+BESIDE = 1e-3  # of a direction: gradients whose difference is the second derivative along it
+STEP = 2.0  # standard errors between points of a line
+CLOSE = 0.945  # coverage by the first two points, from which no others are computed
+CELLS = 64  # between two points, in each of which probabilities are summed
+# Gauss-Hermite's rule for the mean of a function of a standard normal variable.
+TRUTHS, SHARES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
+
+
+def wald_coverages(
+    loss: Callable[[np.ndarray, np.ndarray], tuple[float, float, float]],
+    size: float,
+    best: np.ndarray,
+    covariance: np.ndarray,
+    estimates: Callable[[np.ndarray], np.ndarray],
+    jacobian: np.ndarray,
+    exists: Callable[[np.ndarray], float] = lambda x: 1.0,
+) -> np.ndarray:
+    """The share of samples in which Wald's 95 % interval of each estimate holds the truth, (p,), a
+    mean over what may be the truth; .95 if the log-likelihood is quadratic, or the estimate fixed.
+
+    All is computed on a line along covariance @ jacobian_k, on which the profile likelihood of
+    estimate k leaves the maximum. Were x0 the truth, samples have their maximum at other x. The
+    rows' scores move the log-likelihood by a linear term (exactly so in an exponential family), so
+    that x is tested against x0 by the fall of loss(x') - loss'(x) x' from x0 to x, and its signed
+    root R is taken for a standard normal variable (Barndorff-Nielsen and Cox, "Inference and
+    Asymptotics", 1994, section 2.3). Wald's W has the standard error by the curvature at x. The
+    coverage at x0 is the probability that |W| < 1.96.
+
+    The fit is an estimate of x0 that errs in one direction where it matters: samples whose interval
+    misses the truth lie where the log-likelihood is straighter than at the truth. So the mean is
+    taken over the truths that the likelihood leaves: the signed root of its ratio is normal. Of
+    pairs of a truth and its sample those count that have an estimate, so that each truth weighs by
+    the share of its samples that have one.
+
+    The line is interpolated between points 2 and 4, or 3, standard errors on both sides, by two
+    derivatives of the loss and of the estimate. Samples beyond them, and those where something is
+    not finite, count as missed. Where the points at 2 alone tell that the line is straight, the
+    others are left out.
+
+    Args:
+        loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
+            derivatives along that direction.
+        size: how many rows that is the mean of.
+        best: x where it is lowest, (q,).
+        covariance: of x there, (q, q).
+        estimates: x -> (p,).
+        jacobian: of the estimates, (p, q).
+        exists: x -> the share of samples that have an estimate if x is the truth.
+    """
+    lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
+    covered = np.zeros(len(jacobian))
+    for k, slope in enumerate(jacobian):
+        variance = float(slope @ covariance @ slope)
+        if variance == 0:
+            covered[k] = 0.95  # it is fixed
+        if not variance > 0:
+            continue
+        step = STEP * (covariance @ slope) / variance**0.5
+        # Of five points: the fall and the change of the estimate, each with two derivatives.
+        at, points = np.arange(-2.0, 3.0), np.full((5, 2, 3), np.nan)
+        for numbers, distances in (((2, 1, 3), (1.0,)), ((0, 4), (2.0, 1.5))):
+            for number, distance in itertools.product(numbers, distances):
+                if np.all(np.isfinite(points[number])):
+                    continue
+                at[number] = np.sign(number - 2) * distance
+                before, x, after = (best + (at[number] + a) * step for a in (-APART, 0.0, APART))
+                fall = 0.0, 0.0, STEP**2
+                if number != 2:
+                    with jax.debug_nans(False):  # by which a step out of the domain is known
+                        there, tilt, bend = loss(x, step)
+                    fall = size * (there - lowest), size * tilt, size * bend
+                    if not np.all(np.isfinite(fall)):
+                        continue
+                with jax.debug_nans(False):
+                    values = np.array(
+                        [float(estimates(z)[k]) - centre[k] for z in (before, x, after)]
+                    )
+                if not np.all(np.isfinite(values)):
+                    continue
+                rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
+                points[number] = fall, (values[1], rate, turn)
+            if number == 3:
+                covered[k] = coverage_beside(points)
+            else:
+                covered[k] = coverage_along(at, points, exists, best, step)
+            if covered[k] >= CLOSE:
+                break
+    return covered
+
+
+def coverage_beside(points: np.ndarray) -> float:
+    """Phi(1.96 R / W) of both sides less 1, from the points next to the fit, if that is the truth:
+    the coverage where the line is straight, see `wald_coverages`."""
+    covered = -1.0
+    for side, ((fall, tilt, bend), (moved, rate, _)) in ((-1.0, points[1]), (1.0, points[3])):
+        squared = 2.0 * (side * tilt - fall)
+        if np.isfinite(fall + moved + rate) and min(bend, squared, side * moved * rate) > 0:
+            covered += ndtr(QUANTILE * np.sqrt(squared / bend) * abs(rate / moved))
+    return float(covered)
+
+
+def coverage_along(
+    at: np.ndarray,
+    points: np.ndarray,
+    exists: Callable[[np.ndarray], float],
+    best: np.ndarray,
+    step: np.ndarray,
+) -> float:
+    """The mean coverage, see `wald_coverages`, from what is known of five points of the line of
+    best + t step."""
+    finite = np.all(np.isfinite(points), axis=(1, 2))
+    first, last = (2 + side * sum(np.cumprod(finite[2 + side :: side])) for side in (-1, 1))
+    if first == last:
+        return 0.0
+    at, known = at[first : last + 1], points[first : last + 1]
+    loss, value = (scipy.interpolate.BPoly.from_derivatives(at, known[:, j]) for j in (0, 1))
+    t = np.linspace(at[0], at[-1], CELLS * (last - first) + 1)
+    middle = int(np.argmin(np.abs(t)))
+    bend, rate = loss.derivative(2)(t), value.derivative()(t)
+    bad = np.flatnonzero(~((bend > 0) & (rate * rate[middle] > 0)))
+    if middle in bad:  # the loss is not bent there, or the value does not move
+        return 0.0
+    inside = slice(max(bad[bad < middle], default=-1) + 1, min(bad[bad > middle], default=len(t)))
+    t, bend, rate = t[inside], bend[inside], rate[inside]
+    fall, tilt, moved = loss(t), loss.derivative()(t), value(t)
+    root = np.sign(t) * np.sqrt(2.0 * np.maximum(fall, 0.0))
+    covered = weights = 0.0
+    for share, k in zip(SHARES, np.rint(np.interp(TRUTHS, root, np.arange(len(t)))).astype(int)):
+        way = t - t[k]
+        squared = 2.0 * np.maximum(fall[k] - fall + tilt * way, 0.0)
+        chances = np.diff(ndtr(np.sign(way) * np.sqrt(squared)))
+        statistic = np.abs((moved - moved[k]) * np.sqrt(bend) / rate)
+        low, high = np.sort([statistic[1:], statistic[:-1]], axis=0)
+        held = np.clip((QUANTILE - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        weight = share * exists(best + t[k] * step)
+        covered, weights = covered + weight * float(held @ chances), weights + weight
+    return covered / weights
+
+
+def by_differences(
+    loss: Callable[[np.ndarray], float],
+) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
+    """A loss with its derivatives along a direction by differences, for `wald_coverages`."""
+
+    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
+        return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
+
+    return along
+
+
+@functools.partial(Compiled, cost=closed_form)
+def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
+    return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
+
+
+def coverages_of(
+    loss: Loss,
+    end: Point,
+    coordinates: Any,
+    jacobian: np.ndarray,
+    some: Any = slice(None),
+    value: Callable[[np.ndarray], float] | None = None,
+    exists: Callable[[np.ndarray], float] = lambda x: 1.0,
+) -> np.ndarray:
+    """`wald_coverages` of some of the estimates, all of which have that Jacobian; `value` is the
+    loss, if there is a program for that alone. The estimates may be a function of x too."""
+    size = float(loss.size)
+
+    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if x is end.x:
+            return end.loss, 0.0, 0.0
+        if value is not None:
+            return by_differences(value)(x, direction)
+        if loss.steps(x) is None and not loss.iterated:
+            at = point(loss, x)
+            return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
+        low, high = (sloped(loss, x + side * BESIDE * direction) for side in (-1.0, 1.0))
+        tilt = (low.gradient + high.gradient) / 2
+        bend = (high.gradient - low.gradient) / (2 * BESIDE)
+        return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
+
+    def estimates(x: np.ndarray) -> np.ndarray:
+        at = jnp.asarray(x)
+        values = coordinates(at) if callable(coordinates) else estimates_at(coordinates, at)[0]
+        return np.asarray(values)[some]
+
+    covariance = np.linalg.inv(size * end.hessian)
+    return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some], exists)
+
+
+def untrusted(coverages: np.ndarray) -> np.ndarray:
+    """A mask of Wald intervals, (p,), that are not to be trusted."""
+    return np.asarray(~(coverages >= LEAST_COVERED))

@@ -1,0 +1,1 @@
+"""Multivariate t distributions, quantiles of regions, and the largest coordinate."""
