@@ -12,7 +12,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.exact_rows import EXACT, log_prob, rows_of_log_prob, rows_of_slopes
-from truncgauss.quadrature.double_double import difference_of_products, line, two_sum
+from truncgauss.arrays.linalg import two_sum
+from truncgauss.quadrature.double_double import difference_of_products, line
 
 INF = math.inf
 

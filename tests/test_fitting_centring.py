@@ -6,7 +6,8 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import tables
-from truncgauss.fits.gaussian.centring import moved, whitened
+from truncgauss.covariates.whitening import whitened
+from truncgauss.fits.gaussian.centring import moved
 from truncgauss.tables import Table
 
 INF = np.inf

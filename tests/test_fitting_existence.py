@@ -8,7 +8,7 @@ import pytest
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.arrays.pytrees import frozen_pytree
-from truncgauss.fits.gaussian.centring import whitened
+from truncgauss.covariates.whitening import whitened
 from truncgauss.fits.gaussian.gaussian_starts import as_designs
 from truncgauss.fits.gaussian.observations_fit import GaussianRows
 from truncgauss.fits.gaussian.rising import direction_of, endless

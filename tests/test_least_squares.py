@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from truncgauss.fits.gaussian import centring
+from truncgauss.covariates import whitening
 from truncgauss.fitting import least_squares
 from truncgauss.tables import Table
 
@@ -46,14 +46,14 @@ def test_least_squares_and_triangles_of_few_rows_and_many(many, monkeypatch):
 
 def test_covariates_of_many_rows_are_white(monkeypatch):
     """In blocks, without a change of the user's array."""
-    for module, name in ((least_squares, "MANY"), (least_squares, "BLOCK"), (centring, "BLOCK")):
+    for module, name in ((least_squares, "MANY"), (least_squares, "BLOCK"), (whitening, "BLOCK")):
         monkeypatch.setattr(module, name, 16)
     constant = np.column_stack([RNG.normal(5.0, 1.0, N), np.ones(N), RNG.normal(size=N)])
     late = constant[:, [0, 2, 2]]
     late[:, 1] = np.where(np.arange(N) < 20, 1.0, 2.0)  # constant in the first block alone
     for design in (constant, np.asfortranarray(constant), late):
         before = design.copy()
-        white = centring.whitened(Table(design), None, "columns")
+        white = whitening.whitened(Table(design), None, "columns")
         np.testing.assert_array_equal(design, before)
         assert white.design.flags.c_contiguous
         np.testing.assert_allclose(white.design.T @ white.design / N, np.eye(3), atol=1e-13)

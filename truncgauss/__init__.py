@@ -88,7 +88,8 @@ _MOVED_MODULES = {
     }.items()
     for name in names.split()
 } | {"truncgauss.fitting.optimization": "truncgauss.optimize"}
-sys.meta_path.append(Moved(_MOVED_MODULES))
+# First, as a file is found under the earlier name of its package too.
+sys.meta_path.insert(0, Moved(_MOVED_MODULES))
 # The module that defines each public name, where type checkers read it too. Nothing is imported
 # before it is asked for, so that the command line can check a config without starting JAX.
 _HOME_OF = {name: home for name, home in homes_of(__file__).items() if name not in _MODULES}

@@ -32,6 +32,7 @@ from truncgauss.fits.fractions import (
     fit_limits as fit_limits,
     fit_shift as fit_shift,
 )
+from truncgauss.fits import mixtures as mixtures
 from truncgauss.fits.mixtures.fit import fit_mixture as fit_mixture
 from truncgauss.fits.gaussian.observations_fit import fit_observations as fit_observations
 from truncgauss.optimize.loop import minimize as minimize

@@ -216,3 +216,10 @@ def beyond_rounding(bound: Array, log_prob: Array) -> Array:
     """A bound of an error where it is more than every result has, else 0."""
     least = negligible(log_prob.dtype) * jnp.maximum(1.0, jnp.abs(log_prob))
     return jnp.where(bound > least, bound, 0.0)
+
+
+def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
+    """x + y and the rounding error of that sum, exactly, of arrays of JAX or of NumPy."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)

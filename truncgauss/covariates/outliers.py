@@ -17,7 +17,6 @@ import numpy as np
 import scipy
 from scipy import special
 
-from truncgauss.fits.gaussian.one_outcome import is_simple, limits_of
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import unique_rows
 
@@ -99,7 +98,7 @@ def outliers_of(
     """
     weights = rows.row_weights
     distance, sizes = distances(rows, loc, covariance)
-    seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
+    seen = 1.0 if rows.is_univariate else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)
     count, size = judged.sum(), weights[judged].sum()
     numbers, distance, sizes = np.flatnonzero(judged), distance[judged], sizes[judged]
@@ -140,7 +139,7 @@ def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np
     the mean, so that a value which has been rounded to a limit is not far: 0 if they disagree in
     sign. Of an interval, the smallest of its values; 0 if it holds the mean.
     """
-    lower, upper, low, high = limits_of(rows)
+    lower, upper, low, high = rows.univariate_limits()
     sizes = []
     for end, side in ((np.maximum(lower, low), 1.0), (np.minimum(upper, high), -1.0)):
         z, a, b = (side * (value - loc) / scale for value in (end, low, high))
@@ -165,7 +164,7 @@ def distances(rows: Observations, loc: Any, covariance: Any) -> tuple[np.ndarray
     covariance = covariance[:n] if covariance.ndim == 3 else covariance
     if rows.noise is not None:
         covariance = covariance + np.asarray(rows.noise)
-    if is_simple(rows):
+    if rows.is_univariate:
         sizes = residual_sizes(rows, loc[:, 0], covariance.reshape(-1) ** 0.5)
         return np.where(np.isfinite(sizes), sizes, 0.0), np.isfinite(sizes).astype(int)
     values, exact = np.asarray(rows.lower), np.asarray(rows.lower) == np.asarray(rows.upper)

@@ -30,7 +30,7 @@ from truncgauss.arrays.pytrees import (
     frozen_pytree,
     static_field,
 )
-from truncgauss.fits.gaussian.centring import Whitened
+from truncgauss.covariates.whitening import Whitened
 from truncgauss.fitting.derived import (
     AT_AN_EDGE,
     NO_MAXIMUM,

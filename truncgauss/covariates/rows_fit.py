@@ -10,6 +10,7 @@ from scipy import special
 
 from truncgauss import tables
 from truncgauss.arrays.progress import reported
+from truncgauss.covariates.outliers import Outliers
 from truncgauss.covariates.predictions import (
     KINDS,
     Covariates,
@@ -34,12 +35,15 @@ class RowsFit(LikelihoodFit):
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
             not censored, or rows differ in limits; (d,) each for several outcomes.
+        outliers: the rows that are farthest from their fitted means; None if the fit has not
+            converged, or no row is judged.
     """
 
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[Any, Any] = (None, None)
+    outliers: Outliers | None = dataclasses.field(default=None, repr=False)
 
     @property
     def num_coefficients(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from truncgauss.covariates.predictions import (
     limit_of,
     prediction_of,
 )
-from truncgauss.fits.gaussian.centring import Whitened, whitened
+from truncgauss.covariates.whitening import Whitened, whitened
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates
 from truncgauss.fits.gaussian.observations_fit import (
     GaussianRows,

@@ -36,9 +36,6 @@ from truncgauss.words.names import closest, listed
 from truncgauss.words.numbers import check_share
 from truncgauss.words.terminal import wrapped
 
-if TYPE_CHECKING:
-    from truncgauss.covariates.outliers import Outliers
-
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
     "The observations are few for {1} parameters: maximum likelihood takes {0} for too small, and "
@@ -74,7 +71,7 @@ class Ending(Fit):
     best: Point = dataclasses.field(repr=False)
     free_errors: FreeErrors = dataclasses.field(repr=False)
     wald_coverages: np.ndarray
-    outliers: "Outliers | None" = dataclasses.field(default=None, repr=False)
+    outliers: Any = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,8 +102,8 @@ class LikelihoodFit(InformationCriteria, Ending):
             .95 where that is quadratic. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
-        outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
-            if the fit has not converged, or no row is judged.
+        outliers: rows that the model judges to be outliers; None if the fit has not converged, or
+            no row is judged.
         num_clusters: of rows that may depend on each other, on which the errors rest; None if each
             row stands for itself.
     """

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,6 @@ from truncgauss.optimize.fit_result import (
     in_words,
 )
 from truncgauss.optimize.uncertainty import Certificate
-
-if TYPE_CHECKING:
-    from truncgauss.covariates.outliers import Outliers
 
 LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
 
@@ -226,7 +223,7 @@ class Model:
         """
         return compare(), ()
 
-    def judged(self, path: Path, total: Any, converged: bool) -> tuple[Any, "Outliers | None"]:
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[Any, Any]:
         """The mean probability that a row could be seen, and the rows farthest from their means."""
         return 1.0, None
 

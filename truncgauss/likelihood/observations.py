@@ -537,6 +537,17 @@ class Observations:
         lower, upper = (xp.broadcast_to(xp.asarray(side), shape) for side in sides)
         return RowLimits(lower, upper, region)
 
+    @property
+    def is_univariate(self) -> bool:
+        """Whether rows are of one outcome, and seen in intervals."""
+        box = self.region is None or isinstance(self.region, Box)
+        return self.dimension == 1 and not self.latent and box
+
+    def univariate_limits(self) -> tuple[np.ndarray, ...]:
+        """Lower and upper limits of the rows of one outcome, and those of their regions, (n,)."""
+        sides = self.lower, self.upper, *self.region_limits(np)[:2]
+        return tuple(np.asarray(side)[:, 0] for side in sides)
+
 
 def as_observations(rows: Any, what: str) -> Observations:
     """The rows, unless they are none: then ValueError, which names the function that was called."""

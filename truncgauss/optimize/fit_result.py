@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truncgauss.optimize.constraints import named_leaves
 from truncgauss.optimize.uncertainty import Certificate
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ class FitResult(Fit):
     diagnosis: "Report | None" = None
 
     def __str__(self) -> str:
+        from truncgauss.optimize.constraints import named_leaves
         from truncgauss.words.terminal import wrapped
 
         leaves = [(name or "params", np.asarray(leaf)) for name, leaf in named_leaves(self.params)]

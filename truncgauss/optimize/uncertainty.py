@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from truncgauss.optimize.constraints import coordinates
-
 # Of the scaled curvature: below, the rounding of a gradient in float64 moves an optimum by a
 # visible part of its standard error.
 RESOLVED = 1e-10
@@ -233,6 +231,8 @@ def standard_errors(
         >>> tg.fitting.standard_errors(loss, 2.5)
         Array(0.5, dtype=float64)
     """
+    from truncgauss.optimize.constraints import coordinates
+
     free_coordinates = coordinates(params, constraints)
     free, unravel = ravel_pytree(free_coordinates.free(free_coordinates.start))
     flat_params, as_tree = ravel_pytree(free_coordinates.start)

@@ -5,10 +5,10 @@ import importlib
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
@@ -28,7 +28,7 @@ from truncgauss.gaussian.problem import (
     is_gaussian,
     on_device,
 )
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.method import (
     NUM_REPLICATES,
     Method,
@@ -47,6 +47,7 @@ CANDIDATES = (
     "truncgauss.probability.complement.Complement",
     "truncgauss.probability.importance.ImportanceSampling",
 )
+OF_STUDENT_T = "truncgauss.student.student.log_probability"
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
 # Points of each replicate by rtol: those of the largest that is not above the rtol asked for, or of
 # the last; above 8 dimensions twice as many where they are below 1,024. docs/methods.md has the
@@ -129,7 +130,7 @@ class Automatic(Method):
         """The methods that apply to a problem, in order of preference, see `counts`."""
         begin, full = self.counts(problem, num_rows)
         own = problem.covariance.methods
-        for kind in itertools.chain(own, map(imported_method, CANDIDATES)):
+        for kind in itertools.chain(own, map(imported, CANDIDATES)):
             method = kind.candidate(problem, full if kind.starts_full else begin)
             if method is not None:
                 method = method.serving(problem)
@@ -177,11 +178,10 @@ class Automatic(Method):
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
 
-def imported_method(name: str) -> type[Method]:
-    """The class of a method, whose module is imported only now."""
+def imported(name: str) -> Any:
+    """The object of that dotted name, whose module is imported only now."""
     module, _, attribute = name.rpartition(".")
-    kind: type[Method] = getattr(importlib.import_module(module), attribute)
-    return kind
+    return getattr(importlib.import_module(module), attribute)
 
 
 @reported
@@ -245,20 +245,9 @@ def log_probability(
     with parallel.like(problem):
         if is_gaussian(df):
             return gaussian(problem)
-        from truncgauss.gaussian.regions.outside import Outside
-        from truncgauss.student import student
-
-        degrees = student.checked_df(df, noncentral, problem, outside=True)
-        problem = on_device(problem)
-        if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
-            rows = np.broadcast_shapes(problem.batch_shape, np.shape(degrees))
-            pieces, empty = region.broadcast_to(rows).pieces()
-            parts = log_probability(loc, covariance, pieces, method, key, df, noncentral)
-            from truncgauss.probability.complement import sum_of_pieces
-
-            total: Estimate = sum_of_pieces(parts, empty)
-            return total
-        return student.log_probability(problem, degrees, noncentral, gaussian)
+        of_t = imported(OF_STUDENT_T)
+        under_t: Estimate = of_t(on_device(problem), df, noncentral, gaussian)
+        return under_t
 
 
 @reported

@@ -37,7 +37,6 @@ from truncgauss.gaussian.total_moments import (
     weighted_pieces,
     with_unseen,
 )
-from truncgauss.probability.factor_lattice import FactorLattice
 from truncgauss.probability.method import (
     NUM_REPLICATES,
     Growth,
@@ -194,7 +193,7 @@ class Separation(Method):
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
 
-    def serving(self, problem: Problem) -> "Separation | FactorLattice":
+    def serving(self, problem: Problem) -> "Method":
         """The method for few factors, or for a singular covariance.
 
         The rank of one is found where no plan can be solved for outside of a trace.
@@ -206,6 +205,8 @@ class Separation(Method):
         if factors is not None and isinstance(region, Box):
             # With fewer dimensions for each factor the coordinates were cheaper for the same error.
             if d >= 10 * factors or d > LARGEST_DENSE:
+                from truncgauss.probability.factor_lattice import FactorLattice
+
                 return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
             warn(LARGE)
@@ -213,9 +214,7 @@ class Separation(Method):
             return self
         return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))
 
-    def hold(
-        self, loc: Loc, covariance: CovarianceLike, region: Region
-    ) -> "Separation | FactorLattice":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)

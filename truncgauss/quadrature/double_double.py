@@ -8,21 +8,13 @@ References:
     Ogita, Rump and Oishi (2005), Accurate sum and dot product.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.arrays.linalg import two_sum
 from truncgauss.special.tails import Arrays
-
-
-def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
-    """x + y and the rounding error of that sum, exactly, of arrays of JAX or of NumPy."""
-    total = x + y
-    part = total - x
-    return total, (x - (total - part)) + (y - part)
 
 
 def products(x: Array, y: Array) -> list[Array]:

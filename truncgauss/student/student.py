@@ -43,10 +43,11 @@ from truncgauss.arrays.compiling import Compiled, Cost, closed_form, of_rows
 from truncgauss.arrays.keys import PRNGKey
 from truncgauss.arrays.linalg import power_of_two, times_vector
 from truncgauss.arrays.pytrees import as_dtype, as_float_input, values_of
-from truncgauss.gaussian.problem import Estimate, LocRows, Problem, over_rows
+from truncgauss.gaussian.problem import Estimate, LocRows, Problem, as_problem, over_rows
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, QuadraticRegion
+from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import average
@@ -461,7 +462,7 @@ def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
 
 
 def log_probability(
-    problem: Problem, df: Array, kind: str, gaussian: Callable[[Problem], Estimate]
+    problem: Problem, df: Any, kind: str, gaussian: Callable[[Problem], Estimate]
 ) -> Estimate:
     """The log probability of a region under a multivariate t.
 
@@ -470,7 +471,16 @@ def log_probability(
         df: degrees of freedom, which broadcast with them.
         kind: "shifted" or "Kshirsagar".
         gaussian: the estimates for the rows of a Gaussian problem.
+
+    Raises:
+        ValueError: see `checked_df`.
     """
+    df, region = checked_df(df, kind, problem, outside=True), problem.region
+    if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
+        rows = np.broadcast_shapes(problem.batch_shape, df.shape)
+        pieces, empty = region.broadcast_to(rows).pieces()
+        parts = as_problem(problem.loc, problem.covariance, pieces)
+        return sum_of_pieces(log_probability(parts, df, kind, gaussian), empty)
     nodes = nodes_of(problem, df, kind)
 
     def at(log_scale: Array) -> Estimate:

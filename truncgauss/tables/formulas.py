@@ -15,6 +15,7 @@ import numpy as np
 from truncgauss.arrays.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import is_measurement, limit_of, misspelt
 from truncgauss.tables.columns import (
+    DROPPED,
     categories_of,
     chosen,
     dropped,
@@ -27,7 +28,6 @@ from truncgauss.words.names import meant, suggestion
 from truncgauss.words.numbers import is_float
 
 CATEGORIES = re.compile(r"\b(C|hashed)\(")  # parts of formulas that take numbers for categories
-DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
 
 class Encoder(NamedTuple):

@@ -53,6 +53,7 @@ from truncgauss.covariates.predictions import (
     with_interval,
 )
 from truncgauss.covariates.rows_fit import RowsFit
+from truncgauss.covariates.whitening import Whitened, whitened
 from truncgauss.fits.clusters.cluster_likelihood import (
     DENSE_SIZES,
     FACTOR_SIZES,
@@ -83,7 +84,6 @@ from truncgauss.fits.clusters.terms.matern import Matern
 from truncgauss.fits.clusters.terms.random_effects import RandomEffects
 from truncgauss.fits.clusters.terms.residual import Residual
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
-from truncgauss.fits.gaussian.centring import Whitened, whitened
 from truncgauss.fits.gaussian.linear_gaussian import STEP
 from truncgauss.fits.ordinal.ordinal_fit import (
     FIRST_CUT,

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.fits.gaussian.centring import Whitened, check_units, whitened
+from truncgauss.covariates.whitening import Whitened, whitened
+from truncgauss.fits.gaussian.centring import check_units
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.likelihood.observations import Observations
-from truncgauss.tables.formulas import DROPPED
+from truncgauss.tables.columns import DROPPED
 from truncgauss.words.names import check_choice
 
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse

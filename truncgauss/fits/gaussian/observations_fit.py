@@ -33,7 +33,6 @@ from truncgauss.fits.gaussian.one_outcome import (
     RegressionLoss,
     fractions_of,
     full_design,
-    is_simple,
     terms_of,
 )
 from truncgauss.fits.gaussian.rising import direction_of, endless, impossible
@@ -340,7 +339,7 @@ class GaussianRows(Model):
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
-        moved = centred(observations, designs, inner.known_scale, is_simple(observations))
+        moved = centred(observations, designs, inner.known_scale, observations.is_univariate)
         first, scale = first_guess(moved.rows, moved.covariates, inner, what)
         rows = moved.rows
         # Natural parameters, the inverse covariance and its product with the coefficients, are free
@@ -353,7 +352,7 @@ class GaussianRows(Model):
         unique = known or natural or (inner.single and rows.region is None)
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
         alike = inner.single and moved.exact and getattr(rows.noise, "ndim", 0) == 2
-        simple = is_simple(rows) and isinstance(method, Automatic | Exact)
+        simple = rows.is_univariate and isinstance(method, Automatic | Exact)
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner)
             inner, first = (inner, first) if whitened is None else whitened

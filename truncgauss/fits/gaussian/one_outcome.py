@@ -22,7 +22,6 @@ from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.least_squares import products_of
 from truncgauss.fitting.newton import Loss
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.special.normal import log_interval_mass, standardize
@@ -295,22 +294,6 @@ def gaussian_at(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arra
     return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
 
 
-def limits_of(observations: Observations) -> tuple[np.ndarray, ...]:
-    """Lower and upper limits of the rows of one outcome, and those of their regions, (n,) each."""
-    sides = observations.lower, observations.upper, *observations.region_limits(np)[:2]
-    return tuple(np.asarray(side)[:, 0] for side in sides)
-
-
-def is_simple(observations: Observations) -> bool:
-    """Whether rows are of one outcome and seen in intervals, so that `terms_of` applies."""
-    region = observations.region
-    return (
-        observations.dimension == 1
-        and not observations.latent
-        and (region is None or isinstance(region, Box))
-    )
-
-
 def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
     """The terms of the log-likelihood of rows of one outcome.
 
@@ -325,7 +308,7 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
         return jax.device_put(np.append(part, rest))
 
     n = observations.num_rows
-    lower, upper, low, high = limits_of(observations)
+    lower, upper, low, high = observations.univariate_limits()
     weight = observations.row_weights
     noise: np.ndarray | None = None
     if observations.noise is not None:

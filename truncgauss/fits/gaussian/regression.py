@@ -13,7 +13,8 @@ from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.covariates.predictions import Covariates
 from truncgauss.covariates.rows_fit import RowsFit
-from truncgauss.fits.gaussian.centring import UserUnits, Whitened
+from truncgauss.covariates.whitening import Whitened
+from truncgauss.fits.gaussian.centring import UserUnits
 from truncgauss.fits.gaussian.gaussian_starts import as_designs, check_start
 from truncgauss.fits.gaussian.observations_fit import GaussianRows
 from truncgauss.fits.gaussian.one_outcome import LOG, RegressionLoss, full_design

@@ -3,7 +3,6 @@
 import numpy as np
 
 from truncgauss.arrays.pytrees import as_float_array
-from truncgauss.fits.gaussian.one_outcome import limits_of
 from truncgauss.fitting.existence import clearly_bounded, rising_direction
 from truncgauss.fitting.widening import WIDEST
 from truncgauss.gaussian.regions.box import Box
@@ -61,12 +60,12 @@ def direction_of(
     if single is not None and (alone or rows.dimension == 1):
         # A row that is seen inside its region only is certain as sigma falls to 0 with no limit
         # of its own on the side where its interval reaches as far as the region.
-        lower, upper, low, high = limits_of(single)
+        lower, upper, low, high = single.univariate_limits()
         exact = lower == upper
         lower = np.where(exact | (lower > low), lower, -np.inf)
         upper = np.where(exact | (upper < high), upper, np.inf)
     elif rows.region is not None and (
-        single is None or not all(np.isinf(side).all() for side in limits_of(single)[2:])
+        single is None or not all(np.isinf(side).all() for side in single.univariate_limits()[2:])
     ):
         limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.arrays.linalg import two_sum
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete
-from truncgauss.quadrature.double_double import two_sum
 
 CHUNK, FEW = 2**12, 2**4  # rows at a time, and of these in one product of matrices
 

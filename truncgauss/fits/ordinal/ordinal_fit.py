@@ -43,7 +43,8 @@ from truncgauss.covariates.predictions import (
     shares_between,
 )
 from truncgauss.covariates.rows_fit import RowsFit
-from truncgauss.fits.gaussian.centring import Centred, Whitened, centred, constant_of, whitened
+from truncgauss.covariates.whitening import Whitened, constant_of, whitened
+from truncgauss.fits.gaussian.centring import Centred, centred
 from truncgauss.fits.gaussian.gaussian_starts import (
     OR_MATRIX,
     STRUCTURES,
