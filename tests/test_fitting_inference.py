@@ -22,7 +22,7 @@ from truncgauss.fitting.wald import (
     untrusted,
     wald_coverages,
 )
-from truncgauss.optimize.fit_result import in_words
+from truncgauss.fitting.model import in_words
 from truncgauss.optimize.uncertainty import certificate
 
 INF = np.inf

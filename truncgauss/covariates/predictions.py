@@ -38,12 +38,12 @@ from truncgauss.fitting.derived import (
     errors_of,
     jacobian_of,
 )
+from truncgauss.fitting.wald import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import row_terms
-from truncgauss.optimize.fit_result import table_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special.tails import ndtr
 from truncgauss.words.names import check_choice, closest, listed

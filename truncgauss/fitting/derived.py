@@ -15,8 +15,7 @@ from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import frozen_pytree, no_numbers, static_field
-from truncgauss.fitting.wald import estimates_at, untrusted
-from truncgauss.optimize.fit_result import table_of
+from truncgauss.fitting.wald import estimates_at, table_of, untrusted
 from truncgauss.words.names import listed
 from truncgauss.words.numbers import check_share
 

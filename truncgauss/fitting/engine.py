@@ -19,6 +19,7 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.wald import coverages_of, estimates_at
 from truncgauss.optimize.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.words.names import check_choice
+from truncgauss.words.numbers import is_missing_cell
 
 INFORMATION = ("observed", "sandwich")
 FEW_CLUSTERS = 40
@@ -217,7 +218,7 @@ def groups_of(labels: Any, weights: Any) -> tuple[np.ndarray, int]:
 
 
 def refuse_missing_labels(labels: np.ndarray, what: str) -> None:
-    lost = [k for k, x in enumerate(labels.tolist()) if x is None or x != x]
+    lost = [k for k, x in enumerate(labels.tolist()) if is_missing_cell(x)]
     if lost:
         raise ValueError(
             f"{what}: {len(lost)} of {len(labels)} labels are missing, first in row {lost[0]}. "

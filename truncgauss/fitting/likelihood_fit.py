@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import html
+import math
 import re
 import time
 from collections.abc import Callable
@@ -25,12 +26,8 @@ from truncgauss.fitting.derived import (
 )
 from truncgauss.fitting.newton import Point, Secant, point
 from truncgauss.fitting.profile import Profile, Unbounded
-from truncgauss.fitting.wald import LEAST_COVERED, coverages_of, untrusted
-from truncgauss.optimize.fit_result import (
-    Fit,
-    InformationCriteria,
-    table_of,
-)
+from truncgauss.fitting.wald import LEAST_COVERED, coverages_of, table_of, untrusted
+from truncgauss.optimize.fit_result import Fit
 from truncgauss.optimize.uncertainty import Certificate, FreeErrors
 from truncgauss.words.names import closest, listed
 from truncgauss.words.numbers import check_share
@@ -75,7 +72,7 @@ class Ending(Fit):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LikelihoodFit(InformationCriteria, Ending):
+class LikelihoodFit(Ending):
     """A maximum of a likelihood, and how far to trust it.
 
     Attributes, besides those of `Fit`:
@@ -98,7 +95,7 @@ class LikelihoodFit(InformationCriteria, Ending):
             stands for, and the point where it is lowest.
         free_errors: what is known of that argument's errors.
         wald_coverages: about the share of such samples in which the 95 % Wald interval of each
-            estimate holds the truth, (p,), by the shape of the likelihood, see `optimization.wald`:
+            estimate holds the truth, (p,), by the shape of the likelihood, see `fitting.wald`:
             .95 where that is quadratic. Empty if it was not compared.
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
@@ -126,6 +123,20 @@ class LikelihoodFit(InformationCriteria, Ending):
                 f"{type(self).__name__} has no {name!r}. {cure}Its estimates are `estimates`, "
                 "called `names`; one of them, with its error, is derived(name)."
             )
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 q - 2 log L, with q parameters."""
+        return 2 * self.num_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L.
+
+        n is the total of the rows' weights, which say how often each row counts; a row all of whose
+        entries are missing says nothing and does not count.
+        """
+        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
 
     @reported
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:

@@ -14,16 +14,25 @@ from truncgauss.fitting.existence import UNDETERMINED
 from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit
 from truncgauss.fitting.newton import Loss, Point, point, verdict
 from truncgauss.fitting.widening import Precision
-from truncgauss.optimize.fit_result import (
-    BASELESS,
-    MOSTLY_UNSEEN,
-    NO_OTHER,
-    UNSEEN,
-    in_words,
-)
 from truncgauss.optimize.uncertainty import Certificate
 
+BASELESS = (
+    "Not converged: at the end the estimate of log P rests on too few effective samples (its "
+    "standard error is inf). Give the method more points, or use another one such as "
+    "tg.Automatic()."
+)
+NO_OTHER = "The likelihood has no other maximum."
+UNSEEN = (
+    "Only {} of the fitted distribution lies where observations can be made: the rest follows from "
+    "the Gaussian shape, which no observation can check."
+)
+MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below which that is said
 LONE = " Only 1 of {} starts reached it: other maxima may be higher, see num_starts."
+
+
+def in_words(fraction: float) -> str:
+    """A fraction with two digits, or that it is smaller than any number."""
+    return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
 
 
 @frozen_pytree
@@ -213,7 +222,7 @@ class Model:
         self, path: Path, total: Any, errors: np.ndarray, compare: Callable[..., np.ndarray]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """About the coverages of the Wald intervals of all estimates, (p,), or (0,) if they are not
-        computed, see `optimization.wald`; and sentences on them.
+        computed, see `fitting.wald`; and sentences on them.
 
         Args:
             path: to the maximum.

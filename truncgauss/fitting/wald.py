@@ -1,4 +1,5 @@
-"""Distance of a log-likelihood from quadratic, which tells whether to trust Wald's intervals.
+"""Wald's intervals: the table that prints them, and how far the log-likelihood is from quadratic,
+which tells whether to trust them.
 
 References:
     Bates and Watts, "Relative curvature measures of nonlinearity", Journal of the Royal Statistical
@@ -9,7 +10,7 @@ References:
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -221,3 +222,19 @@ def coverages_of(
 def untrusted(coverages: np.ndarray) -> np.ndarray:
     """A mask of Wald intervals, (p,), that are not to be trusted."""
     return np.asarray(~(coverages >= LEAST_COVERED))
+
+
+def table_of(
+    names: Sequence[str], estimates: Any, errors: Any, profiles: Mapping[str, Any] = {}
+) -> list[str]:
+    """The lines of a table of estimates, with standard errors and 95 % intervals: Wald's, but for
+    those that have a profile interval."""
+    width, quantile = max(map(len, names), default=0), 1.959963984540054
+    head = "95 % interval" if profiles else "95 % Wald interval"
+    lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {head:>26}"]
+    for name, value, error in zip(names, np.asarray(estimates), np.asarray(errors)):
+        low, high = profiles.get(name, (value - quantile * error, value + quantile * error))
+        interval = f"[{low:.6g}, {high:.6g}]"
+        kind = ("  profile" if name in profiles else "  Wald") if profiles else ""
+        lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}{kind}")
+    return lines

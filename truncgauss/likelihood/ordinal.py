@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from truncgauss import tables
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.words.numbers import is_missing_cell
 
 LEFT_OUT = "{} of {} observations lack a category and were left out."
 UNUSED = "Levels of {} that never occur have no thresholds: {}."
@@ -78,7 +79,7 @@ class Ordinal:
             {level: number for number, level in enumerate(levels)},
             as_list(self.codes),
         )
-        codes = np.array([numbers.get(v, -1 if is_missing(v) else -2) for v in values])
+        codes = np.array([numbers.get(v, -1 if is_missing_cell(v) else -2) for v in values])
         wrong = np.flatnonzero(codes == -2)
         if len(wrong):
             raise ValueError(
@@ -225,11 +226,6 @@ def as_list(values: Any) -> list[Any]:
         return list(values.tolist())
     array = values if isinstance(values, list | tuple) else np.asarray(values).tolist()
     return list(array)
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN or pandas' NA."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def whole_numbers(values: Any) -> np.ndarray:

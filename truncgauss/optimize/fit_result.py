@@ -1,8 +1,6 @@
 """The result of any fit: its end, and how far to trust it."""
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,41 +9,6 @@ from truncgauss.optimize.uncertainty import Certificate
 
 if TYPE_CHECKING:
     from truncgauss.diagnosis.nonfinite import Report
-
-BASELESS = (
-    "Not converged: at the end the estimate of log P rests on too few effective samples (its "
-    "standard error is inf). Give the method more points, or use another one such as "
-    "tg.Automatic()."
-)
-
-
-NO_OTHER = "The likelihood has no other maximum."
-UNSEEN = (
-    "Only {} of the fitted distribution lies where observations can be made: the rest follows from "
-    "the Gaussian shape, which no observation can check."
-)
-MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below which that is said
-
-
-def in_words(fraction: float) -> str:
-    """A fraction with two digits, or that it is smaller than any number."""
-    return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
-
-
-def table_of(
-    names: Sequence[str], estimates: Any, errors: Any, profiles: Mapping[str, Any] = {}
-) -> list[str]:
-    """The lines of a table of estimates, with standard errors and 95 % intervals: Wald's, but for
-    those that have a profile interval."""
-    width, quantile = max(map(len, names), default=0), 1.959963984540054
-    head = "95 % interval" if profiles else "95 % Wald interval"
-    lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {head:>26}"]
-    for name, value, error in zip(names, np.asarray(estimates), np.asarray(errors)):
-        low, high = profiles.get(name, (value - quantile * error, value + quantile * error))
-        interval = f"[{low:.6g}, {high:.6g}]"
-        kind = ("  profile" if name in profiles else "  Wald") if profiles else ""
-        lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}{kind}")
-    return lines
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,27 +32,6 @@ class Fit:
     parameter_covariance: np.ndarray | None = None
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
-
-
-class InformationCriteria:
-    """The criteria by which fits of the same rows are compared: q parameters, n rows, log L.
-
-    n is the total of the rows' weights, which say how often each row counts; a row all of whose
-    entries are missing says nothing and does not count."""
-
-    log_likelihood: float
-    num_rows: float
-    num_parameters: int
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 q - 2 log L."""
-        return 2 * self.num_parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L."""
-        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

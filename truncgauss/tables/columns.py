@@ -13,7 +13,7 @@ import numpy as np
 from truncgauss.arrays.alignment import RowLabels, in_order, labels_of
 from truncgauss.tables.censoring import advice, limit_of, misspelt
 from truncgauss.words.names import listed
-from truncgauss.words.numbers import is_float
+from truncgauss.words.numbers import is_float, is_missing_cell
 
 CATEGORIES = (
     ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
@@ -244,7 +244,7 @@ def is_missing(column: Any) -> np.ndarray:
         absent, cells = (np.asarray(x.to_numpy()) for x in (column.is_null(), column))
         return absent | np.isnan(cells) if cells.dtype.kind == "f" else absent
     cells = (column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)).tolist()
-    return np.array([cell is None or (cell == cell) is not True for cell in cells], bool)
+    return np.array([is_missing_cell(cell) for cell in cells], bool)
 
 
 def dropped(table: Any, name: Any) -> str:

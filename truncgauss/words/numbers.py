@@ -1,4 +1,4 @@
-"""Numbers in texts, and those between 0 and 1 that may be given in percent."""
+"""Numbers in texts, those between 0 and 1 that may be given in percent, and cells without one."""
 
 from typing import Any
 
@@ -41,3 +41,8 @@ def is_float(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_missing_cell(cell: Any) -> bool:
+    """Whether a cell is None, NaN, or NA or NaT of pandas."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)

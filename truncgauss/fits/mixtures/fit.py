@@ -48,12 +48,11 @@ from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import ABSURD
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import MOSTLY_UNSEEN, Model, in_words
 from truncgauss.fitting.profile import Profile, Unbounded
-from truncgauss.fitting.wald import coverages_of, untrusted
+from truncgauss.fitting.wald import coverages_of, table_of, untrusted
 from truncgauss.fitting.widening import direction_in_words
 from truncgauss.likelihood.observations import Observations, as_observations
-from truncgauss.optimize.fit_result import MOSTLY_UNSEEN, in_words, table_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.words.names import check_choice
