@@ -18,7 +18,7 @@ from experiments.large_dense import dense_blocks
 
 if __name__ == "__main__" and "JOIN" in os.environ:  # before the first array is made
     meeting, num_processes, index = os.environ["JOIN"].split()
-    tg.distributed.join(meeting, int(num_processes), int(index))
+    jax.distributed.initialize(meeting, int(num_processes), int(index))
 
 LIMIT = 1200  # seconds, after which a stand-still is reported
 COVARIANCE, REGION = 0.5 * np.eye(4) + 0.5, tg.Box(np.full(4, -1.0), np.full(4, 1.5))
@@ -185,24 +185,7 @@ def assert_same(name, mesh, tolerance=1e-12):
     assert anywhere or held == mesh.size, (name, held)
 
 
-def assert_exchanged():
-    """Statistics of processes add up exactly, whatever the precision of JAX."""
-    rows = np.random.default_rng(0).normal(1e8, 1.0, size=(1001, 2))
-    own = rows[tg.distributed.share(len(rows))]
-    with jax.enable_x64(False):
-        every = tg.distributed.exchanged(tg.Statistics.from_rows(own))
-        assert np.array_equal(tg.distributed.gathered(own), rows)
-    whole, truth = sum(every), tg.Statistics.from_rows(rows)
-    assert len(every) == jax.process_count() and whole.num_rows == 1001 > len(own)
-    np.testing.assert_allclose(whole.scatter, truth.scatter, rtol=1e-15)
-    np.testing.assert_array_equal(whole.lowest, truth.lowest)
-    parts = tg.distributed.exchanged(whole.mean)
-    assert all(np.array_equal(part, whole.mean) for part in parts)
-
-
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(LIMIT, exit=True)
-    if "JOIN" in os.environ:
-        assert_exchanged()
     for name in sys.argv[1:]:
         assert_same(name, tg.parallel.device_mesh(), 1e-12 if jax.config.jax_enable_x64 else 1e-6)

@@ -699,9 +699,8 @@ import json, sys
 import jax, jax.numpy as jnp, numpy as np, truncgauss as tg
 jax.config.update("jax_enable_x64", True)
 index, meeting, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-tg.distributed.join(meeting, 2, index)
-rows = tg.distributed.from_file(path, ["y", "x", "two"])
-y, x, two = tg.distributed.gathered(rows.values)[:37].T
+jax.distributed.initialize(meeting, 2, index)
+y, x, two = next(tg.tables.chunks(path)).T
 with tg.parallel.rows(tg.parallel.device_mesh()):
     design = {"constant": np.ones_like(x), "x": x}
     line = tg.fit_regression(y, design, censored_low=0.0, num_profiles=0)

@@ -729,7 +729,6 @@ FITS: dict[str, Callable[[], Any]] = {
         exact(np.append(np.linspace(-1.0, 1.0, 30), 50.0)), 2,
         start=(np.array([0.9, 0.1]), np.array([[0.0], [50.0]]), np.array([[[0.3]], [[1e-3]]])),
     ),
-    "join, a meeting point alone": lambda: tg.distributed.join("127.0.0.1:7777"),
 }  # fmt: skip
 COLUMNS = {
     "flux": [1.0, 0.2, 3.5, 0.1, np.nan],

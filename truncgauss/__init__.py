@@ -13,7 +13,6 @@ __version__ = "0.3.0"
 # Rooms and modules that are public as a whole, by the name under which users know them.
 _MODULES = {
     "config": "truncgauss.runs.config",
-    "distributed": "truncgauss.execution.distributed",
     "edges": "truncgauss.gaussian.edges",
     "fitting": "truncgauss.fitting",
     "likelihood": "truncgauss.likelihood",

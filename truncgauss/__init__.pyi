@@ -7,7 +7,6 @@ from truncgauss import (
     tables as tables,
 )
 from truncgauss.arrays import parallel as parallel
-from truncgauss.execution import distributed as distributed
 from truncgauss.gaussian import (
     edges as edges,
     regions as regions,

@@ -457,9 +457,9 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
         raise ValueError("--coordinator and its company belong to --distributed")
     work.prepare(config, address if asked.distributed else None)
     if asked.distributed:
-        from truncgauss.execution import distributed
+        import jax
 
-        if not distributed.first():
+        if jax.process_index():
             return FAILED if work.assist(config, asked.save_every) else FINE
     run = work.run(config, command, asked.save_every, asked.runs, folder)
     reason, lines = run.summary["reason"], run.summary["summary"]

@@ -41,7 +41,6 @@ device computes all of them.
 """
 
 import contextlib
-import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -50,6 +49,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXIS = "pieces"
@@ -62,19 +62,6 @@ class MeshPlan(NamedTuple):
     rows: Mesh | None = None
     replicates: Mesh | None = None
     gathered: bool = True  # whether every process gets the results of all rows
-
-
-class SpreadRows(NamedTuple):
-    """Rows spread over the devices of all processes, which hold equally many each.
-
-    Attributes:
-        values: shape (m, d), m the next multiple of the number of devices. The rows have the order
-            of their file; the last one is repeated at the end.
-        weights: 1 for a row of the file, 0 where one is repeated, shape (m,).
-    """
-
-    values: jax.Array
-    weights: jax.Array
 
 
 # XLA ends the process where devices of one host wait longer for each other than this, by default 40
@@ -267,6 +254,7 @@ def agreed(what: str, tree: Any) -> None:
 
     Raises:
         ValueError: on every process, if they differ on some.
+        RuntimeError: if another process has ended.
     """
     leaves = jax.tree.leaves(tree)
     if jax.process_count() == 1 or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
@@ -279,83 +267,24 @@ def agreed(what: str, tree: Any) -> None:
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-    all_digests = all_bytes(digest.digest())
-    differing = [i for i, other in enumerate(all_digests) if other != all_digests[0]]
-    if differing:
+    try:
+        every = multihost_utils.process_allgather(np.frombuffer(digest.digest(), np.uint8))
+    except ValueError as error:  # as which JAX reports a connection that broke, now and then
+        raise RuntimeError(
+            f"the processes could not exchange numbers, since another one has ended: {error}"
+        ) from error
+    differing = np.flatnonzero((every != every[0]).any(axis=1))
+    if len(differing):
         raise ValueError(
             f"{what} of process(es) {', '.join(map(str, differing))} differ from those of process "
             "0. All processes must run the same program on the same numbers."
         )
 
 
-def all_bytes(content: bytes) -> list[bytes]:
-    """The bytes of each process, in their order, on all of them.
-
-    Raises:
-        RuntimeError: if another process has ended.
-    """
-    lengths = _gathered(np.array([len(content)], np.int32)).reshape(-1)
-    filled = np.zeros(int(lengths.max()), np.uint8)
-    filled[: len(content)] = np.frombuffer(content, np.uint8)
-    every = _gathered(filled).reshape(len(lengths), -1)
-    return [row[:size].tobytes() for row, size in zip(every, lengths)]
-
-
-def _gathered(array: np.ndarray) -> np.ndarray:
-    """An array of each process, all of one shape, on all of them: shape (processes, ...)."""
-    first = {device.process_index: device for device in reversed(jax.devices())}
-    mesh = Mesh([first[index] for index in sorted(first)], (AXIS,))
-    split = NamedSharding(mesh, PartitionSpec(AXIS))
-    try:
-        return everywhere(jax.make_array_from_process_local_data(split, array[None]))
-    except ValueError as error:  # as which JAX reports a connection that broke, now and then
-        raise RuntimeError(
-            f"the processes could not exchange numbers, since another one has ended: {error}"
-        ) from error
-
-
-def everywhere(array: jax.Array) -> np.ndarray:
-    """The elements of an array that is spread over the devices of all processes, on each of them.
-
-    Every process must call it with its part of the same array.
-
-    Raises:
-        ValueError: if the array has no `jax.sharding.NamedSharding`.
-    """
-    if not isinstance(array.sharding, NamedSharding):
-        raise ValueError(
-            f"an array of several processes must have a NamedSharding, got {array.sharding}: use "
-            "jax.device_put or jax.make_array_from_process_local_data with one."
-        )
-    return np.asarray(_replication(array.sharding.mesh)(array).addressable_data(0))
-
-
-@functools.cache
-def _replication(mesh: Mesh) -> Any:
-    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
-
-
 def is_elsewhere(leaf: Any) -> bool:
     """Whether an array has elements on other processes that are not here; False under a trace."""
     concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
     return concrete and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
-
-
-def local_shards(array: jax.Array) -> dict[int, np.ndarray]:
-    """The parts of an array that lie on this process, by the number of their first row."""
-    return {shard.index[0].start or 0: np.asarray(shard.data) for shard in array.addressable_shards}
-
-
-def refuse_spread(what: str, tree: Any) -> None:
-    """Raise ValueError if arrays of a tree lie on other processes too."""
-    if any(map(is_elsewhere, jax.tree.leaves(tree))):
-        raise ValueError(
-            f"{what} needs all rows on every process, but these are spread over "
-            f"{jax.process_count()}. Give tg.distributed.gathered(rows): within "
-            "tg.parallel.rows(mesh) the processes share the work all the same. Of rows too many "
-            "for one of them fit_truncated_normal takes sums, tg.Statistics; log_likelihood and "
-            "tg.minimize take them as they are."
-        )
 
 
 def plan() -> MeshPlan:

@@ -23,7 +23,6 @@ from scipy import special
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.parallel import refuse_spread
 from truncgauss.arrays.pytrees import (
     as_float_array,
     floats_as_float64,
@@ -401,7 +400,6 @@ def predict(
         arrays = arrays_at(fit)(fit.estimates)
         n, d = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
         if known is not None:
-            refuse_spread("predict", known)
             if known.dimension != d or (designs and known.num_rows != n):
                 raise ValueError(
                     f"predict: what is known must have shape {(n if designs else 'n', d)}, got "

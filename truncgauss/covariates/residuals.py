@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from truncgauss import tables
-from truncgauss.arrays import parallel
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64
@@ -94,7 +93,6 @@ def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observat
         return rows, lambda other: np.asarray(fit.row_log_likelihood(other, method))
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
-        parallel.refuse_spread("quantile_residuals", (rows, loc))
         if np.ndim(loc) == 2:
             loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
     elif isinstance(fit, RowsFit) and fit.centred is not None:

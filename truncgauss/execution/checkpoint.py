@@ -26,9 +26,9 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.parallel import SpreadRows
 
 FORMAT = 2
 HEADER = "header"
@@ -384,9 +384,7 @@ def source_digest(function: Any) -> str:
     def add(value: Any) -> None:
         if id(value) in seen:
             return
-        if isinstance(value, SpreadRows):
-            sha.update(digest(value).encode())
-        elif isinstance(value, type(add)):
+        if isinstance(value, type(add)):
             seen.add(id(value))
             inside = [cell.cell_contents for cell in value.__closure__ or () if not_empty(cell)]
             used = [value.__globals__.get(name) for name in value.__code__.co_names]
@@ -436,32 +434,16 @@ def stored(leaf: Any) -> np.ndarray:
 
 
 def digest(tree: Any) -> str:
-    """A digest of a pytree; of rows of a file it is the same on any number of devices and
-    processes, though these fill them up to different lengths."""
+    """A digest of a pytree; of arrays that processes hold in parts it is one of those parts."""
     sha = hashlib.sha256()
-    tree = jax.tree.map(
-        lambda node: marked(node) if isinstance(node, SpreadRows) else node,
-        tree,
-        is_leaf=lambda node: isinstance(node, SpreadRows),
-    )
     for name, leaf in leaves_by_name(tree).items():
-        array = parallel.everywhere(leaf) if parallel.is_elsewhere(leaf) else stored(leaf)
+        if parallel.is_elsewhere(leaf):
+            own = b"".join(np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards)
+            part = np.frombuffer(hashlib.sha256(own).digest(), np.uint8)
+            sha.update(f"{leaf.shape}".encode())
+            array = multihost_utils.process_allgather(part)
+        else:
+            array = stored(leaf)
         sha.update(f"{name}:{array.dtype}:{array.shape};".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()[:16]
-
-
-def marked(rows: SpreadRows) -> dict[str, Any]:
-    """A digest of the rows of a file, however many processes and devices hold them: the sum of the
-    bits times odd random numbers, modulo 2^64, over those that are not repeated."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
-        return rows._asdict()
-    from truncgauss.execution import distributed
-
-    total, counted = np.zeros(2, np.uint64), parallel.local_shards(rows.weights)
-    for begin, values in parallel.local_shards(rows.values).items():
-        bits = np.asarray(values, np.float64).reshape(len(values), -1).view(np.uint64)
-        random = np.random.PCG64(0).advance(begin * bits.shape[1]).random_raw(bits.size)
-        products = (bits * (random | np.uint64(1)).reshape(bits.shape))[counted[begin] > 0]
-        total += np.array([products.sum(dtype=np.uint64), len(products)], np.uint64)
-    return {"rows": np.asarray(sum(distributed.exchanged(total))), "d": rows.values.shape[1:]}

@@ -11,7 +11,6 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.arrays.linalg import namespace
-from truncgauss.arrays.parallel import refuse_spread
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.covariates.outliers import Outliers, outliers_of
@@ -368,7 +367,6 @@ def model_of(
     names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x, _ in pairs[:2]]
     labels = names[0] or "selected", names[1] or "outcome"
     labels = labels if labels[0] != labels[1] else ("selected", "outcome")
-    refuse_spread(what, pairs)
     if not binary:
         tables.check_outcome(*pairs[1], what, data)
     refuse_texts(pairs[0][0], names[0], data)

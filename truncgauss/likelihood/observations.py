@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.arrays import parallel
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
@@ -43,9 +42,7 @@ class Observations:
 
     The patterns of exact and limited entries are found from the numbers here, once. Under `jit` an
     object of this class is an argument like any other; to differentiate with respect to limits,
-    replace them: `dataclasses.replace(observations, region=region)` keeps the patterns. Arrays that
-    are spread over processes, as by `tg.distributed.from_file`, are looked at when they are used:
-    `log_likelihood`, called with numbers, takes such rows.
+    replace them: `dataclasses.replace(observations, region=region)` keeps the patterns.
 
     Args:
         lower: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
@@ -494,15 +491,12 @@ class Observations:
             self._set(patterns=patterns, orders=orders)
             self._set(region_patterns=region_patterns, region_orders=region_orders)
             return
-        if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
-            # Found by each process.
-            self._set(patterns=None, region_patterns=None, orders=None, region_orders=None)
-            return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(
                 "Observations: which entries are exact or missing must be known, so that they "
-                "cannot be made under a trace. Make them outside, pass them as an argument, and "
-                "change them by dataclasses.replace."
+                "cannot be made under a trace, nor of rows on other processes. Make them outside, "
+                "pass them as an argument, and change them by dataclasses.replace; of several "
+                "processes each makes those of its own rows."
             )
         if region is not None and self.patterns and not self.region_patterns:
             raise ValueError(

@@ -68,10 +68,6 @@ class Pattern:
             return self.representatives
         return self.numbers if self.first is None else self.numbers[self.first]
 
-    def numbered(self, begin: int) -> "Pattern":
-        """The pattern of rows whose numbers in a larger sample begin there."""
-        return dataclasses.replace(self, numbers=self.rows + begin)
-
     def for_rows(self, values: jax.Array) -> jax.Array:
         """Values of the integrals, (u,), one for each row that uses them, (g,)."""
         return values if self.kind is None else values[self.kind]

@@ -22,7 +22,6 @@ from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.row_blocks import filled_up, first_rows
-from truncgauss.likelihood.spread_rows import over_processes
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -76,7 +75,7 @@ def log_likelihood(
             are independent.
 
     Returns:
-        Estimate(log_prob, stderr), each (n,), spread as the rows are. A row is -inf if it is
+        Estimate(log_prob, stderr), each (n,). A row is -inf if it is
         impossible: an exact entry outside its region, or an interval that does not meet it. Rows
         with the same integral, such as that of a common region, share its error: see
         `likelihood.total_log_likelihood` for the error of the sum.
@@ -95,11 +94,7 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
-
-    def of_rows(rows: Observations, loc: Any) -> Estimate:
-        return _log_likelihood(*prepared(rows, loc, covariance), method, as_key(key))[0]
-
-    return over_processes("log_likelihood", of_rows, observations, loc)
+    return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
 
 
 def total_log_likelihood(

@@ -46,12 +46,6 @@ def terms_of(
 
     `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
     """
-    if observations.patterns is None:
-        raise ValueError(
-            "log_likelihood: the rows are spread over processes, so that none of them sees which "
-            "entries are exact or missing. tg.log_likelihood takes them, called with numbers, "
-            "outside of jit and derivatives; otherwise give tg.distributed.gathered(rows)."
-        )
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     # The observed y with its limits and region, or (y, x) if the region limits x.
     total, lower, upper, among = noisy(covariance, observations.noise), *observations.data_limits()

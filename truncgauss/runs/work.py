@@ -65,7 +65,9 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
             )
         from truncgauss.execution import distributed
 
-        print(f"truncgauss: {distributed.join(*others)}", file=sys.stderr)
+        distributed.join(*others)
+        which = f"process {jax.process_index()} of {jax.process_count()}"
+        print(f"truncgauss: {which}", file=sys.stderr)
     here = jax.local_devices()
     if len(here) < config.devices:
         raise ValueError(
@@ -307,9 +309,9 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     """Compare settings and programs with those of the other processes, and hand on the first one's
     checkpoint."""
     import jax
+    from jax.experimental import multihost_utils
 
     from truncgauss.arrays import parallel
-    from truncgauss.execution import distributed
 
     own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
     sources = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
@@ -320,7 +322,10 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
     parallel.agreed("the programs", np.uint32(program))
     saved = checkpoint.read_bytes() if checkpoint.is_file() else b""
-    first = distributed.exchanged(np.frombuffer(saved, np.uint8))[0]
-    if len(first) and not distributed.first():
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(saved))))
+    assistant = jax.process_index() > 0
+    content = np.zeros(size, np.uint8) if assistant else np.frombuffer(saved, np.uint8)
+    content = multihost_utils.broadcast_one_to_all(content)
+    if size and assistant:
         checkpoint.parent.mkdir(parents=True)
-        files.write(checkpoint, first.tobytes())
+        files.write(checkpoint, content.tobytes())

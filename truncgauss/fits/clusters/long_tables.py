@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
-from truncgauss.arrays.parallel import refuse_spread
 from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.fits.clusters.cluster_likelihood import (
     DENSE_SIZES,
@@ -145,7 +144,6 @@ def inputs_of(
     index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome
     cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns[2:])
-    refuse_spread(WHAT, [None if ordered else outcome, design])
     if design is None or cluster is None:
         lacks = 'cluster, a label of each row or the name of its column, such as cluster="patient"'
         if design is None:

@@ -258,7 +258,6 @@ def fit_observations(
         return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
     as_observations(observations, what)
     check_settings(information, num_profiles, cluster)
-    parallel.refuse_spread(what, (observations, design))
     with jax.enable_x64(True):
         rows = floats_as_float64(observations)
         weights = None if rows.weights is None else np.asarray(rows.weights)

@@ -214,7 +214,6 @@ def fit_regression(
             raise ValueError(f"{what}: region must have one dimension, got {region.dimension}.")
         ends = ends[0][..., 0], ends[1][..., 0]
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
-    parallel.refuse_spread(what, inputs)
     with jax.enable_x64(True):
         observed, censoring, recorded, covariates, of_scale = read(*inputs, name, data)
         columns = covariates.values, None if of_scale is None else of_scale.values

@@ -105,7 +105,7 @@ class Statistics:
         if not is_concrete((rows, weights)):
             raise ValueError(
                 "Statistics: are made of numbers, outside of jit and vmap, and of rows that lie "
-                "here. Of each process's own rows: sum(tg.distributed.exchanged(statistics))."
+                "here. The statistics of each process's own rows add up."
             )
         rows, weights = tables.in_one_order("Statistics", rows=rows, weights=weights)
         rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
@@ -150,8 +150,7 @@ class Statistics:
             columns: names of the columns; None for all (besides that of the weights).
             weights: the column that says how often each row counts.
             part: (i, k) for the i-th of k parts. The statistics of all parts add up to those of
-                the file; with several processes, `(jax.process_index(), jax.process_count())` and
-                `sum(tg.distributed.exchanged(...))`.
+                the file; with several processes, `(jax.process_index(), jax.process_count())`.
 
         Raises:
             ValueError: for a column that is not there, a missing or infinite number, or no rows.

@@ -159,8 +159,6 @@ def fit_truncated_normal(
     if statistics is None:
         if data is None:
             raise ValueError(f"{what}: give data, or statistics.")
-        parallel.refuse_spread(what, (data, low, high, noise, weights))
-    if statistics is None:
         table = tables.read(data)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         if table is not None:

@@ -372,7 +372,6 @@ def fit_mixture(
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
-    parallel.refuse_spread("fit_mixture", observations)
     parallel.agreed("fit_mixture: rows and start", (observations, start))
     with jax.enable_x64(True):
         rows = floats_as_float64(observations)
