@@ -1,27 +1,25 @@
-"""Progress of long work: a line that is renewed on a terminal, and a few lines off it.
+"""Progress of long work: one line on a terminal, drawn by tqdm, and nothing off it.
 
 JAX reports the end of each stage of a compilation; so the line says "compiling" while that goes
 on, and else how many steps were made, if the work consists of steps. With TRUNCGAUSS_PROGRESS=0 in
 the environment nothing is said.
 """
 
+import contextlib
 import functools
 import inspect
 import os
-import shutil
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
-SECOND = 1.0  # between two renewals of the line on a terminal, and before the first
-SELDOM = 10.0  # seconds before a line off a terminal, unless a stage begins; the next take twice
-LONGEST = 80.0  # seconds between two lines off a terminal
+SECOND = 1.0  # before the line, which is renewed four times as often
 IDLE = 10.0  # seconds without work after which nobody waits to say something
 STAGES = "/jax/core/compile/"  # what JAX's events of compilation begin with
 TRACED, LOWERED, COMPILED = "jaxpr_trace", "jaxpr_to_mlir", "backend_compile"  # in this order
@@ -31,18 +29,6 @@ NEEDS_NUMBERS = jax.errors.TracerArrayConversionError, jax.errors.Concretization
 Item = TypeVar("Item")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-class Step(Protocol):
-    """A point that Newton steps reach: its loss, and how far it is from the optimum."""
-
-    @property
-    def loss(self) -> float: ...
-    @property
-    def decrement(self) -> float: ...
-
-
-P = TypeVar("P", bound=Step)
 
 
 class Compilations:
@@ -74,12 +60,25 @@ def compilations() -> Compilations:
     return seen
 
 
+def line(text: str, heard: bool = True) -> Any:
+    """A line on standard error, which only the first of several processes writes."""
+    from tqdm import tqdm  # which quick work does not need
+
+    first = not jax.distributed.is_initialized() or not jax.process_index()
+    # The bar is blank; it fills the line up, or cuts its text off.
+    return tqdm(
+        desc=text, bar_format="{desc}{bar}", file=sys.stderr, leave=False, dynamic_ncols=True,
+        disable=not (first and heard),
+    )  # fmt: skip
+
+
 class Line:
     """The line about the work of one thread: that of its bars, the outermost first."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.bars: list[bar] = []
+        self.shown: Any = None  # tqdm's line, once the work takes long
         self.thread, self.ended, self.watched = 0, 0.0, False
         self.silent = threading.local()  # by thread, how many fits are to say nothing
 
@@ -87,12 +86,11 @@ class Line:
         """Say what a bar says, from the innermost one on; other threads' bars are not shown."""
         with self.lock:
             if not self.bars:
-                self.thread, self.stream = threading.get_ident(), sys.stderr
-                self.began = self.spoke = time.monotonic()
+                if not (sys.stderr and sys.stderr.isatty()):
+                    return
+                self.thread, self.began = threading.get_ident(), time.monotonic()
                 self.compilations = compilations()
-                self.programs, self.stages = self.compilations.count, list[str]()
-                self.terminal = bool(self.stream) and self.stream.isatty()
-                self.due, self.width, self.heard = SELDOM, 0, bool(self.stream)
+                self.programs = self.compilations.count
                 if not self.watched:  # one thread for many calls, most of which take milliseconds
                     self.watched = True
                     threading.Thread(target=self.watch, daemon=True).start()
@@ -105,13 +103,14 @@ class Line:
             if closed in self.bars:
                 del self.bars[self.bars.index(closed) :]
                 if not self.bars:
-                    self.ended = time.monotonic()
-                    if self.heard and self.width:
-                        self.write("", "\r")
+                    self.ended, shown, self.shown = time.monotonic(), self.shown, None
+                    if shown is not None:
+                        with contextlib.suppress(OSError, ValueError):
+                            shown.close()
 
     def watch(self) -> None:
-        """Renew the line a second after the work began and every second from there on, until there
-        has been none for a while."""
+        """Draw the line a second after the work began, and renew it until there has been none for a
+        while."""
         while True:
             time.sleep(SECOND / 4)
             with self.lock:
@@ -119,47 +118,21 @@ class Line:
                 if not self.bars and now > self.ended + IDLE:
                     self.watched = False
                     return
-                if self.bars and self.heard and now >= self.spoke + SECOND:
-                    self.spoke = now
-                    first = not jax.distributed.is_initialized() or not jax.process_index()
-                    self.heard = first and self.say()
+                if not self.bars or now < self.began + SECOND:
+                    continue
+                text = f"{self.text()}, {now - self.began:.0f} s"
+                try:
+                    if self.shown is None:
+                        self.shown = line(text)
+                    self.shown.set_description_str(text)
+                except (OSError, ValueError):  # nobody reads it, which is no reason to end the work
+                    self.shown = line(text, heard=False)
 
-    def say(self) -> bool:
-        """Write the line, if it is time; whether somebody may be reading it."""
-        seconds = time.monotonic() - self.began
-        stage, text = self.text()
-        if self.terminal:
-            # The cursor stays at the left, so that what others print replaces the line.
-            return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\r")
-        # After another stage, that it computes is no news; before, silence would be.
-        first = stage not in self.stages and not (stage == "computing" and self.stages)
-        if not first and seconds < self.due:
-            return True
-        self.stages.append(stage)
-        self.due += 0.0 if first else min(self.due, LONGEST)
-        return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\n")
-
-    def text(self) -> tuple[str, str]:
-        """The stage, and the text of the line."""
+    def text(self) -> str:
         bars = [*filter(None, map(str, self.bars))]
-        counted = any(each.count for each in self.bars)
-        if not self.compilations.going_on:
-            return "steps" if counted else "computing", ", ".join(bars) or "computing"
-        number = self.compilations.count - self.programs + 1
-        return "compiling", ", ".join([*bars, f"compiling (program {number})"])
-
-    def write(self, text: str, end: str) -> bool:
-        """Write a line over the one before; whether that was possible."""
-        if self.terminal:
-            text = text[: shutil.get_terminal_size().columns - 1]
-            self.width, blank = len(text), " " * (self.width - len(text))
-            text = f"\r{text}{blank}" if text or blank else ""
-        try:
-            self.stream.write(f"{text}{end}" if text else "")
-            self.stream.flush()
-        except (OSError, ValueError):  # nobody reads it, which is no reason to end the work
-            return False
-        return True
+        if self.compilations.going_on:
+            bars.append(f"compiling (program {self.compilations.count - self.programs + 1})")
+        return f"truncgauss: {', '.join(bars) or 'computing'}"
 
 
 LINE = Line()
@@ -218,9 +191,8 @@ def progress(
 ) -> Iterator[Item]:
     """The items of a loop of one's own, counted in the line on standard error that fits write.
 
-    It is shown if the loop takes more than a second: renewed on a terminal, in a few lines off it,
-    beside what compiles or computes within. TRUNCGAUSS_PROGRESS=0 in the environment turns off this
-    line and all others.
+    It is shown on a terminal if the loop takes more than a second, beside what compiles or computes
+    within. TRUNCGAUSS_PROGRESS=0 in the environment turns off this line and all others.
 
     Args:
         items: what is iterated over.
@@ -281,18 +253,3 @@ def warn(message: str) -> None:
     while frame and frame.f_back and frame.f_globals["__name__"].partition(".")[0] == "truncgauss":
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)
-
-
-def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:
-    """The points of Newton steps down a loss, with their log-likelihood in the line.
-
-    Args:
-        points: of the steps, one at a time.
-        size: how many rows the loss is the mean of.
-        progress: see `bar`.
-    """
-    shown = bar(points, "Newton steps", progress)
-    for point in shown:
-        value, away = -size * point.loss, point.decrement * size**0.5
-        shown.note = f"log-likelihood {value:.8g}, about {away:.1e} standard errors to go"
-        yield point

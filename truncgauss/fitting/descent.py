@@ -1,13 +1,13 @@
 """Newton steps down minus a log-likelihood, from one start or several, and where they end."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from truncgauss.arrays.progress import bar, watched
+from truncgauss.arrays.progress import bar
 from truncgauss.fitting.newton import (
     CLOSE,
     Loss,
@@ -227,3 +227,18 @@ def told_of(best: Path, paths: list[Path]) -> tuple[str, int]:
         listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
         sentence += f" {len(others)} other maxima are lower by {listed} nats."
     return sentence, agreed
+
+
+def watched(points: Iterable[Point], size: float, progress: bool) -> Iterator[Point]:
+    """The points of Newton steps down a loss, with their log-likelihood in the line.
+
+    Args:
+        points: of the steps, one at a time.
+        size: how many rows the loss is the mean of.
+        progress: see `bar`.
+    """
+    shown = bar(points, "Newton steps", progress)
+    for at in shown:
+        value, away = -size * at.loss, at.decrement * size**0.5
+        shown.note = f"log-likelihood {value:.8g}, about {away:.1e} standard errors to go"
+        yield at

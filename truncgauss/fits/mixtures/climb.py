@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.arrays.compiling import Compiled, closed_form
-from truncgauss.arrays.progress import bar, watched
+from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fits.mixtures.curvature import (
     MANY,
@@ -44,7 +44,7 @@ from truncgauss.fits.mixtures.em import ascended, expectation, has_collapsed, lo
 from truncgauss.fits.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates, components_at
 from truncgauss.fits.mixtures.search import GAIN, least_variance, narrowest, proposed
-from truncgauss.fitting.descent import PLANNED, Descent, Path
+from truncgauss.fitting.descent import PLANNED, Descent, Path, watched
 from truncgauss.fitting.existence import explained
 from truncgauss.fitting.newton import Point, newton_steps
 from truncgauss.fitting.widening import Precision
