@@ -36,11 +36,19 @@ from truncgauss.student.quantile import (
     quantile,
 )
 from truncgauss.student.radial import LargestCoordinate
+from truncgauss.words.arguments import INSTEAD
 from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
+INSTEAD += [
+    (
+        "control ref reference",
+        {"contrasts"},
+        "The control is the first group: put it first in names=[...].",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

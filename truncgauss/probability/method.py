@@ -36,8 +36,16 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.special.logspace import log_mean_exp, standard_error
+from truncgauss.words.arguments import INSTEAD
 
 NUM_REPLICATES = 16  # of methods whose error is seen in the scatter of their replicates
+INSTEAD += [
+    (
+        "rtol releps abseps maxpts num_points",
+        {"method"},
+        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,41 +13,9 @@ Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# What others call an argument that a function with these arguments has not, and what to write.
-INSTEAD: list[tuple[str, set[str], str]] = [
-    (
-        "censored_* truncated_*",
-        {"observations"},
-        "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
-        "{word}=...), or tg.Observations(low, high).",
-    ),
-    (
-        "rtol releps abseps maxpts num_points",
-        {"method"},
-        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
-    ),
-    ("bounds limits", {"low", "high"}, "Bounds are low and high, for each column one of each."),
-    (
-        "a b",
-        {"low", "high", "scale"},
-        "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale.",
-    ),
-    (
-        "censored",
-        {"left_censored"},
-        "A column that marks censored values is left_censored=(column, mark).",
-    ),
-    (
-        "control ref reference",
-        {"contrasts"},
-        "The control is the first group: put it first in names=[...].",
-    ),
-    (
-        "dydx",
-        {"variables"},
-        "Effects are on all covariates, as of dydx(*); of some write variables=[...].",
-    ),
-]
+# What others call an argument that a function with these arguments has not, and what to write. The
+# rooms whose arguments they are add to it.
+INSTEAD: list[tuple[str, set[str], str]] = []
 
 
 def explain(

@@ -23,7 +23,15 @@ from truncgauss.gaussian.regions.region import (
 )
 from truncgauss.special.normal import standardize
 from truncgauss.special.tails import undefined
-from truncgauss.words.arguments import explained_class
+from truncgauss.words.arguments import INSTEAD, explained_class
+
+INSTEAD += [
+    (
+        "bounds limits",
+        {"low", "high"},
+        "Bounds are low and high, for each column one of each.",
+    ),
+]
 
 
 @explained_class
