@@ -268,20 +268,20 @@ def on_intervals():
 def edges_and_regions():
     table = {}
     margins = {f"{m:g}": {"m": m, "w": 0.5} for m in (0, 0.25, 0.5, 1, -1, INF, -INF)}
-    for edge in (tg.Tanh, tg.Probit, tg.Bump):
+    function_of = lambda w: tg.EdgeFunction(lambda m: jax.nn.sigmoid(m * w))
+    kinds = {edge.__name__: edge for edge in (tg.Tanh, tg.Probit, tg.Bump)}
+    for title, edge in (kinds | {"EdgeFunction": function_of}).items():
         for name in ("value", "log_value"):
             function = lambda p, edge=edge, name=name: getattr(edge(p["w"]), name)(p["m"])
             # At the face itself the slope of a bump's logarithm is 0, as its docstring says.
             at_face = edge is tg.Bump and name == "log_value"
             points = {m: p for m, p in margins.items() if not (at_face and p["m"] == 0)}
-            table[f"{edge.__name__}.{name}"] = Case(
-                edge.__name__, function, points, routes="backward jit"
-            )
+            table[f"{title}.{name}"] = Case(title, function, points, routes="backward jit")
         soft = lambda p, edge=edge: tg.SoftMonteCarlo(num_samples=128, edge=edge(p["w"]))
         for form in ("matrix", "ScaleTril"):
             function = lambda p, form=form, soft=soft: log_p(form, method=soft(p))(p)
             points = some(gaussians(form, 2, ("middle",), w=2.0), "identity,", "equal,")
-            table[f"SoftMonteCarlo {edge.__name__}, {form}"] = Case(
+            table[f"SoftMonteCarlo {title}, {form}"] = Case(
                 "SoftMonteCarlo",
                 function,
                 points,

@@ -61,6 +61,7 @@ from truncgauss.gaussian.covariances import (
     Markov as Markov,
     ScaleTril as ScaleTril,
 )
+from truncgauss.gaussian.edge_functions import EdgeFunction as EdgeFunction
 from truncgauss.gaussian.edges import (
     Bump as Bump,
     Hard as Hard,

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
-from truncgauss.special.logspace import log_sigmoid, sigmoid
+from truncgauss.special.logspace import log_mean_exp, log_sigmoid, sigmoid
 from truncgauss.special.tails import FAR, as_floats, log_ndtr, ndtr, ratio, with_slopes_where
 
 
@@ -30,6 +30,19 @@ class Edge:
         """The weight of a point at `margin`, between 0 and 1."""
         return jnp.exp(self.log_value(margin))
 
+    @property
+    def num_widths(self) -> int | None:
+        """For how many margins there are different widths; None if all have the same."""
+        if not any(map(jnp.ndim, jax.tree.leaves(self))):
+            return None
+        shape = jax.eval_shape(self.value, jax.ShapeDtypeStruct((), jnp.result_type(float))).shape
+        return shape[-1] if shape else None
+
+    def log_mean(self, margins: Float[Array, "n k m"]) -> tuple[Float[Array, ""], Array]:
+        """Log of the mean over n points of the product over their faces, and the n log products."""
+        log_weights = self.log_value(margins).sum((1, 2))
+        return log_mean_exp(log_weights), log_weights
+
 
 def _finite(margin: ArrayLike) -> Array:
     """The margin, with 0 in place of infinity, which has no derivative."""
@@ -37,7 +50,7 @@ def _finite(margin: ArrayLike) -> Array:
     return jnp.where(jnp.isinf(margin), 0.0, margin)
 
 
-def _with_limits(margin: ArrayLike, value: Array, below: float, above: float) -> Array:
+def with_limits(margin: ArrayLike, value: Array, below: float, above: float) -> Array:
     """The value, or its limits where the margin is infinite."""
     margin = as_float_array(margin)
     return jnp.where(margin == jnp.inf, above, jnp.where(margin == -jnp.inf, below, value))
@@ -68,10 +81,10 @@ class Tanh(Edge):
         check_positive("Tanh", "steepness", self.steepness)
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        return _with_limits(margin, log_sigmoid(self._log_odds(margin)), -jnp.inf, 0.0)
+        return with_limits(margin, log_sigmoid(self._log_odds(margin)), -jnp.inf, 0.0)
 
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        return _with_limits(margin, sigmoid(self._log_odds(margin)), 0.0, 1.0)
+        return with_limits(margin, sigmoid(self._log_odds(margin)), 0.0, 1.0)
 
     def _log_odds(self, margin: ArrayLike) -> Array:
         margin, steepness = as_floats(_finite(margin), as_float_array(self.steepness))
@@ -103,10 +116,10 @@ class Probit(Edge):
         check_positive("Probit", "width", self.width)
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        return _with_limits(margin, log_ndtr(self._position(margin)), -jnp.inf, 0.0)
+        return with_limits(margin, log_ndtr(self._position(margin)), -jnp.inf, 0.0)
 
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
-        return _with_limits(margin, ndtr(self._position(margin, -FAR)), 0.0, 1.0)
+        return with_limits(margin, ndtr(self._position(margin, -FAR)), 0.0, 1.0)
 
     def _position(self, margin: ArrayLike, start: float = -jnp.inf) -> Array:
         """margin/width, constant where the edge is flat and the quotient's slope may overflow."""

@@ -1,6 +1,7 @@
 """Monte Carlo with a soft edge: the mean of smoothed indicators over Gaussian samples."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +12,10 @@ from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
-from truncgauss.gaussian.regions.region import Region
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
-from truncgauss.special.logspace import effective_sample_size, log_mean_exp
+from truncgauss.special.logspace import effective_sample_size
 from truncgauss.words.names import check_choice
 
 MIN_EFFECTIVE_SAMPLES = 10.0
@@ -39,15 +40,18 @@ class SoftMonteCarlo(Method):
         num_samples: samples per replicate (static).
         num_replicates: independent replicates, evaluated one after the other in the memory of one
             (static).
-        edge: `Tanh`, `Probit`, `Bump`, `Hard` or `Surrogate`; its width or steepness is a leaf, so
-            it may be trained or annealed without compiling again.
+        edge: `Tanh`, `Probit`, `Bump`, `Hard` or `Surrogate`, whose width or steepness is a leaf:
+            one number, one for each coordinate or constraint, or one for each face, lower faces
+            first. It may be trained or annealed without compiling again. Or a function of the
+            margin with values from 0 to 1, and any rule of derivatives: see `tg.EdgeFunction`.
         points: "random", "antithetic" or "lattice" (static). For a single lattice stderr is nan;
             it takes several replicates.
         samples: standard normal samples to use instead of drawing, shape (n, d); then the key and
             `num_samples` are ignored. They may be spread over devices (`tg.parallel.spread`).
 
     Raises:
-        ValueError: if a count is not positive, or given samples have the wrong shape.
+        ValueError: if a count is not positive, given samples have the wrong shape, or the edge
+            has another number of widths.
 
     Example:
         >>> soft = tg.SoftMonteCarlo(num_samples=4096, points="lattice", num_replicates=8)
@@ -58,7 +62,7 @@ class SoftMonteCarlo(Method):
 
     num_samples: int = static_field(default=1000)
     num_replicates: int = static_field(default=1)
-    edge: Edge = Tanh(steepness=100.0)
+    edge: Edge | Callable[..., Any] = Tanh(steepness=100.0)
     points: str = static_field(default="random")
     samples: Any = None
 
@@ -73,14 +77,31 @@ class SoftMonteCarlo(Method):
             raise ValueError(
                 f"SoftMonteCarlo: antithetic points come in pairs, got {self.num_samples} samples."
             )
+        if callable(self.edge) and not isinstance(self.edge, type):
+            from truncgauss.gaussian.edge_functions import EdgeFunction
+
+            object.__setattr__(self, "edge", EdgeFunction(self.edge))
         if not isinstance(self.edge, Edge):
             raise ValueError(
-                f"SoftMonteCarlo: edge must be an edge such as tg.Tanh(100.0), got {self.edge!r}."
+                "SoftMonteCarlo: edge must be an edge such as tg.Tanh(100.0), or a function of the "
+                f"margin that returns a value from 0 to 1, got {self.edge!r}."
             )
         if self.samples is not None and self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if widths := cast(Edge, self.edge).num_widths:
+            point = jax.ShapeDtypeStruct((covariance.dimension,), jnp.result_type(float))
+            faces = jax.eval_shape(region.margins, point).shape[-1]
+            linear = isinstance(region, LinearRegion)
+            if widths not in (1, faces, faces // 2 if linear else faces):
+                order = ", first all lower and then all upper ones" if linear else ""
+                half = f"{faces // 2} (one for each coordinate or constraint) or " if linear else ""
+                kind = type(region).__name__
+                raise ValueError(
+                    f"SoftMonteCarlo: the edge has {widths} widths, but the {kind} has {faces} "
+                    f"faces{order}. Give 1 width, {half}{faces} (one for each face)."
+                )
         if self.samples is None:
             return
         shape = jnp.shape(self.samples)
@@ -93,9 +114,10 @@ class SoftMonteCarlo(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         margins = region.margins(loc[None, :] + self._deviations(key, covariance.scale_tril))
-        if not isinstance(self.edge, Surrogate):
-            return self._filtered(self.edge, margins)
-        soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
+        edge = cast(Edge, self.edge)
+        if not isinstance(edge, Surrogate):
+            return self._filtered(edge, margins)
+        soft, hard = self._filtered(edge.edge, margins), self._filtered(Hard(), margins)
         return Estimate(with_slope_of(hard.log_prob, soft.log_prob), hard.stderr)
 
     def _deviations(self, key: Array, factor: Array) -> Array:
@@ -118,8 +140,8 @@ class SoftMonteCarlo(Method):
             Agresti and Coull (1998), Approximate is better than "exact" for interval estimation of
             binomial proportions.
         """
-        log_weights = edge.log_value(margins).sum(-1)
-        log_prob, log_weights = log_mean_exp(log_weights), jax.lax.stop_gradient(log_weights)
+        log_prob, log_weights = edge.log_mean(by_width(edge, margins))
+        log_weights = jax.lax.stop_gradient(log_weights)
         top = jnp.max(log_weights)
         weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
         effective = effective_sample_size(log_weights)
@@ -147,12 +169,12 @@ class SoftMonteCarlo(Method):
         from truncgauss.gaussian.total_moments import Pieces, pooled_moments, weighted_pieces
 
         loc, covariance, region = row
-        factor = covariance.scale_tril
+        factor, edge = covariance.scale_tril, cast(Edge, self.edge)
 
         def one(key: Array) -> tuple[Array, Array]:
             deviations = self._deviations(key, factor)
-            log_weights = self.edge.log_value(region.margins(loc[None, :] + deviations)).sum(-1)
-            return log_weights, deviations.T
+            margins = by_width(edge, region.margins(loc[None, :] + deviations))
+            return edge.log_mean(margins)[1], deviations.T
 
         if self.num_replicates > 1:
             keys = jax.random.split(key, self.num_replicates)
@@ -180,3 +202,8 @@ class SoftMonteCarlo(Method):
             mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
             covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
         )
+
+
+def by_width(edge: Edge, margins: Float[Array, "n faces"]) -> Float[Array, "n k m"]:
+    """Margins with those of one width along the second axis: lower and upper of a coordinate."""
+    return margins.reshape(len(margins), -1, edge.num_widths or margins.shape[-1])
