@@ -350,3 +350,22 @@ def test_the_traps_of_the_truncated_normal_are_survived():
     assert not special_functions.close("[9, 10] log density at 9.1", wrong)
     truth, _ = special_functions.exact_density(9, 10, 9.1)
     assert truth == pytest.approx(1.30427809908, rel=1e-11)
+
+
+# ---------------------------------------------------------------- many_devices
+
+
+@pytest.mark.full
+def test_many_devices_agree_with_a_filter_in_numpy():
+    """On 1, 2 and 4 devices the fractions are means of (1 + tanh(z / 2)) / 2, and slopes theirs."""
+    changes = {"shift": {"start": -1.0, "stop": 1.0, "num": 6}, "num_repeats": 1}
+    results, picture = completed("many_devices", num_samples=300, **changes)
+    assert list(results["devices"]) == ["1 cpu", "2 cpu", "4 cpu"] and results["failed"] == ""
+    assert results["seconds"].shape == (3, 2) and (results["seconds"] > 0).all()
+    samples = np.asarray(jax.random.normal(jax.random.key(20264), (300, 1)))[:, 0]
+    weights = 0.5 * (1 + np.tanh(10.0 * (np.linspace(-1.0, 1.0, 6)[:, None] + samples)))
+    np.testing.assert_allclose(results["value"], weights.mean(1), rtol=1e-12)
+    slopes = 20.0 * weights * (1 - weights)
+    np.testing.assert_allclose(results["gradient"], slopes.mean(1), rtol=1e-10)
+    np.testing.assert_allclose(results["exact"]["value"], norm.cdf(results["shift"]), rtol=1e-12)
+    check_picture(picture)
