@@ -1,11 +1,16 @@
 """A release: the recipe for conda-forge, the workflows, and the version with its changes."""
 
+import json
 import pathlib
 import re
 import runpy
 import tomllib
 
+import jax
+import pytest
 from ruamel.yaml import YAML
+
+from truncgauss.arrays import importing
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -21,6 +26,38 @@ def test_the_recipe_has_the_dependencies_of_the_package(tmp_path):
     assert recipe["context"]["version"] == "9.8.7" and len(recipe["source"]["sha256"]) == 64
     names = {want.split()[0].removesuffix("-base") for want in recipe["requirements"]["run"]}
     assert names == {"python", *(re.match(r"[\w.-]+", x)[0] for x in PROJECT["dependencies"])}
+
+
+def test_no_dependency_has_an_upper_bound_and_the_series_of_jax_are_those_of_the_pins():
+    wanted = PROJECT["dependencies"] + sum(PROJECT["optional-dependencies"].values(), [])
+    assert not [want for want in wanted if re.search(r"<|~=|==", want)]
+    pins = re.findall(r"^jax==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert sorted(map(importing.series, pins)) == [*importing.TRIED_JAX]
+
+
+def test_a_series_of_jax_that_was_not_tried_is_named_where_an_import_fails(monkeypatch, tmp_path):
+    (tmp_path / "uses_what_is_gone.py").write_text("import jax\njax.what_is_gone\n")
+    (tmp_path / "imports_what_is_gone.py").write_text("from jax.core import what_is_gone\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, kind in (("uses", AttributeError), ("imports", ImportError)):
+        with pytest.raises(kind, match="what_is_gone") as raised:
+            importing.imported(f"{name}_what_is_gone")
+        assert "tried" not in str(raised.value)  # of a series that was
+    for version in ("9.1.2", "0.9.0", "0.13.0.dev20270101"):
+        monkeypatch.setattr(jax, "__version__", version)
+        for name in ("uses", "imports"):
+            with pytest.raises(ImportError, match=f"tried with JAX 0.10 to 0.12, .* {version}: "):
+                importing.imported(f"{name}_what_is_gone")
+        assert importing.imported("json") is json  # what works is no error
+
+
+def test_zenodo_and_the_citation_say_the_same():
+    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
+    citation = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
+    for theirs, ours in (("title", "title"), ("keywords", "keywords"), ("license", "license")):
+        assert zenodo[theirs] == citation[ours]
+    assert zenodo["description"] == citation["abstract"] and zenodo["upload_type"] == "software"
+    assert [x["name"] for x in zenodo["creators"]] == [x["name"] for x in citation["authors"]]
 
 
 def test_the_version_of_the_package_has_its_changes_and_citation():

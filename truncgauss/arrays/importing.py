@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+TRIED_JAX = (0, 10), (0, 12)  # the oldest and the newest series, those of constraints.txt
+
 
 def homes_of(file: str) -> dict[str, str]:
     """The module that defines each name of a package, by the imports in its `__init__.pyi`."""
@@ -37,7 +39,7 @@ def served(
 
             cure = "" if name.startswith("_") else meant(name, homes)
             raise AttributeError(f"module {package!r} has no attribute {name!r}{cure}")
-        value = getattr(importlib.import_module(homes[name]), name)
+        value = getattr(imported(homes[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -74,13 +76,33 @@ class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def imported(name: str) -> types.ModuleType:
     """The module of that name, with the line on standard error should its import take more than a
-    second; without the line where JAX, on which that rests, is not there yet."""
-    if name in sys.modules or "jax" not in sys.modules:
-        return importlib.import_module(name)
-    from truncgauss.arrays.progress import bar
+    second; without the line where JAX, on which that rests, is not there yet.
 
-    with bar(None, f"importing {name}", True):
-        return importlib.import_module(name)
+    Raises:
+        ImportError: if it uses what a series of JAX does not have that has not been tried.
+    """
+    try:
+        if name in sys.modules or "jax" not in sys.modules:
+            return importlib.import_module(name)
+        from truncgauss.arrays.progress import bar
+
+        with bar(None, f"importing {name}", True):
+            return importlib.import_module(name)
+    except (AttributeError, ImportError) as error:
+        version = getattr(sys.modules.get("jax"), "__version__", "0.10")
+        if TRIED_JAX[0] <= series(version) <= TRIED_JAX[1]:
+            raise
+        first, last = (".".join(map(str, tried)) for tried in TRIED_JAX)
+        raise ImportError(
+            f"truncgauss was tried with JAX {first} to {last}, and {name} cannot be imported with "
+            f"JAX {version}: {error}. Install a newer truncgauss, or pip install 'jax=={last}.*'."
+        ) from error
+
+
+def series(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 @contextlib.contextmanager
