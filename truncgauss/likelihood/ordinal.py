@@ -151,12 +151,14 @@ class LatentRows:
 
 def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) -> tuple[Any, Any]:
     """Lower and upper limits of levels by the cuts between them, and others where a code is -1."""
-    ends = xp.concatenate([xp.array([-xp.inf]), cuts, xp.array([xp.inf])])
+    ends = xp.concatenate([xp.zeros(1), cuts, xp.zeros(1)])
 
     def limits(side: int, end: Any) -> Any:
-        # By a sum, as the derivative of ends[codes + side] adds one number after the other.
-        at = (codes + side)[..., None] == np.arange(len(ends))
-        return xp.where(codes < 0, end, xp.sum(xp.where(at, ends, 0.0), axis=-1))
+        # By a product, as the derivative of ends[codes + side] adds one number after the other.
+        number = codes + side
+        chosen = (number[..., None] == np.arange(len(ends))) @ ends
+        below, above = xp.where(number == 0, -xp.inf, chosen), number == len(ends) - 1
+        return xp.where(codes < 0, end, xp.where(above, xp.inf, below))
 
     return limits(0, lower), limits(1, upper)
 
