@@ -12,10 +12,10 @@ import truncgauss as tg
 from truncgauss.fits.clusters.cluster_fit import effects_given, effects_of, model_of
 from truncgauss.fits.clusters.cluster_likelihood import limited_moments, moments_by_slopes
 from truncgauss.fits.clusters.long_tables import inputs_of
-from truncgauss.fitting.newton import point
+from truncgauss.fitting.newton import derivatives, point
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.likelihood import common_effect
+from truncgauss.likelihood import common_effect, effect_sums
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NestedQuadrature
 from truncgauss.special import log_interval_mass, standardize
@@ -220,6 +220,75 @@ def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank):
 
 def all_derivatives(function):
     return lambda x: (function(x), jax.grad(function)(x), jax.jacfwd(jax.grad(function))(x))
+
+
+def test_sums_in_numpy_are_those_of_the_program_with_two_derivatives():
+    """Of intervals, single limits, rows without any, tails beyond 40 and loadings up to 6, along
+    five parameters in which limits and loadings are linear."""
+    rng, k, d, q = np.random.default_rng(0), 4, 9, 5
+    low = rng.normal(size=(k, d))
+    high = low + rng.uniform(0.02, 2.0, (k, d))
+    low[:, :3], high[:, 2:5] = -np.inf, np.inf
+    low[3, 5:7], high[3, 5:7] = [40.0, -60.0], [41.0, -45.0]
+    rates = rng.normal(size=(k, d)) * np.array([0.1, 1.0, 6.0, 0.5])[:, None]
+    ends = np.stack([low, high, rates], axis=1)
+    jacobian = np.where(np.isinf(ends)[..., None], 0.0, rng.normal(size=(k, 3, d, q)))
+    result = effect_sums.sums(ends, jacobian)
+
+    def program(x):
+        loc, one = jnp.zeros(d), jnp.ones(d)
+        moved = jnp.where(np.isinf(ends), ends, np.where(np.isinf(ends), 0.0, ends) + jacobian @ x)
+        row = lambda a, b, r: common_effect.log_probability(loc, r[:, None], one, a, b, True)
+        return jax.vmap(row)(moved[:, 0], moved[:, 1], moved[:, 2])[0]
+
+    value, slope, bends = (
+        f(np.zeros(q)) for f in (program, jax.jacfwd(program), hessians(program))
+    )
+    np.testing.assert_allclose(result.value, value, rtol=1e-13)
+    np.testing.assert_allclose(np.einsum("kmd,kmdq->kq", result.slopes, jacobian), slope, rtol=1e-9)
+    np.testing.assert_allclose(result.bends, bends, rtol=1e-8, atol=1e-9)
+    assert not result.error.any()
+
+
+def hessians(function):
+    return jax.jacfwd(jax.jacrev(function))
+
+
+def test_sums_in_numpy_leave_narrow_intervals_and_large_tables_to_the_program():
+    rng = np.random.default_rng(0)
+    ends = np.stack([rng.normal(size=(3, 4)), np.full((3, 4), np.inf), np.ones((3, 4))], axis=1)
+    jacobian = np.ones((3, 3, 4, 2))
+    assert effect_sums.sums(ends, jacobian).value.shape == (3,)
+    narrow, unknown = ends.copy(), ends.copy()
+    narrow[1, 1, 2], unknown[1, 2, 2] = narrow[1, 0, 2] + 1e-3, np.nan
+    assert effect_sums.sums(narrow, jacobian) is None
+    assert np.isnan(effect_sums.sums(unknown, jacobian).bends).all()
+    large = np.broadcast_to(ends[:1], (20000, 3, 4))
+    assert effect_sums.sums(large, np.broadcast_to(jacobian[:1], (20000, 3, 4, 2))) is None
+
+
+FULL = [pytest.param(kind, marks=pytest.mark.full) for kind in ("ordered", "items")]
+
+
+@pytest.mark.parametrize("kind", ["mixed", *FULL])
+def test_points_of_a_fit_are_those_of_the_program_of_two_derivatives(kind):
+    """Of ordered rows; of exact, censored and interval ones with noise; and of a factor."""
+    rng, n = np.random.default_rng(1), 96
+    cluster, x = np.arange(n) % 12, rng.normal(size=n)
+    y = 0.4 * x + rng.normal(size=12)[cluster] + rng.normal(size=n)
+    outcome, low, noise = tg.Ordinal(np.digitize(y, [-1.0, 0.0, 1.0])), None, None
+    terms, data = (tg.RandomEffects(), tg.Residual()), {"item": np.arange(n) // 12}
+    if kind != "ordered":
+        outcome, low, noise = np.stack([y, y + (rng.random(n) < 0.3)], axis=1), -0.3, 0.1
+        terms = terms if kind == "mixed" else (tg.Factor(1, "item"), tg.Diagonal("item"))
+    columns = outcome, np.column_stack([np.ones(n), x]), cluster, low, None, noise
+    model = model_of(inputs_of(columns, data, False), terms, data)
+    loss, at = model.loss_at(model.start), jnp.asarray(model.start) + 0.05
+    known = loss.at_numbers(np.asarray(at))
+    for one, other in zip(known, derivatives(loss, at)):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+    nowhere = loss.at_numbers(np.full(len(model.start), np.nan))
+    assert np.isnan(nowhere[0]) and np.isnan(nowhere[2]).any()
 
 
 def test_second_derivatives_over_effects_take_memory_in_proportion_to_the_rows():

@@ -16,13 +16,12 @@ from truncgauss.covariates.rows_fit import same_rows
 from truncgauss.fits.gaussian import observations_fit as observations
 from truncgauss.fitting.descent import told_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit, coverage_of_spread
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, in_words
 from truncgauss.fitting.wald import (
     by_differences,
     untrusted,
     wald_coverages,
 )
-from truncgauss.fitting.model import in_words
 from truncgauss.optimize.uncertainty import certificate
 
 INF = np.inf

@@ -124,6 +124,11 @@ class Loss:
         """Value, gradient and Hessian, if they are known cheaper than by differentiation."""
         return None
 
+    def at_numbers(self, x: np.ndarray) -> tuple[Any, ...] | None:
+        """Value, gradient, Hessian and the variance of the error of `total` at numbers, where they
+        are known without a program that is to be compiled."""
+        return None
+
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         """Moves of each coordinate (q,), or in the rows of a matrix (q, q), between gradients whose
         differences are the Hessian; None if that is exact."""
@@ -227,7 +232,8 @@ def point(loss: Loss, x: np.ndarray, order: int = 2) -> Point:
     if steps is not None:
         function = functools.partial(differences, steps=steps, order=order)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = function(loss, at)
+        parts = loss.at_numbers(np.asarray(at))
+        parts = function(loss, at) if parts is None else parts
     value, gradient, hessian, variance = map(np.asarray, parts)
     hessian = (hessian + hessian.T) / 2
     return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))

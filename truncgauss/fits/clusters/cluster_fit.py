@@ -64,7 +64,9 @@ from truncgauss.fits.clusters.cluster_likelihood import (
     CovarianceSum,
     LimitedMoments,
     MeanParameters,
+    before_sums,
     clusters_at,
+    is_summed,
     limited_moments,
     log_likelihoods,
     plan_of,
@@ -105,6 +107,7 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.newton import CLOSE, Loss, Point, point, sloped
 from truncgauss.fitting.profile import Profile
 from truncgauss.gaussian.problem import Estimate
+from truncgauss.likelihood import effect_sums
 from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
 from truncgauss.special.normal import log_interval_mass, standardize
 
@@ -874,6 +877,17 @@ class ClustersLoss(Loss):
     def size(self) -> jax.Array:
         return jnp.sum(self.weights)
 
+    @functools.cached_property
+    def forms(self) -> list[int | None]:
+        """The form of the covariance of each shape, see `CovarianceSum.form`."""
+        return [self.inner.covariance.form(rows.columns) for rows in self.shapes]
+
+    def log_units(self, xp: Any) -> Any:
+        """By how much the unit of outcomes raises the log density of each cluster, (u,); `xp` is
+        NumPy or `jax.numpy`."""
+        seen = [xp.asarray(s.index)[:, : s.num_exact] >= 0 for s in self.shapes]
+        return xp.log(xp.asarray(self.inner.unit)) * xp.concatenate([x.sum(axis=1) for x in seen])
+
     @property
     def cost(self) -> Cost:
         """The work of a call. With all of XLA's optimisations (jaxlib 0.10.2) second derivatives of
@@ -892,6 +906,36 @@ class ClustersLoss(Loss):
     def total(self, x: jax.Array) -> Estimate:
         value, stderr = self.evaluated(x)
         return Estimate(self.weights @ value, jnp.sqrt(jnp.sum((self.weights * stderr) ** 2)))
+
+    def at_numbers(self, x: np.ndarray) -> tuple[Any, ...] | None:
+        """Where all integrals are over one effect, by sums in NumPy, see `effect_sums`: the program
+        of these with two derivatives takes seconds to compile."""
+        forms = self.forms
+        summed = [k for k, s in enumerate(self.shapes) if is_summed(forms[k], s.num_limited)]
+        if None in forms or {forms[k] for k in summed} != {1}:
+            return None
+        sizes = [(len(self.shapes[k].index), self.shapes[k].num_limited) for k in summed]
+        if max(map(math.prod, sizes)) * effect_sums.LEAST_COUNTED > effect_sums.MOST_MASSES:
+            return None
+        none = [np.zeros((k, 3, size)) for k, size in sizes]
+        ends, jacobians, *_ = beside_sums(self, x, none)
+        parts = [effect_sums.sums(*map(np.asarray, both)) for both in zip(ends, jacobians)]
+        if any(part is None for part in parts):
+            return None
+        weights = np.asarray(self.weights)
+        of_shapes = np.split(weights, np.cumsum([len(rows.index) for rows in self.shapes])[:-1])
+        each = [of_shapes[k] for k in summed]
+        slopes = [w[:, None, None] * part.slopes for w, part in zip(each, parts)]
+        value, slope, hessian = map(np.asarray, beside_sums(self, x, slopes)[2:])
+        total = (
+            value
+            - weights @ self.log_units(np)
+            + sum(w @ part.value for w, part in zip(each, parts))
+        )
+        bends = hessian + sum(np.tensordot(w, part.bends, 1) for w, part in zip(each, parts))
+        variance = sum(np.sum((w * part.error) ** 2) for w, part in zip(each, parts))
+        size = float(self.size)
+        return -total / size, -slope / size, -bends / size, variance
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The gradient of each cluster's log-likelihood, times its weight, (u, q)."""
@@ -922,14 +966,40 @@ class ClustersLoss(Loss):
         return loss
 
 
+@functools.partial(Compiled, cost=closed_form)
+def beside_sums(loss: ClustersLoss, x: jax.Array, slopes: list[jax.Array]) -> tuple[Any, ...]:
+    """What the derivatives of a log-likelihood with integrals over one effect take besides these.
+
+    Args:
+        slopes: derivatives of the integrals, times how often each cluster counts, by what they are
+            of, see `before_sums`.
+
+    Returns:
+        What they are of, with its Jacobian by x; and of the rest of the log-likelihood the value,
+        and the gradient and Hessian with what the slopes add to these.
+    """
+
+    def total(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, list[jax.Array]]]:
+        mean, rest = loss.inner.split(x)
+        values, ends = before_sums(loss.shapes, loss.inner.covariance, mean, rest)
+        value = loss.weights @ values
+        known = [jnp.where(jnp.isinf(end), 0.0, end) for end in ends]
+        return value + sum(jnp.sum(a * b) for a, b in zip(slopes, known)), (value, ends)
+
+    def with_slope(x: jax.Array) -> tuple[Any, Any]:
+        slope, (value, ends) = jax.grad(total, has_aux=True)(x)
+        return (slope, ends), (slope, ends, value)
+
+    (hessian, jacobians), (slope, ends, value) = jax.jacfwd(with_slope, has_aux=True)(x)
+    return ends, jacobians, value, slope, hessian
+
+
 @Compiled
 def of_each_cluster(loss: ClustersLoss, x: jax.Array) -> Estimate:
     """The log-likelihood of each different cluster, and its error."""
     mean, rest = loss.inner.split(x)
     result = log_likelihoods(loss.shapes, loss.inner.covariance, loss.plan, mean, rest)
-    exact = [jnp.sum(s.index[:, : s.num_exact] >= 0, axis=1) for s in loss.shapes]
-    units = jnp.log(loss.inner.unit) * jnp.concatenate(exact)
-    return Estimate(result.log_prob - units, result.stderr)
+    return Estimate(result.log_prob - loss.log_units(jnp), result.stderr)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -185,17 +185,24 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
     return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
 
 
-def of_effects(cluster: Cluster, moving: bool) -> Estimate:
-    """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
-    says whether its limits are parameters."""
+def limited_given_exact(cluster: Cluster) -> tuple[Any, Any, Any, Any]:
+    """The log density of the exact entries of a cluster of at most two effects; and of the limited
+    ones given these mean, loadings and scale: they are loc + factor f + noise."""
     variances, e = cluster.covariance.variances, len(cluster.values)
     factor = cluster.covariance.factor
     factor = jnp.zeros((len(variances), 0)) if factor is None else factor
+    if not e:
+        return jnp.zeros(()), cluster.loc, factor, jnp.sqrt(variances)
     rest = cluster.values - cluster.loc[:e]
     density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
-    # The limited entries given the exact ones are loc + factor f + noise.
     loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
-    factor, scale = turned(factor[e:]), jnp.sqrt(variances[e:])
+    return density, loc, turned(factor[e:]), jnp.sqrt(variances[e:])
+
+
+def of_effects(cluster: Cluster, moving: bool) -> Estimate:
+    """The log-likelihood of a cluster of at most two effects, and a bound of its error; `moving`
+    says whether its limits are parameters."""
+    density, loc, factor, scale = limited_given_exact(cluster)
     low, high = cluster.lower, cluster.upper
     if is_summed(factor.shape[1], len(low)):
         value, error = common_effect.log_probability(loc, factor, scale, low, high, moving)
@@ -203,6 +210,25 @@ def of_effects(cluster: Cluster, moving: bool) -> Estimate:
     scale = jnp.sqrt(scale**2 + jnp.sum(factor**2, axis=1))
     masses = log_interval_mass(*standardize(low, high, loc, scale))
     return Estimate(density + jnp.sum(masses), jnp.zeros(()))
+
+
+def before_sums(
+    shapes: tuple[ClusterRows, ...], covariance: CovarianceSum, mean: MeanParameters, x: jax.Array
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The log-likelihood of each cluster without integrals over effects, and what these are of:
+    both limits and the loadings in units of the noise, (k, 3, l), of each shape that has some."""
+    values, ends = [], []
+    for rows in shapes:
+        clusters = clusters_at(rows, covariance, mean, x)
+        if not is_summed(covariance.form(rows.columns), rows.num_limited):
+            of = functools.partial(of_effects, moving=rows.codes is not None)
+            values.append(jax.vmap(of)(clusters).log_prob)
+            continue
+        density, loc, factor, scale = jax.vmap(limited_given_exact)(clusters)
+        low, high, _ = standardize(clusters.lower, clusters.upper, loc, scale)
+        values.append(density)
+        ends.append(jnp.stack([low, high, factor[..., 0] / scale], axis=1))
+    return jnp.concatenate(values), ends
 
 
 def is_summed(rank: int | None, limited: int) -> bool:
