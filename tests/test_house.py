@@ -26,6 +26,7 @@ DOORS = {
     "numpyro": {
         "distributions.supports",
         "distributions.univariate",
+        "distributions.censored",
         "distributions.multivariate_normal",
         "distributions.multivariate_student_t",
         "optimize.constraints",

@@ -17,6 +17,7 @@ from truncgauss.arrays.compiling import use_compilation_cache as use_compilation
 from truncgauss.arrays.progress import progress as progress
 from truncgauss.arrays.pytrees import Estimate as Estimate
 from truncgauss.diagnosis.nonfinite import first_nonfinite as first_nonfinite
+from truncgauss.distributions.censored import Censored as Censored
 from truncgauss.distributions.mixture import TruncatedMixture as TruncatedMixture
 from truncgauss.distributions.multivariate_normal import (
     TruncatedMultivariateNormal as TruncatedMultivariateNormal,

@@ -1,3 +1,4 @@
+from truncgauss.distributions.censored import Censored as Censored
 from truncgauss.distributions.multivariate_normal import (
     TruncatedMultivariateNormal as TruncatedMultivariateNormal,
 )
