@@ -919,19 +919,17 @@ class ClustersLoss(Loss):
             return None
         none = [np.zeros((k, 3, size)) for k, size in sizes]
         ends, jacobians, *_ = beside_sums(self, x, none)
-        parts = [effect_sums.sums(*map(np.asarray, both)) for both in zip(ends, jacobians)]
-        if any(part is None for part in parts):
+        both = [effect_sums.sums(*map(np.asarray, pair)) for pair in zip(ends, jacobians)]
+        parts = [part for part in both if part is not None]
+        if len(parts) < len(both):
             return None
         weights = np.asarray(self.weights)
         of_shapes = np.split(weights, np.cumsum([len(rows.index) for rows in self.shapes])[:-1])
         each = [of_shapes[k] for k in summed]
         slopes = [w[:, None, None] * part.slopes for w, part in zip(each, parts)]
         value, slope, hessian = map(np.asarray, beside_sums(self, x, slopes)[2:])
-        total = (
-            value
-            - weights @ self.log_units(np)
-            + sum(w @ part.value for w, part in zip(each, parts))
-        )
+        integrals = sum(float(w @ part.value) for w, part in zip(each, parts))
+        total = value - weights @ self.log_units(np) + integrals
         bends = hessian + sum(np.tensordot(w, part.bends, 1) for w, part in zip(each, parts))
         variance = sum(np.sum((w * part.error) ** 2) for w, part in zip(each, parts))
         size = float(self.size)
