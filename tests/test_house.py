@@ -306,6 +306,9 @@ def test_earlier_names_work_with_a_warning_that_says_the_new_one():
         with pytest.warns(DeprecationWarning, match=f"tg.{name} is {re.escape(new)} now: write "):
             value = getattr(tg, name)
         assert value is eval(new, {"tg": tg}), name
+    for name, cure in tg._GONE.items():
+        with pytest.raises(AttributeError, match=re.escape(cure)):
+            getattr(tg, name)
 
 
 def test_earlier_modules_are_found_with_a_warning_that_says_the_new_one():

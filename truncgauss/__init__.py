@@ -45,7 +45,12 @@ _MOVED = {"fit": "tg.minimize"} | {
     }.items()
     for name in names
 }
-# Earlier modules, likewise: their names by the rooms from which and to which they moved, with the
+# Earlier names that are gone, and what to write.
+_GONE = {
+    "distributed": "processes meet by `jax.distributed.initialize()` and exchange arrays by "
+    "`jax.experimental.multihost_utils`; docs/clusters.md has a script"
+}
+# Earlier modules: their names by the rooms from which and to which they moved, with the
 # new one where that changed.
 _MOVED_MODULES = {
     f"truncgauss.{old}.{name.partition('=')[0]}": f"truncgauss.{new}.{name.rpartition('=')[2]}"
@@ -110,6 +115,7 @@ def __getattr__(name: str) -> Any:
             from truncgauss.words.names import meant
 
             cure = "" if name.startswith("_") else meant(name, __all__)
+            cure = f": {_GONE[name]}" if name in _GONE else cure
             raise AttributeError(f"module 'truncgauss' has no attribute {name!r}{cure}")
     globals()[name] = value
     return value
