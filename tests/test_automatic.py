@@ -198,7 +198,7 @@ def test_rows_in_batches_are_the_rows(monkeypatch):
     ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
     whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
     for most in (4 * 3000, 10):
-        monkeypatch.setattr("truncgauss.gaussian.problem.MOST_NUMBERS", most)
+        monkeypatch.setattr("truncgauss.arrays.batches.MOST_NUMBERS", most)
         for method in (tg.Exact(), tg.Automatic()):
             got = ask(method)
             assert got.log_prob.shape == (5, 2)
@@ -214,7 +214,7 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     region = tg.Box(jnp.zeros(4), INF)
     held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, tridiagonal(4), region)
     whole = tg.log_probability(shifts, tridiagonal(4), region, held)
-    monkeypatch.setattr("truncgauss.gaussian.problem.MOST_NUMBERS", 2 * held.numbers_held(4))
+    monkeypatch.setattr("truncgauss.arrays.batches.MOST_NUMBERS", 2 * held.numbers_held(4))
     got = tg.log_probability(shifts, tridiagonal(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.arrays.batches import DIVIDED, at_once, mapped, operations
+from truncgauss.arrays.batches import DIVIDED, mapped, operations, rows_undivided
 
 COVARIANCE, REGION, MEANS = device_work.COVARIANCE, device_work.REGION, device_work.MEANS
 FEW = tg.Separation(32, 5)
@@ -221,8 +221,8 @@ def test_no_factorisation_is_divided_among_threads(method, rows_in_context):
 
 def test_turns_give_what_all_rows_at_once_give():
     rows = np.eye(8) + 0.1 * np.random.default_rng(0).uniform(size=(1009, 1, 1))
-    assert at_once(jnp.linalg.cholesky, (rows,), (0,)) < 400
-    assert at_once(jnp.sin, (rows,), (0,)) == 1009
+    assert rows_undivided(jnp.linalg.cholesky, (rows,), (0,)) < 400
+    assert rows_undivided(jnp.sin, (rows,), (0,)) == 1009
     scaled = lambda matrix, by: jnp.linalg.cholesky(matrix) * by
     found = mapped(scaled, (rows, jnp.float64(2.0)), (0, None))
     np.testing.assert_array_equal(found, 2.0 * jnp.linalg.cholesky(rows))

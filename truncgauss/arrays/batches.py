@@ -1,4 +1,4 @@
-"""A function of one row, mapped over all rows of a batch.
+"""A function of one row, mapped over all rows of a batch; and batches in parts that memory holds.
 
 Rows are spread over the devices of `parallel.rows`. On a processor each device answers for so few
 rows at a time that no factorisation of their matrices is divided among threads: jaxlib divides a
@@ -13,10 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.pytrees import common_shape, is_concrete
 
+MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 DIVIDED = 200_000  # operations in one batch of a factorisation, from which on it is divided
 # Factorisations, with bounds of their operations over (size of an operand) x (shorter side).
 FACTORISATIONS = {
@@ -24,6 +27,8 @@ FACTORISATIONS = {
     "householder_product": 4, "eigh": 16, "svd": 32, "eig": 32, "schur": 32, "hessenberg": 8,
     "tridiagonal": 8,
 }  # fmt: skip
+
+ARRAYS: Any = (jax.Array, np.ndarray)
 
 
 def mapped(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
@@ -36,7 +41,7 @@ def mapped(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any,
     """
 
     def each(*rows: Any) -> Any:
-        return _in_turns(function, rows, axes, at_once(function, rows, axes))
+        return _in_turns(function, rows, axes, rows_undivided(function, rows, axes))
 
     return parallel.over_rows(each, rows, axes)
 
@@ -125,7 +130,9 @@ def _in_turns(
     return jax.tree.map(together, jax.lax.map(turn, jax.tree.map(apart, mapped)))
 
 
-def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> int:
+def rows_undivided(
+    function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]
+) -> int:
     """The number of rows that may be computed at a time without dividing a factorisation."""
     size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
     if jax.default_backend() != "cpu" or size == 1:
@@ -153,3 +160,94 @@ def operations(jaxpr: Any) -> Iterator[int]:
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
                     yield from operations(inner)
+
+
+# --- Parts of a batch -----------------------------------------------------------------------------
+
+
+def flattened(problem: Any) -> Any:
+    """The problem with its leading axes as one; an input shared by all rows stays shared."""
+    return type(problem)(*(_flat(part, problem.batch_shape) for part in problem))
+
+
+def problem_rows(problem: Any, rows: np.ndarray) -> Any:
+    """Some rows of a problem with one leading axis."""
+    return type(problem)(*(rows_of(part, rows) for part in problem))
+
+
+def rows_of(part: Any, rows: np.ndarray) -> Any:
+    """Some rows of an input with one leading axis; the input itself if all rows share it."""
+    shared = part.ndim == 1 if isinstance(part, ARRAYS) else part.batch_shape == ()
+    return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
+
+
+def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
+    if isinstance(part, ARRAYS):
+        if part.ndim == 1:
+            return part
+        whole = jnp.broadcast_to(part, batch_shape + part.shape[-1:])
+    elif part.batch_shape == ():
+        return part
+    else:
+        whole = part.broadcast_to(batch_shape)
+    return jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :])), whole)
+
+
+def padded_to_power_of_two(rows: np.ndarray, compiled: int = 0) -> np.ndarray:
+    """Row numbers, the first repeated up to a number for which a program is compiled, or, of more
+    rows, up to a power of two, so that few shapes are compiled."""
+    size = compiled if len(rows) <= compiled else 2 ** math.ceil(math.log2(len(rows)))
+    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
+
+
+def in_batches(
+    function: Callable[[Any, Any, jax.Array], Any], method: Any, problem: Any, key: jax.Array
+) -> Any:
+    """The results of `function(method, problem, key)`, in batches of rows of bounded memory.
+
+    Rows that are spread over devices, or under a trace, are one batch.
+
+    Args:
+        function: of a method and a problem with leading axes.
+        method: with a `batch_shape` of its own, and `numbers_held` of a number of dimensions.
+        problem: a mean, a covariance and a region.
+        key: shared by all rows.
+    """
+    batch_shape = common_shape(problem.batch_shape, method.batch_shape)
+    num_rows, width = math.prod(batch_shape), rows_in_memory(method, problem)
+    if (
+        num_rows <= width
+        or not is_concrete((method, problem))
+        or any(map(parallel.is_spread, jax.tree.leaves(problem)))
+    ):
+        return function(method, problem, key)
+    flat, own = flattened(problem), _flat(method, batch_shape)
+    groups, results = [], []
+    for start in range(0, num_rows, width):
+        # The last batch is filled up with the first rows rather than compiled for fewer.
+        rows = np.arange(start, start + width) % num_rows
+        chosen = rows[0] if width == 1 else rows
+        part = rows_of(own, chosen), problem_rows(flat, chosen)
+        result = jax.block_until_ready(function(*part, key))
+        results.append(jax.tree.map(lambda x: x[None], result) if width == 1 else result)
+        groups.append(rows[: num_rows - start])
+    return joined(results, groups, batch_shape)
+
+
+def joined(results: list[Any], groups: list[np.ndarray], batch_shape: tuple[int, ...]) -> Any:
+    """The results for groups of rows as one, with leading axes; the rows of each are its first."""
+    back = np.argsort(np.concatenate(groups))
+
+    def whole(*leaves: Any) -> jax.Array:
+        # Of numbers by NumPy: each small operation of JAX would be compiled.
+        xp: Any = np if is_concrete(leaves) else jnp
+        parts = [xp.asarray(leaf)[: len(rows)] for leaf, rows in zip(leaves, groups)]
+        return jnp.asarray(xp.concatenate(parts)[back].reshape(batch_shape + leaves[0].shape[1:]))
+
+    return jax.tree.map(whole, *results)
+
+
+def rows_in_memory(method: Any, problem: Any) -> int:
+    """The number of rows of a batch whose arrays memory holds, a power of two."""
+    numbers = method.numbers_held(problem.covariance.dimension)
+    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import in_batches
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported, warn
@@ -27,7 +28,6 @@ from truncgauss.gaussian.problem import (
     Moments,
     Problem,
     as_problem,
-    in_batches,
     is_gaussian,
 )
 from truncgauss.gaussian.regions.box import Box

@@ -3,7 +3,6 @@
 Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -28,7 +27,6 @@ from truncgauss.arrays.pytrees import (
     common_dtype,
     common_shape,
     frozen_pytree,
-    is_concrete,
     values_of,
     varying_like,
 )
@@ -36,9 +34,6 @@ from truncgauss.arrays.pytrees import Estimate as Estimate  # which is also know
 from truncgauss.gaussian.covariances import Covariance, as_covariance
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
-
-ARRAYS: Any = (Array, np.ndarray)
-MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
@@ -272,84 +267,3 @@ def standardized(loc: Float[Array, " d"], covariance: Covariance, region: Region
     loc, linear = loc / unit, as_linear(region).scaled(1.0 / unit)
     covariance, linear, row_unit, known = linear.released(loc, covariance, unit, still)
     return Standardized(Problem(loc, covariance, linear), unit, row_unit, still, known)
-
-
-# --- Rows in batches ------------------------------------------------------------------------------
-
-
-def flattened(problem: Problem) -> Problem:
-    """The problem with its leading axes as one; an input shared by all rows stays shared."""
-    return Problem(*(_flat(part, problem.batch_shape) for part in problem))
-
-
-def taken(problem: Problem, rows: np.ndarray) -> Problem:
-    return Problem(*(some(part, rows) for part in problem))
-
-
-def some(part: Any, rows: np.ndarray) -> Any:
-    """Some rows of an input with one leading axis; the input itself if all rows share it."""
-    shared = part.ndim == 1 if isinstance(part, ARRAYS) else part.batch_shape == ()
-    return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
-
-
-def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
-    whole = LocRows(part) if isinstance(part, ARRAYS) else part
-    if whole.batch_shape == ():
-        return part
-    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
-    whole = jax.tree.map(flat, whole.broadcast_to(batch_shape))
-    return whole.loc if isinstance(whole, LocRows) else whole
-
-
-def padded(rows: np.ndarray, compiled: int = 0) -> np.ndarray:
-    """Row numbers, the first repeated up to a number for which a program is compiled, or, of more
-    rows, up to a power of two, so that few shapes are compiled."""
-    size = compiled if len(rows) <= compiled else 2 ** math.ceil(math.log2(len(rows)))
-    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
-
-
-def in_batches(
-    function: Callable[[Any, Problem, Array], Any], method: Any, problem: Problem, key: Array
-) -> Any:
-    """The results of `function(method, problem, key)` for a `Method`, in batches of rows of bounded
-    memory.
-
-    Rows that are spread over devices, or under a trace, are one batch.
-    """
-    batch_shape = common_shape(problem.batch_shape, method.batch_shape)
-    num_rows, width = math.prod(batch_shape), at_once(method, problem)
-    if (
-        num_rows <= width
-        or not is_concrete((method, problem))
-        or any(map(parallel.is_spread, jax.tree.leaves(problem)))
-    ):
-        return function(method, problem, key)
-    flat, own = flattened(problem), _flat(method, batch_shape)
-    groups, results = [], []
-    for start in range(0, num_rows, width):
-        # The last batch is filled up with the first rows rather than compiled for fewer.
-        rows = np.arange(start, start + width) % num_rows
-        chosen = rows[0] if width == 1 else rows
-        result = jax.block_until_ready(function(some(own, chosen), taken(flat, chosen), key))
-        results.append(jax.tree.map(lambda x: x[None], result) if width == 1 else result)
-        groups.append(rows[: num_rows - start])
-    return joined(results, groups, batch_shape)
-
-
-def joined(results: list[Any], groups: list[np.ndarray], batch_shape: tuple[int, ...]) -> Any:
-    """The results for groups of rows as one, with leading axes; the rows of each are its first."""
-    back = np.argsort(np.concatenate(groups))
-
-    def whole(*leaves: Any) -> Array:
-        # Of numbers by NumPy: each small operation of JAX would be compiled.
-        xp: Any = np if is_concrete(leaves) else jnp
-        parts = [xp.asarray(leaf)[: len(rows)] for leaf, rows in zip(leaves, groups)]
-        return jnp.asarray(xp.concatenate(parts)[back].reshape(batch_shape + leaves[0].shape[1:]))
-
-    return jax.tree.map(whole, *results)
-
-
-def at_once(method: Any, problem: Problem) -> int:
-    """The number of rows of a batch, a power of two."""
-    numbers = method.numbers_held(problem.covariance.dimension)
-    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))

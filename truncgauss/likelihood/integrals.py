@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.batches import at_once
+from truncgauss.arrays.batches import rows_undivided
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
@@ -167,7 +167,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     if isinstance(method, DrawnPoints):  # which are few, and have their derivative with the value
         each = jax.vmap(lambda row: with_drawn_points(*one(row)))
     else:
-        most = min(most, at_once(lambda row: log_probability(*one(row)), (rows,), (0,)))
+        most = min(most, rows_undivided(lambda row: log_probability(*one(row)), (rows,), (0,)))
         each = jax.vmap(lambda row: with_derivative(log_probability, most, *one(row)))
     result = parallel.over_rows(each, (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
@@ -208,7 +208,7 @@ def in_chunks(batched: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     one = lambda row: batched(jax.tree.map(lambda leaf: leaf[None], row))
-    size = min(size, at_once(one, (rows,), (0,))) if size > 1 else 1
+    size = min(size, rows_undivided(one, (rows,), (0,))) if size > 1 else 1
     if count <= size:
         return batched(rows)
     num_chunks = -(-count // size)

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import in_batches
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
@@ -24,7 +25,6 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     checked_problem,
-    in_batches,
     is_gaussian,
     on_device,
 )

@@ -27,10 +27,11 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import flattened, joined, problem_rows
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, numbers_of
-from truncgauss.gaussian.problem import Estimate, Moments, Problem, flattened, joined, taken
+from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
@@ -114,7 +115,9 @@ class Block:
             return jax.tree.map(lambda x: x.reshape(shape), whole)
         flat = flattened(problem)
         rows = [np.asarray(rows) for rows in self.rows]
-        results = [estimate(x, taken(flat, some), key) for x, some in zip(self.methods, rows)]
+        results = [
+            estimate(x, problem_rows(flat, some), key) for x, some in zip(self.methods, rows)
+        ]
         return joined(results, rows, shape)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from truncgauss.arrays.batches import in_batches
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
@@ -16,7 +17,6 @@ from truncgauss.gaussian.problem import (
     Loc,
     Problem,
     as_problem,
-    in_batches,
     over_rows,
 )
 from truncgauss.gaussian.regions.region import LinearRegion, Region

@@ -9,22 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.arrays.batches import (
+    flattened,
+    in_batches,
+    joined,
+    padded_to_power_of_two,
+    problem_rows,
+    rows_in_memory,
+    rows_of,
+)
 from truncgauss.arrays.linalg import ranks_of
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import numbers_of
-from truncgauss.gaussian.problem import (
-    Estimate,
-    Problem,
-    at_once,
-    flattened,
-    in_batches,
-    joined,
-    on_device,
-    padded,
-    some,
-    taken,
-)
+from truncgauss.gaussian.problem import Estimate, Problem, on_device
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
@@ -137,8 +135,8 @@ class Search:
         Those of them that stay above rtol get `factor` times the points at once.
         """
         rows = np.flatnonzero(self.error > above)
-        rows = rows if len(rows) == len(self.error) else padded(rows)
-        held = method.hold(*taken(self.problem, rows))
+        rows = rows if len(rows) == len(self.error) else padded_to_power_of_two(rows)
+        held = method.hold(*problem_rows(self.problem, rows))
         error = self._evaluated(held, held, rows)
         self.owner[self.evaluation == len(self.evaluations) - 1] = len(self.attempts)
         method = held
@@ -146,8 +144,8 @@ class Search:
         if factor > 1 and len(needy):
             # Filled up to a number for which the program is compiled: at the few points of a
             # beginning rows are computed sooner than another program is compiled.
-            compiled = min(len(rows), at_once(held.in_pieces(1), self.problem))
-            needy = padded(needy, compiled)
+            compiled = min(len(rows), rows_in_memory(held.in_pieces(1), self.problem))
+            needy = padded_to_power_of_two(needy, compiled)
             more = held.enlarged(factor)
             if cost(more, self.problem) * len(needy) <= self.left:
                 method = more
@@ -168,7 +166,7 @@ class Search:
                 if factor == 1:
                     ending = SPENT
                     break
-                method, needy = method.enlarged(factor), padded(needy)
+                method, needy = method.enlarged(factor), padded_to_power_of_two(needy)
                 before = self.error[needy]
                 held = self._of_rows(attempt.held, attempt.rows, needy)
                 error = self._evaluated(held, method, needy)
@@ -186,7 +184,7 @@ class Search:
         """The method for the chosen ones of the rows that its plans are for."""
         position = np.zeros(len(self.error), int)
         position[rows] = np.arange(len(rows))
-        return some(held, position[chosen])
+        return rows_of(held, position[chosen])
 
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
         """The affordable factor of the number of points, and the rows that it is affordable for."""
@@ -198,11 +196,11 @@ class Search:
             factor = STEP**3
         needy = needy[np.argsort(self.error[needy], kind="stable")]
         row = cost(method, self.problem)
-        while factor * row * len(padded(needy)) > self.left:
+        while factor * row * len(padded_to_power_of_two(needy)) > self.left:
             if factor > STEP:
                 factor //= STEP
             elif len(needy) > 1:
-                needy = needy[: len(padded(needy)) // 2]
+                needy = needy[: len(padded_to_power_of_two(needy)) // 2]
             else:
                 return 1, needy
         return factor, needy
@@ -214,7 +212,7 @@ class Search:
         self.evaluations.append((held.enlarged(growth), rows))
         self.left -= cost(method, self.problem) * len(rows)
         method = held.enlarged(growth) if self.goal.differentiates else held.in_pieces(growth)
-        problem = taken(self.problem, rows)
+        problem = problem_rows(self.problem, rows)
         points = f"{method.count * method.num_replicates} points"
         many = f" in each of {len(rows)} rows" if len(rows) > 1 else ""
         with bar(None, points + many, True):
@@ -343,13 +341,13 @@ def _answer_of_groups(
     answers, recipe = [], []
     for rows in groups:
         # As many rows as there are in all, or a power of two: for these programs are compiled.
-        some_rows = padded(rows, count if 2 * len(rows) > count else 0)
-        of_rows = answer(automatic, taken(flat, some_rows), key, goal, wanted)
+        some_rows = padded_to_power_of_two(rows, count if 2 * len(rows) > count else 0)
+        of_rows = answer(automatic, problem_rows(flat, some_rows), key, goal, wanted)
         answers.append(of_rows)
         for method, chosen in of_rows.recipe:
             chosen = np.arange(len(some_rows)) if chosen is None else chosen
             kept = np.flatnonzero(chosen < len(rows))
-            recipe.append((some(method, kept), rows[chosen[kept]]))
+            recipe.append((rows_of(method, kept), rows[chosen[kept]]))
     results = [of_rows.result for of_rows in answers]
     whole = all(result is not None for result in results)
     result = joined(results, groups, shape) if whole else None

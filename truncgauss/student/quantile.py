@@ -23,6 +23,7 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
+from truncgauss.arrays.batches import joined
 from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision, ranks_of
@@ -45,7 +46,6 @@ from truncgauss.gaussian.problem import (
     Problem,
     as_problem,
     is_gaussian,
-    joined,
     over_rows,
 )
 from truncgauss.gaussian.regions.box import Box
