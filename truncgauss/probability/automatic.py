@@ -1,6 +1,5 @@
 """The method that chooses a method, the public functions of log probabilities, and reports."""
 
-import dataclasses
 import importlib
 import itertools
 import math
@@ -31,6 +30,7 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.method import (
     NUM_REPLICATES,
+    Chooser,
     Method,
     check_method,
     estimate,
@@ -59,7 +59,7 @@ LEAST_OF_MANY = 128  # where many rows, not many dimensions, are the reason for 
 
 
 @frozen_pytree
-class Automatic(Method):
+class Automatic(Chooser):
     """The method chosen for the problem: `Exact` where it applies, else a sampling method.
 
     Outside of a trace the choice depends on the numbers. Coordinates without limits are left out,
@@ -147,16 +147,6 @@ class Automatic(Method):
         count = max(LEAST_OF_MANY, 2 ** int(math.log2(max(1, most))))
         return with_fields(method, num_points=min(method.count, count))
 
-    def choice(self, problem: Problem) -> Method:
-        method = next(self.candidates(problem), None)
-        if method is None:
-            raise ValueError(
-                f"no method applies to {type(problem.region).__name__} in "
-                f"{problem.covariance.dimension} dimensions: the outside of a Ball or Ellipsoid is "
-                "computed in up to 256."
-            )
-        return method
-
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
         """The chosen method with its plan held; `HeldParts` where structure is recognised.
 
@@ -172,10 +162,6 @@ class Automatic(Method):
         from truncgauss.probability.blocks import estimate_of_parts
 
         return estimate_of_parts(self, problem, key)
-
-    def of_part(self, part: Problem, whole: Problem) -> "Automatic":
-        share = part.covariance.dimension / whole.covariance.dimension
-        return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
 
 def imported(name: str) -> Any:

@@ -17,7 +17,7 @@ Reference:
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +34,17 @@ from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, number
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.probability.method import Method, average, by_gradient, estimate, row_moments
+from truncgauss.probability.method import (
+    Chooser,
+    Method,
+    average,
+    by_gradient,
+    estimate,
+    row_moments,
+)
 from truncgauss.probability.refinement import (
     PROBABILITY,
     WITH_GRADIENT,
-    Chooser,
     Recipe,
     answer,
 )
@@ -350,14 +356,7 @@ def at_held_matrix(method: Method) -> Method:
 # --- The default method's blocks ------------------------------------------------------------------
 
 
-@runtime_checkable
-class Divider(Chooser, Protocol):
-    """`Automatic`, which divides its draws among independent blocks."""
-
-    def of_part(self, part: Problem, whole: Problem) -> "Divider": ...
-
-
-def estimate_of_parts(automatic: Divider, problem: Problem, key: Array) -> Estimate:
+def estimate_of_parts(automatic: Chooser, problem: Problem, key: Array) -> Estimate:
     """The estimate of `Automatic` for every row: the sum over independent blocks of coordinates."""
     # Inside a derivative at concrete numbers these decide, as outside of it.
     values = values_of(problem)
@@ -392,7 +391,7 @@ def estimate_of_parts(automatic: Divider, problem: Problem, key: Array) -> Estim
     return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
 
 
-def parts_of(automatic: Divider, problem: Problem, key: Array) -> list[tuple[Divider, Part, Array]]:
+def parts_of(automatic: Chooser, problem: Problem, key: Array) -> list[tuple[Chooser, Part, Array]]:
     """The independent blocks of a problem, each with its method and key.
 
     The methods are `Automatic` with fractions of its max_draws.
@@ -408,7 +407,7 @@ def parts_of(automatic: Divider, problem: Problem, key: Array) -> list[tuple[Div
     ]
 
 
-def held_parts(automatic: Divider, problem: Problem) -> Method:
+def held_parts(automatic: Chooser, problem: Problem) -> Method:
     """The method that `Automatic.hold` returns for a problem."""
     form = problem.covariance
     if form.is_factor and form.batch_shape == () and is_concrete(form):
@@ -424,7 +423,7 @@ def held_parts(automatic: Divider, problem: Problem) -> Method:
 
 
 def _held_parts(
-    automatic: Divider, problem: Problem, parts: list[Part], whole: Method | None
+    automatic: Chooser, problem: Problem, parts: list[Part], whole: Method | None
 ) -> Method:
     if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
         return automatic.choice(problem).hold(*problem)

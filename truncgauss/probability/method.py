@@ -7,7 +7,7 @@ A method estimates the probability for one Gaussian and one region. Batching is 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar, cast
 
 import jax
@@ -269,6 +269,35 @@ def with_fields(method: MethodT, **fields: Any) -> MethodT:
     """The method with other values of some fields; methods are dataclasses, their base is not."""
     values: Any = method
     return dataclasses.replace(values, **fields)
+
+
+class Chooser(Method):
+    """The base class of `Automatic`, a method that chooses others and their points by `candidates`
+    and `counts`, for an error and within a budget of draws."""
+
+    rtol: float
+    max_draws: int
+
+    def counts(self, problem: Problem, num_rows: int | None = None) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]:
+        raise NotImplementedError
+
+    def choice(self, problem: Problem) -> Method:
+        method = next(self.candidates(problem), None)
+        if method is None:
+            raise ValueError(
+                f"no method applies to {type(problem.region).__name__} in "
+                f"{problem.covariance.dimension} dimensions: the outside of a Ball or Ellipsoid is "
+                "computed in up to 256."
+            )
+        return method
+
+    def of_part(self, part: Problem, whole: Problem) -> "Chooser":
+        """The same for a block of coordinates, with its share of the draws."""
+        share = part.covariance.dimension / whole.covariance.dimension
+        return with_fields(self, max_draws=max(1, int(share * self.max_draws)))
 
 
 def prepared(method: Method, problem: Problem) -> Method:

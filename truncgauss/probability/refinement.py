@@ -1,8 +1,8 @@
 """The allocation of draws by the default method: which rows need more points, and when to stop."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,13 @@ from truncgauss.gaussian.problem import Estimate, Problem, on_device
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
-from truncgauss.probability.method import Method, estimate, estimate_with_gradient, prepared
+from truncgauss.probability.method import (
+    Chooser,
+    Method,
+    estimate,
+    estimate_with_gradient,
+    prepared,
+)
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this
@@ -256,19 +262,6 @@ class Search:
 
 
 # --- The default method's answer ------------------------------------------------------------------
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """`Automatic`, which chooses methods and their points."""
-
-    @property
-    def rtol(self) -> float: ...
-    @property
-    def max_draws(self) -> int: ...
-    def choice(self, problem: Problem) -> Method: ...
-    def counts(self, problem: Problem, num_rows: int | None = None) -> tuple[int, int]: ...
-    def candidates(self, problem: Problem, num_rows: int | None = None) -> Iterator[Method]: ...
 
 
 PROBABILITY = Goal(estimate, errors)
