@@ -97,6 +97,7 @@ class Climb(Path):
         ascending: the number of a component that widens beyond all bounds, and the direction of the
             columns, in units of their spread, along which it does, (d,); None if none does.
         reached: the log-likelihood at the end of each start.
+        followed: how many ways these took, as starts that are one mixture share theirs.
         summary: the sums over all rows at the end of the best way; None of others.
     """
 
@@ -105,6 +106,7 @@ class Climb(Path):
     hessian: np.ndarray | None = None
     ascending: tuple[int, np.ndarray] | None = None
     reached: Any = ()
+    followed: int = 0
     summary: MixtureSummary | None = None
 
     @property
@@ -245,6 +247,7 @@ class MixtureDescent(Descent):
             visited=[*best.visited[:-1], *traced(path[:-1]), path[-1]],
             ascending=ascending,
             reached=np.array(reached),
+            followed=len(climbs),
             summary=summary_at(planned_loss, path[-1].x),
         )
 

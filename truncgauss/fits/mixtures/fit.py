@@ -71,6 +71,10 @@ LONE = (
     "starts (num_starts) and another key, and take the fit of the highest log-likelihood."
 )
 FURTHER = " Splits and merges of the components that they reached, or short runs, led to it."
+JOINED = (
+    " Some starts came to the same mixture by EM steps that leave the region out, so that only {} "
+    "of them were followed."
+)
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 EXCHANGED = 0.05  # part of the rows that may change their component between two values
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many observations."
@@ -535,6 +539,8 @@ class MixtureRows(Model):
             count = int(finite.sum()) - len(others)
             end = "maximum" if ending.converged else "end"
             further = FURTHER if count == 0 and ending.converged else ""
+            if path.followed < len(reached):
+                further = JOINED.format(path.followed) + further
             notes.append(f"{count} of {len(reached)} starts reached this {end}.{further}")
         if len(others):
             notes.append(
