@@ -73,6 +73,7 @@ from truncgauss.gaussian.edges import (
 from truncgauss.gaussian.regions.ball import Ball as Ball
 from truncgauss.gaussian.regions.box import Box as Box
 from truncgauss.gaussian.regions.ellipsoid import Ellipsoid as Ellipsoid
+from truncgauss.gaussian.regions.injections import Injections as Injections
 from truncgauss.gaussian.regions.outside import Outside as Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron as Polyhedron
 from truncgauss.gaussian.regions.region import Region as Region
@@ -99,6 +100,7 @@ from truncgauss.draws.truncated_moments import truncated_moments as truncated_mo
 from truncgauss.probability.quadratic_forms import (
     log_quadratic_form_tail as log_quadratic_form_tail,
 )
+from truncgauss.probability.reweighting import log_mean_weights as log_mean_weights
 from truncgauss.student.quantile import quantile as quantile
 from truncgauss.draws.sampling import (
     truncated_draws as truncated_draws,

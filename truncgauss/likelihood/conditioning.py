@@ -87,7 +87,8 @@ def conditioned(
     if e:
         loc, covariance, density = _conditional(values, loc, covariance.covariance_matrix)
     if not pattern.limited:
-        if rows.region is not None:  # with the probability that rows of exact entries are kept
+        # With the probability that rows of exact entries are kept, where it is known.
+        if rows.region is not None and rows.region.answers_points:
             point, regions = _with_zeros(rows, pattern, values), _regions(rows.region, pattern)
             kept = jax.vmap(lambda region, x: region.kept(x))(regions, point)
             log_kept = jnp.log(jnp.where(kept == 0, 1.0, kept))

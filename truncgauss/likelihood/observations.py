@@ -12,6 +12,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.injections import Injections
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
@@ -63,6 +64,8 @@ class Observations:
         region: a `Box` or `Polyhedron` for all rows, or one with leading axis n; or any other
             region, such as a `Ball`, or a `Selection` that keeps a row with some probability. The
             integrals over these, one for each row that lacks an entry, are by importance sampling.
+            With `Injections` the log-likelihood leaves out log s(y), which does not depend on the
+            Gaussian; it is NaN where they are too few for so many rows, see `log_mean_weights`.
         noise: covariance matrix of e: (d, d) for all rows, (n, d, d), or variances (n, d). Of shape
             (d, d) it is one matrix, also if n = d.
         weights: shape (n,): how often each row counts.
@@ -125,6 +128,8 @@ class Observations:
                 self._set(**{name: array.astype(dtype)})
         self._check_noise()
         self._check_weights()
+        if isinstance(self.region, Injections):
+            self._set(region=self._of_sample(self.region))
         self._set_patterns()
 
     @classmethod
@@ -457,10 +462,21 @@ class Observations:
                     f"{got}. A weight is how often a row counts."
                 )
 
+    def _of_sample(self, region: Injections) -> Injections:
+        """The injections for as many rows as there are; of complete rows alone."""
+        ends = self.lower, self.upper
+        bounded = is_concrete(ends) and bool(np.any(np.asarray(ends[0]) != np.asarray(ends[1])))
+        if bounded or self.latent:
+            raise ValueError(
+                "Observations: Injections select complete rows, without bounds or missing entries "
+                'and without limits_on="latent": of parts of a row they know no probability.'
+            )
+        return region.for_rows(len(ends[0]) if self.weights is None else jnp.sum(self.weights))
+
     def _check_selection(self) -> None:
         """Raise ValueError if what keeps rows is no probability of the complete ones."""
         region = self.region
-        if region is None or isinstance(region, LinearRegion):
+        if region is None or isinstance(region, LinearRegion) or not region.answers_points:
             return
         whole = np.all(np.asarray(self.lower) == np.asarray(self.upper), axis=1)
         if not whole.any():

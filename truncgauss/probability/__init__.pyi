@@ -30,6 +30,7 @@ from truncgauss.student.quantile import (
     Quantile as Quantile,
     quantile as quantile,
 )
+from truncgauss.probability.reweighting import log_mean_weights as log_mean_weights
 from truncgauss.draws.sampling import (
     Draws as Draws,
     Weighted as Weighted,

@@ -46,6 +46,7 @@ CANDIDATES = (
     "truncgauss.probability.sequential.SequentialMonteCarlo",
     "truncgauss.probability.complement.Complement",
     "truncgauss.probability.importance.ImportanceSampling",
+    "truncgauss.probability.reweighting.Reweighting",
 )
 OF_STUDENT_T = "truncgauss.student.student.log_probability"
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
@@ -231,6 +232,9 @@ def log_probability(
     with parallel.like(problem):
         if is_gaussian(df):
             return gaussian(problem)
+        if not problem.region.answers_points and noncentral == "shifted":
+            of_points = prepared(imported(CANDIDATES[-1])(df), problem)
+            return in_batches(estimate, of_points, on_device(problem), key)
         of_t = imported(OF_STUDENT_T)
         under_t: Estimate = of_t(on_device(problem), df, noncentral, gaussian)
         return under_t

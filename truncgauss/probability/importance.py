@@ -141,7 +141,9 @@ class ImportanceSampling(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
-        return None if isinstance(problem.region, LinearRegion | Outside) else cls()
+        region = problem.region
+        known = region.answers_points and not isinstance(region, LinearRegion | Outside)
+        return cls() if known else None
 
     def reason(self, problem: Problem) -> str:
         return f"{type(problem.region).__name__} has no linear constraints"
@@ -158,6 +160,11 @@ class ImportanceSampling(Method):
             raise ValueError(
                 "ImportanceSampling has one centre, and an Outside lies all around it. Use "
                 "tg.Automatic()."
+            )
+        if not region.answers_points:
+            raise ValueError(
+                f"ImportanceSampling needs the probability with which any point is kept, which "
+                f"{type(region).__name__} do not know. Use tg.Automatic()."
             )
         if self.proposal is not None:
             counts = {"coordinates": (self.proposal.loc.shape[-1], covariance.dimension)}

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import jax.numpy as jnp
 from jax import lax
@@ -134,6 +134,8 @@ class Region(Batched):
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
         return self.contains(x).astype(x.dtype)
+
+    answers_points: ClassVar[bool] = True  # whether `contains` and `kept` are known of every point
 
     @property
     def is_convex(self) -> bool:
