@@ -25,7 +25,6 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import DrawnPoints, ImportanceSampling
 from truncgauss.probability.independence import last_digit_of_one, log_masses_of
 from truncgauss.probability.method import Method, average, with_derivative
-from truncgauss.probability.reweighting import Reweighting
 from truncgauss.probability.separation import Separation
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
@@ -76,7 +75,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
     if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion | Outside):
         return method
     if not integrals.region.answers_points:
-        return Reweighting()
+        return Automatic().choice(Problem(integrals.loc, integrals.covariance, integrals.region))
     if not isinstance(integrals.region, LinearRegion):
         if u <= FEW:
             return ImportanceSampling(num_points=MOST_IMPORTANCE)

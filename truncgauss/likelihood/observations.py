@@ -12,7 +12,6 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.injections import Injections
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
@@ -128,7 +127,7 @@ class Observations:
                 self._set(**{name: array.astype(dtype)})
         self._check_noise()
         self._check_weights()
-        if isinstance(self.region, Injections):
+        if self.region is not None and not self.region.answers_points:
             self._set(region=self._of_sample(self.region))
         self._set_patterns()
 
@@ -462,7 +461,7 @@ class Observations:
                     f"{got}. A weight is how often a row counts."
                 )
 
-    def _of_sample(self, region: Injections) -> Injections:
+    def _of_sample(self, region: Region) -> Region:
         """The injections for as many rows as there are; of complete rows alone."""
         ends = self.lower, self.upper
         bounded = is_concrete(ends) and bool(np.any(np.asarray(ends[0]) != np.asarray(ends[1])))

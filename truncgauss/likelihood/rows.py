@@ -16,7 +16,6 @@ from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.injections import Injections
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
@@ -27,7 +26,6 @@ from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.probability.reweighting import EFFECTIVE_PER_ROW
 
 
 class RowTerms(NamedTuple):
@@ -366,26 +364,12 @@ def _log_likelihood(
         problem = filled_problem(*problem)
     results = _evaluated(*problem, *others)
     result: tuple[Estimate, jax.Array, jax.Array] = first_rows(results, observations.num_rows)
-    if isinstance(observations.region, Injections) and is_concrete((observations, result)):
-        check_enough(observations.region, observations.weights, *result[0])
+    region = observations.region
+    if region is not None and not region.answers_points and is_concrete((observations, result)):
+        from truncgauss.probability.reweighting import check_enough
+
+        check_enough(region, observations.weights, *result[0])
     return result
-
-
-def check_enough(
-    region: Injections, weights: jax.Array | None, log_prob: jax.Array, stderr: jax.Array
-) -> None:
-    """Raise ValueError if there are too few effective injections for the rows of a likelihood."""
-    each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
-    refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
-    if not refused.any():
-        return
-    effective, rows = float(np.min(each[refused] ** -2)), float(np.max(region.num_rows))
-    needed = EFFECTIVE_PER_ROW * rows
-    raise ValueError(
-        f"log_likelihood: {effective:.3g} injections are effective under this Gaussian, and the "
-        f"{rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as many "
-        "draws would do, or as many from a density closer to that of what is found."
-    )
 
 
 def filled_problem(

@@ -1,6 +1,7 @@
 """The probability of a selection that is known from simulations, by weights of what it found."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -72,6 +73,21 @@ def log_mean_weights(
     log_prob = log_sum - jnp.log(total) + jnp.where(rows > 0, 0.5 * variance, 0.0)
     log_prob = log_prob * jnp.where(enough, 1.0, jnp.nan)
     return Estimate(log_prob, jnp.where(few & (rows == 0), jnp.inf, stderr))
+
+
+def check_enough(region: Any, weights: Array | None, log_prob: Array, stderr: Array) -> None:
+    """Raise ValueError if there are too few effective injections for the rows of a likelihood."""
+    each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
+    refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
+    if not refused.any():
+        return
+    effective, rows = float(np.min(each[refused] ** -2)), float(np.max(region.num_rows))
+    needed = EFFECTIVE_PER_ROW * rows
+    raise ValueError(
+        f"log_likelihood: {effective:.3g} injections are effective under this Gaussian, and the "
+        f"{rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as many "
+        "draws would do, or as many from a density closer to that of what is found."
+    )
 
 
 @frozen_pytree
