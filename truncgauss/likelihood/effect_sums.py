@@ -59,7 +59,7 @@ def sums(ends: np.ndarray, jacobian: np.ndarray) -> EffectSums | None:
         ends: a, b and r of each row, (k, 3, d); infinite limits welcome.
         jacobian: of these by the parameters, (k, 3, d, q).
     """
-    (k, _, d, q), rows = jacobian.shape, Rows.of(ends)
+    (k, _, d, q), rows = jacobian.shape, LimitedRows.of(ends)
     nothing = EffectSums(*(np.full(s, np.nan) for s in ((k,), (k,), (k, 3, d), (k, q, q))))
     if np.any(np.isnan(ends)) or not np.all(np.isfinite(ends[:, 2])):
         return nothing
@@ -92,7 +92,7 @@ def summed(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The logs of sums over nodes (k, n), and their derivatives as in `EffectSums`."""
     (k, _, d, q), count = jacobian.shape, nodes.shape[1]
-    logs, u, v, a, b = masses_at(ends, nodes, Rows.of(ends))
+    logs, u, v, a, b = masses_at(ends, nodes, LimitedRows.of(ends))
     weights, value = shares_of(logs - 0.5 * nodes**2)
     powers = weights[:, None] * np.stack([nodes**0, nodes, nodes**2], axis=1)  # (k, 3, n)
     by_r = u - v
@@ -123,8 +123,8 @@ def shares_of(heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return weights / total[:, None], most + np.log(total)
 
 
-class Rows(NamedTuple):
-    """Which rows have two limits, and which one, as indices of (k, d).
+class LimitedRows(NamedTuple):
+    """Rows with two limits and with one, as indices of (k, d).
 
     Attributes:
         two, one: indices, each a pair of arrays.
@@ -136,13 +136,13 @@ class Rows(NamedTuple):
     sign: np.ndarray
 
     @classmethod
-    def of(cls, ends: np.ndarray) -> "Rows":
+    def of(cls, ends: np.ndarray) -> "LimitedRows":
         lower, upper = np.isfinite(ends[:, 0]), np.isfinite(ends[:, 1])
         one = np.nonzero(lower != upper)
         return cls(np.nonzero(lower & upper), one, np.where(lower[one], 1.0, -1.0)[:, None])
 
 
-class Masses(NamedTuple):
+class NodeMasses(NamedTuple):
     """Probabilities of intervals at points of the effect.
 
     Attributes:
@@ -158,7 +158,7 @@ class Masses(NamedTuple):
     high: np.ndarray
 
 
-def masses_at(ends: np.ndarray, points: np.ndarray, rows: Rows) -> Masses:
+def masses_at(ends: np.ndarray, points: np.ndarray, rows: LimitedRows) -> NodeMasses:
     """The masses of all rows at points (k, n)."""
     (k, _, d), n = ends.shape, points.shape[1]
     logs, *parts = (np.zeros((k, d, n)) for _ in range(5))
@@ -198,10 +198,10 @@ def masses_at(ends: np.ndarray, points: np.ndarray, rows: Rows) -> Masses:
     for part, values in zip(parts, (hazard, hazard, end, end)):
         chosen = ~side if part is at_low or part is low else side
         part[rows.one[0][chosen], rows.one[1][chosen]] = values[chosen]
-    return Masses(logs.sum(axis=1), *parts)
+    return NodeMasses(logs.sum(axis=1), *parts)
 
 
-def nodes_of(ends: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def nodes_of(ends: np.ndarray, rows: LimitedRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ends of the nodes of each problem, and its precision at most, (k,), as by
     `common_effect.grid_of`."""
     rates = np.where(np.isfinite(ends[:, :2]).any(axis=1), ends[:, 2], 0.0)

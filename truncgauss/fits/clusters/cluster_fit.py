@@ -908,8 +908,8 @@ class ClustersLoss(Loss):
         return Estimate(self.weights @ value, jnp.sqrt(jnp.sum((self.weights * stderr) ** 2)))
 
     def at_numbers(self, x: np.ndarray) -> tuple[Any, ...] | None:
-        """Where all integrals are over one effect, by sums in NumPy, see `effect_sums`: the program
-        of these with two derivatives takes seconds to compile."""
+        """Value, gradient, Hessian and variance by sums in NumPy, if all integrals are over one
+        effect, see `effect_sums`: a program of two derivatives takes seconds to compile."""
         forms = self.forms
         summed = [k for k, s in enumerate(self.shapes) if is_summed(forms[k], s.num_limited)]
         if None in forms or {forms[k] for k in summed} != {1}:
@@ -966,15 +966,13 @@ class ClustersLoss(Loss):
 
 @functools.partial(Compiled, cost=closed_form)
 def beside_sums(loss: ClustersLoss, x: jax.Array, slopes: list[jax.Array]) -> tuple[Any, ...]:
-    """What the derivatives of a log-likelihood with integrals over one effect take besides these.
+    """The arguments of integrals over one effect, see `before_sums`, with their Jacobian by x; and
+    of the rest of the log-likelihood the value, and the gradient and Hessian with what the slopes
+    of the integrals add to these.
 
     Args:
-        slopes: derivatives of the integrals, times how often each cluster counts, by what they are
-            of, see `before_sums`.
-
-    Returns:
-        What they are of, with its Jacobian by x; and of the rest of the log-likelihood the value,
-        and the gradient and Hessian with what the slopes add to these.
+        slopes: derivatives of the integrals by their arguments, times how often each cluster
+            counts.
     """
 
     def total(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, list[jax.Array]]]:
