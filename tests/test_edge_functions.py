@@ -143,6 +143,8 @@ def test_functions_in_batches_replicates_moments_and_surrogates():
 def test_what_is_no_edge_is_refused(function, kind, words):
     with pytest.raises(kind, match=words):
         tg.SoftMonteCarlo(edge=function)
+    with pytest.raises(ValueError, match=r"or tg.EdgeFunction\(function\) of a function"):
+        tg.Surrogate(function)
 
 
 def test_values_outside_of_0_and_1_are_nan_where_they_are_first_seen():

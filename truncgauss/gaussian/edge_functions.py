@@ -117,10 +117,8 @@ class EdgeFunction(Edge):
 
     def _mapped(self, margin: Array) -> Array:
         margin = jnp.broadcast_to(margin, jnp.broadcast_shapes(margin.shape, self.faces))
-        of_margins = jax.vmap(partial(self.function, *self.constants))
-        return (
-            of_margins(margin.reshape(-1, *self.faces)).reshape(margin.shape).astype(margin.dtype)
-        )
+        values = jax.vmap(partial(self.function, *self.constants))(margin.reshape(-1, *self.faces))
+        return values.reshape(margin.shape).astype(margin.dtype)
 
     def _limited(self, margin: ArrayLike) -> Array:
         margin = as_float_array(margin)

@@ -270,6 +270,13 @@ class Surrogate(Edge):
 
     edge: Edge
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.edge, Edge):
+            raise ValueError(
+                "Surrogate: edge must be an edge, tg.Tanh(100.0) or tg.EdgeFunction(function) "
+                f"of a function of the margin, got {self.edge!r}."
+            )
+
     def value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         return with_slope_of(Hard().value(margin), self.edge.value(margin))
 
