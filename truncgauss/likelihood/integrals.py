@@ -74,9 +74,10 @@ def settled(method: Method, integrals: Integrals) -> Method:
     d, u = integrals.region.dimension, len(integrals.loc)
     if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion | Outside):
         return method
-    if not integrals.region.answers_points:
-        return Automatic().choice(Problem(integrals.loc, integrals.covariance, integrals.region))
     if not isinstance(integrals.region, LinearRegion):
+        chosen = method.choice(Problem(integrals.loc, integrals.covariance, integrals.region))
+        if not isinstance(chosen, ImportanceSampling):
+            return chosen
         if u <= FEW:
             return ImportanceSampling(num_points=MOST_IMPORTANCE)
         points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))

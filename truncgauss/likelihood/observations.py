@@ -127,8 +127,9 @@ class Observations:
                 self._set(**{name: array.astype(dtype)})
         self._check_noise()
         self._check_weights()
-        if self.region is not None and not self.region.answers_points:
-            self._set(region=self._of_sample(self.region))
+        region: Any = self.region
+        if region and not region.answers_points:
+            self._set(region=region.of_sample(self))
         self._set_patterns()
 
     @classmethod
@@ -460,17 +461,6 @@ class Observations:
                     "Observations: weights must be finite, not negative, and not all zero; got "
                     f"{got}. A weight is how often a row counts."
                 )
-
-    def _of_sample(self, region: Region) -> Region:
-        """The injections for as many rows as there are; of complete rows alone."""
-        ends = self.lower, self.upper
-        bounded = is_concrete(ends) and bool(np.any(np.asarray(ends[0]) != np.asarray(ends[1])))
-        if bounded or self.latent:
-            raise ValueError(
-                "Observations: Injections select complete rows, without bounds or missing entries "
-                'and without limits_on="latent": of parts of a row they know no probability.'
-            )
-        return region.for_rows(len(ends[0]) if self.weights is None else jnp.sum(self.weights))
 
     def _check_selection(self) -> None:
         """Raise ValueError if what keeps rows is no probability of the complete ones."""

@@ -364,11 +364,9 @@ def _log_likelihood(
         problem = filled_problem(*problem)
     results = _evaluated(*problem, *others)
     result: tuple[Estimate, jax.Array, jax.Array] = first_rows(results, observations.num_rows)
-    region = observations.region
-    if region is not None and not region.answers_points and is_concrete((observations, result)):
-        from truncgauss.probability.reweighting import check_enough
-
-        check_enough(region, observations.weights, *result[0])
+    region: Any = observations.region
+    if region and not region.answers_points and is_concrete((observations, result)):
+        region.check_enough(observations.weights, *result[0])
     return result
 
 

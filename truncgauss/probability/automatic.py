@@ -45,6 +45,7 @@ CANDIDATES = (
     "truncgauss.probability.separation.Separation",
     "truncgauss.probability.sequential.SequentialMonteCarlo",
     "truncgauss.probability.complement.Complement",
+    "truncgauss.probability.probit_scores.ProbitScores",
     "truncgauss.probability.importance.ImportanceSampling",
     "truncgauss.probability.reweighting.Reweighting",
 )

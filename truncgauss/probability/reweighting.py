@@ -12,15 +12,13 @@ from jaxtyping import Float, Real
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions.injections import Injections
+from truncgauss.gaussian.regions.injections import EFFECTIVE_PER_ROW, Injections
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS
 from truncgauss.probability.importance import log_density
 from truncgauss.probability.method import Method
 from truncgauss.special.logspace import log_sum_exp
 from truncgauss.special.tails import LOG_SQRT_2PI
-
-EFFECTIVE_PER_ROW = 4.0  # effective injections that a sample needs for each of its rows
 
 
 def log_mean_weights(
@@ -75,21 +73,6 @@ def log_mean_weights(
     return Estimate(log_prob, jnp.where(few & (rows == 0), jnp.inf, stderr))
 
 
-def check_enough(region: Any, weights: Array | None, log_prob: Array, stderr: Array) -> None:
-    """Raise ValueError if there are too few effective injections for the rows of a likelihood."""
-    each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
-    refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
-    if not refused.any():
-        return
-    effective, rows = float(np.min(each[refused] ** -2)), float(np.max(region.num_rows))
-    needed = EFFECTIVE_PER_ROW * rows
-    raise ValueError(
-        f"log_likelihood: {effective:.3g} injections are effective under this Gaussian, and the "
-        f"{rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as many "
-        "draws would do, or as many from a density closer to that of what is found."
-    )
-
-
 @frozen_pytree
 class Reweighting(Method):
     """The log probability of `Injections`, by the weights of the points that were found.
@@ -98,7 +81,7 @@ class Reweighting(Method):
         df: degrees of freedom of a multivariate t, a number; inf for the Gaussian.
     """
 
-    df: Float[Array, ""] | float = math.inf
+    df: Any = math.inf
 
     own_units = False
     loops = False

@@ -11,6 +11,8 @@ from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.words.arguments import explained_class
 
+EFFECTIVE_PER_ROW = 4.0  # effective injections that a sample needs for each of its rows
+
 
 @explained_class
 @frozen_pytree
@@ -92,12 +94,34 @@ class Injections(Region):
     def dimension(self) -> int:
         return self.points.shape[-1]
 
-    def for_rows(self, number: Any) -> "Injections":
-        """The selection of a sample of so many rows, see `log_mean_weights`."""
-        rows = copy.copy(self)
+    def of_sample(self, rows: Any) -> "Injections":
+        """The selection of a sample, an `Observations`, for whose likelihood its error matters."""
+        ends = rows.lower, rows.upper
+        bounded = is_concrete(ends) and bool(np.any(np.asarray(ends[0]) != np.asarray(ends[1])))
+        if bounded or rows.latent:
+            raise ValueError(
+                "Observations: Injections select complete rows, without bounds or missing entries "
+                'and without limits_on="latent": of parts of a row they know no probability.'
+            )
+        number = len(ends[0]) if rows.weights is None else jnp.sum(rows.weights)
         number = jnp.asarray(number, self.num_total.dtype)
-        object.__setattr__(rows, "num_rows", jnp.broadcast_to(number, self.batch_shape))
-        return rows
+        region = copy.copy(self)
+        object.__setattr__(region, "num_rows", jnp.broadcast_to(number, self.batch_shape))
+        return region
+
+    def check_enough(self, weights: Any, log_prob: Any, stderr: Any) -> None:
+        """Raise ValueError if the likelihood of weighted rows is NaN for too few injections."""
+        each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
+        refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
+        if not refused.any():
+            return
+        effective, rows = float(np.min(each[refused] ** -2)), float(np.max(self.num_rows))
+        needed = EFFECTIVE_PER_ROW * rows
+        raise ValueError(
+            f"log_likelihood: {effective:.3g} injections are effective under this Gaussian, and "
+            f"the {rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as "
+            "many draws would do, or as many from a density closer to that of what is found."
+        )
 
     def contains(self, x: Float[Array, "*#points d"]) -> Any:
         raise NotImplementedError(

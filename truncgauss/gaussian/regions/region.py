@@ -137,11 +137,6 @@ class Region(Batched):
 
     answers_points: ClassVar[bool] = True  # whether `contains` and `kept` are known of every point
 
-    def for_rows(self, number: Any) -> "Region":
-        """The region in the likelihood of so many complete rows: another one where it is known
-        from simulations only."""
-        return self
-
     @property
     def is_convex(self) -> bool:
         """Whether the region is known to be convex, or its log probability to keep x concave."""
