@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
@@ -22,9 +23,9 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 
 
 def log_mean_weights(
-    log_weights: Real[Array, "*batch n"],
-    num_total: int | Real[Array, "*#batch"],
-    num_rows: int | Real[Array, "*#batch"] = 0,
+    log_weights: Real[ArrayLike, "*batch n"],
+    num_total: Real[ArrayLike, "*#batch"],
+    num_rows: Real[ArrayLike, "*#batch"] = 0,
 ) -> Estimate:
     r"""The log of a mean of weights of which most are 0, as of injections, and its standard error.
 
@@ -52,8 +53,8 @@ def log_mean_weights(
 
     Example:
         >>> log_prob, stderr = tg.log_mean_weights(jnp.zeros(400), num_total=1000)
-        >>> float(jnp.exp(log_prob).round(4)), float(stderr.round(4))  # a binomial proportion
-        (0.4, 0.0387)
+        >>> print(f"{jnp.exp(log_prob):.4f} {stderr:.4f}")  # a binomial proportion
+        0.4000 0.0387
     """
     logs = as_float_array(log_weights, "log_mean_weights: log_weights")
     if logs.ndim == 0 or logs.shape[-1] == 0:

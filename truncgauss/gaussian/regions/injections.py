@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
@@ -64,9 +65,9 @@ class Injections(Region):
 
     def __init__(
         self,
-        points: Real[Any, "n d"],
-        log_draw_density: Real[Any, " n"],
-        num_total: int | float,
+        points: Real[ArrayLike, "n d"],
+        log_draw_density: Real[ArrayLike, " n"],
+        num_total: Real[ArrayLike, ""],
     ) -> None:
         x = as_float_array(points, "Injections: points")
         logs = as_float_array(log_draw_density, "Injections: log_draw_density")
@@ -82,7 +83,7 @@ class Injections(Region):
             )
         if is_concrete((x, logs)) and not (np.isfinite(x).all() and np.isfinite(logs).all()):
             raise ValueError("Injections: points and log_draw_density must be finite.")
-        if is_concrete(num_total) and not num_total > len(x):
+        if is_concrete(num_total) and not np.asarray(num_total) > len(x):
             raise ValueError(
                 f"Injections: num_total is the number of all draws, found or not, got {num_total} "
                 f"with {len(x)} that were found. A selection that finds all needs no correction."
