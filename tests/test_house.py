@@ -359,6 +359,11 @@ def test_a_class_name_stands_for_one_class():
     assert not (several := {name: at for name, at in homes.items() if len(at) > 1}), several
 
 
+def test_a_file_name_stands_for_one_file():
+    names = [path.name for path in MODULES if path.stem != "__init__"]
+    assert not (several := {name for name in names if names.count(name) > 1}), several
+
+
 # Bases from elsewhere that call no method of a subclass; of others it is not known what they call.
 CALLING_NONE = {"NamedTuple", "Protocol", "Generic", "ABC", "Exception", "ValueError", "KeyError"}
 

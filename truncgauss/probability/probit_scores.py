@@ -8,7 +8,7 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.probit import ProbitSelection
+from truncgauss.gaussian.regions.probit_selection import ProbitSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, average

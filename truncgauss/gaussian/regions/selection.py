@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from truncgauss.arrays.closures import hoisted, without_slopes
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.gaussian.regions.probit import ProbitSelection
+from truncgauss.gaussian.regions.probit_selection import ProbitSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.intervals import nan_slope
 from truncgauss.words.arguments import explained_class
