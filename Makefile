@@ -1,7 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
 .PHONY: help run test test-for test-times test-all test-core test-float32 test-full test-slow \
-    figures bench-gpu docs release check venv clean
+    referee figures bench-gpu docs release check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -47,6 +47,11 @@ test-all: check  ## every test: the quick ones, the full and the slow
 
 test-times: venv  ## processor seconds and compiled programs of the quick tests, by file and by test
 	@$(pytest) -q -p tests.times -m "$(quick)"
+
+MINUTES := 60
+SEED := 1
+referee: venv  ## random cases beside oracles, MINUTES=60 SEED=1, and a script of each failure
+	@.venv/bin/python -m tests.referee --minutes $(MINUTES) --seed $(SEED)
 
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done

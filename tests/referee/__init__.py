@@ -1,0 +1,11 @@
+"""The referee: random cases of what users do, beside oracles of the tests' own."""
+
+from tests.referee import (
+    boxes as boxes,
+    fits as fits,
+    tables as tables,
+)
+from tests.referee.frame import (
+    LAWS as LAWS,
+    referee as referee,
+)

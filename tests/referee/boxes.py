@@ -1,0 +1,234 @@
+"""Laws of probabilities: values, derivatives and closures, in every form of a covariance."""
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy import integrate, optimize
+from scipy.special import expit
+
+from tests.referee import oracles
+from tests.referee.frame import Case, law
+
+INF = np.inf
+tenths = st.integers(-20, 20).map(lambda k: k / 10)
+positive = st.sampled_from([1.0, 0.5, 2.0, 0.1])
+
+
+def text(x):
+    """Numbers as a script has them."""
+    return repr(np.asarray(x, float).tolist()).replace("inf", "np.inf").replace(" ", "")
+
+
+# --- Gaussians ------------------------------------------------------------------------------------
+
+
+def special_matrix(draw, d, singular=True):
+    """A matrix in which structure can be recognised, or one beside it."""
+    i = np.arange(d)
+    sign = np.where(i % 2, -1.0, 1.0)
+    which = {
+        "identity": np.eye(d),
+        "diagonal": np.diag(draw(st.lists(positive, min_size=d, max_size=d))),
+        "equal": 0.5 * np.eye(d) + 0.5,
+        "opposite": np.where(np.eye(d) > 0, 1.0, 0.4 * np.outer(sign, sign)),
+        "chain": 0.6 ** abs(np.subtract.outer(i, i)),
+        "dense": np.array([[1.0, 0.3, -0.2], [0.3, 2.0, 0.7], [-0.2, 0.7, 1.5]])[:d, :d],
+    }
+    if singular:
+        which["rank one"] = np.ones((d, d))
+    name = draw(st.sampled_from(list(which)))
+    matrix = which[name].copy()
+    if d > 1 and name != "rank one":
+        i, j = draw(st.sampled_from([(i, j) for i in range(d) for j in range(i)]))
+        move = draw(st.sampled_from([0.0, 1e-12, 1e-6, 0.1]))
+        matrix[i, j] += move
+        matrix[j, i] += move
+    return name, matrix
+
+
+def gaussian(draw, d, singular=True):
+    """Names, lines of a script that define `cov` by its parts, and the factor of these parts.
+
+    The parts are names of the script; `cov` is an expression of them.
+    """
+    form = draw(st.sampled_from(["matrix", "ScaleTril", "LowRank", "Markov"]))
+    if form == "matrix":
+        name, matrix = special_matrix(draw, d, singular)
+        return f"{form}, {name}", {"S": matrix}, "S", lambda p: oracles.factor_of(p["S"])
+    if form == "ScaleTril":
+        name, matrix = special_matrix(draw, d, singular=False)
+        factor = np.linalg.cholesky(matrix)
+        return f"{form}, {name}", {"L": factor}, "tg.ScaleTril(L)", lambda p: np.tril(p["L"])
+    if form == "LowRank":
+        rank = draw(st.integers(0, 2))
+        loadings = st.sampled_from([0.0, 0.7, -0.6, 1e-6])
+        w = np.reshape(draw(st.lists(loadings, min_size=d * rank, max_size=d * rank)), (d, rank))
+        parts = {"W": w, "D": np.array(draw(st.lists(positive, min_size=d, max_size=d)))}
+        of = lambda p: oracles.factor_of(p["W"] @ p["W"].T + np.diag(p["D"]))
+        return f"{form}, rank {rank}", parts, "tg.LowRank(W, D)", of
+    steps = st.sampled_from([0.0, 1.0, 0.5, -0.9, 1e-12])
+    parts = {"A": np.array(draw(st.lists(steps, min_size=d - 1, max_size=d - 1)))}
+    parts |= {"N": np.array(draw(st.lists(positive, min_size=d - 1, max_size=d - 1)))}
+    parts |= {"first": np.array(draw(positive))}
+    return f"{form}", parts, "tg.Markov(A, N, first)", chain_factor
+
+
+def chain_factor(p):
+    factor = np.diag(np.concatenate([[p["first"]], p["N"]]))
+    for k in range(1, len(factor)):
+        factor[k, :k] = p["A"][k - 1] * factor[k - 1, :k]
+    return factor
+
+
+def limits(draw, d, odd=True):
+    """Bounds and a mean: finite, infinite, and where `odd` equal, at the mean, far or crossed."""
+    loc = np.array(draw(st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=d, max_size=d)))
+    low, high = np.full(d, -INF), np.full(d, INF)
+    kinds = ["above", "between", "below", "free", "at the mean"]
+    kinds += ["far", "narrow", "equal", "crossed"] if odd else []
+    for k in range(d):
+        kind, a = draw(st.sampled_from(kinds)), draw(tenths)
+        low[k] = {"below": -INF, "free": -INF, "at the mean": loc[k], "far": 8.0}.get(kind, a)
+        width = {"between": 1.5, "narrow": 1e-5, "equal": 0.0, "crossed": -1.0, "far": 1.0}.get(
+            kind, INF
+        )
+        high[k] = INF if kind == "free" else a if kind == "below" else low[k] + width
+    return loc, low, high
+
+
+def lines(parts):
+    """Lines of a script that define arrays, several on one."""
+    empty = lambda x: np.size(x) == 0 and np.ndim(x) == 2
+    value = lambda x: f"jnp.zeros({np.shape(x)})" if empty(x) else f"jnp.array({text(x)})"
+    each = [f"{name} = {value(x)}" for name, x in parts.items()]
+    return "; ".join(each[:3]) + "\n" + "; ".join(each[3:]) + "\n"
+
+
+@law
+def box_values(draw):
+    """log P of a box, by every route, beside quadrature."""
+    d = draw(st.integers(1, 3))
+    route = draw(st.sampled_from(["eager", "jit", "vmap", "held", "outside"]))
+    name, parts, cov, factor = gaussian(draw, d, singular=route == "eager")
+    loc, low, high = limits(draw, d)
+    units = draw(st.sampled_from([1.0, 1e3, 1e-3])) if "matrix" in name else 1.0
+    if "matrix" in name:
+        parts = {"S": parts["S"] * units**2}
+    parts = {"loc": loc * units, "low": low * units, "high": high * units} | parts
+    f = f"f = lambda loc: tg.log_probability(loc, {cov}, tg.Box(low, high)"
+    method = f", tg.Automatic().hold(loc, {cov}, tg.Box(low, high))" if route == "held" else ""
+    ours = {"jit": "jax.jit(f)(loc)", "vmap": "jax.vmap(f)(jnp.stack([loc, loc]))"}
+    if route == "outside":
+        f = f"f = lambda loc: tg.log_probability(loc, {cov}, tg.Outside(tg.Box(low, high))"
+    setup = lines(parts) + f"{f}{method})\nestimate = {ours.get(route, 'f(loc)')}"
+
+    def oracle(p):
+        p = {key: np.asarray(p[key]) for key in parts}
+        of = lambda n: oracles.log_box(p["loc"], factor(p), p["low"], p["high"], n)[0]
+        value, error = oracles.with_error(of)
+        if route != "outside":
+            return value, error
+        with np.errstate(divide="ignore", over="ignore"):
+            outside = np.log(-np.expm1(min(value, 0.0)))
+            return outside, (error + 1e-13) * np.exp(value - outside)
+
+    return Case(
+        f"{route}, {name}, d = {d}", setup, "estimate.log_prob", oracle, 1e-8, "estimate.stderr",
+        must_refuse=bool(np.any(low >= high)),
+    )  # fmt: skip
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+
+GRADIENTS = {
+    "eager": "jnp.vdot(jax.grad(f)(x), v)",
+    "jit": "jnp.vdot(jax.jit(jax.grad(f))(x), v)",
+    "vmap": "jnp.vdot(jax.vmap(jax.grad(f))(jnp.stack([x, x]))[1], v)",
+    "jvp": "jax.jvp(f, (x,), (v,))[1]",
+    "held": "jnp.vdot(jax.grad(f)(x), v)",
+    "moved": "jnp.vdot(jax.grad(f)(x + 0.1 * v), v)",
+}
+
+
+@law
+def box_slopes(draw):
+    """First and second derivatives of log P in one argument, beside differences of quadrature."""
+    d = draw(st.integers(1, 3))
+    order = draw(st.sampled_from([1, 1, 2]))
+    name, parts, cov, factor = gaussian(draw, d, singular=False)
+    loc, low, high = limits(draw, d, odd=False)
+    route = draw(st.sampled_from(list(GRADIENTS)))
+    parts = {"loc": loc, "low": low, "high": high} | parts
+    argument = draw(st.sampled_from([key for key, x in parts.items() if np.size(x)]))
+    x = parts[argument]
+    steps = st.lists(st.sampled_from([0.0, 1.0, -0.5]), min_size=x.size, max_size=x.size)
+    v = np.reshape(draw(steps), x.shape)
+    v = np.maximum(v, v.T) if argument == "S" else np.tril(v) if argument == "L" else v
+    if argument in ("S", "L") and not np.any(v):
+        v[-1, 0] = v[0, -1] = 1.0
+        v = np.tril(v) if argument == "L" else v
+    method = ""
+    if route in ("held", "moved"):
+        method = f", tg.Automatic().hold(loc, {cov}, tg.Box(low, high))"
+    setup = lines(parts) + f"x, v, method = {argument}, jnp.array({text(v)}), tg.Automatic()\n"
+    setup += f"method = {method[2:]}\n" if method else ""
+    setup += (
+        f"f = lambda {argument}: tg.log_probability(loc, {cov}, tg.Box(low, high), method).log_prob"
+    )
+    ours = GRADIENTS[route]
+    if order == 2:
+        start = "x + 0.1 * v" if route == "moved" else "x"
+        twice = "jax.jit(jax.hessian(f))" if route == "jit" else "jax.hessian(f)"
+        ours = f"jnp.vdot(v, jnp.tensordot({twice}({start}), v, v.ndim))"
+
+    def oracle(p):
+        p = {key: np.asarray(p[key]) for key in [*parts, "v"]}
+        shift = 0.1 if route == "moved" else 0.0
+
+        def value(t):
+            q = p | {argument: p[argument] + (t + shift) * p["v"]}
+            return oracles.log_box(q["loc"], factor(q), q["low"], q["high"])[0]
+
+        smallest = np.min(abs(np.diag(factor(p))))
+        return oracles.slope(value, order, min(0.04, 0.1 * smallest**2))
+
+    kind = f"{route}, order {order}, {name}, by {argument}, d = {d}"
+    # Of a matrix whose structure was recognised, second derivatives are refused.
+    refused = order == 2 and argument in ("S", "L")
+    return Case(kind, setup, ours, oracle, 1e-6 if order == 1 else 1e-5, refused=refused)
+
+
+# --- Closures -------------------------------------------------------------------------------------
+
+
+def log_soft(loc, scale, c, k):
+    """log E{expit(k (X - c))} of a normal X."""
+    f = lambda z: np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * expit(k * (loc + scale * z - c))
+    return np.log(integrate.quad(f, -10, 10, points=[(c - loc) / scale], epsabs=0, limit=200)[0])
+
+
+@law
+def closures(draw):
+    """Derivatives of the probability of a Selection in what its function closes over."""
+    c, k, scale = draw(tenths), draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([1.0, 0.5]))
+    way = draw(st.sampled_from(["grad(f)", "jit(jax.grad(f))", "jacfwd(f)", "minimize"]))
+    which = draw(st.sampled_from(["c", "k"]))
+    d = draw(st.integers(1, 2))
+    covariance = text(scale**2 * np.eye(d) + 0.1 * (1 - np.eye(d)))
+    setup = f"c, k, S = {c}, {k}, jnp.array({covariance})\n"
+    region = f"tg.Selection(lambda x: jax.nn.sigmoid(k * (x[0] - c)), {d})"
+    log_p = f"tg.log_probability(jnp.zeros({d}), S, {region}).log_prob"
+    along = lambda t: log_soft(0.0, scale, c + t * (which == "c"), k + t * (which == "k"))
+    if way != "minimize":
+        setup += f"f = lambda {which}: {log_p}\n"
+        return Case(
+            f"{way} by {which}, d = {d}",
+            setup,
+            f"jax.{way}({which})",
+            lambda p: oracles.slope(along, 1),
+            2e-3,
+        )
+    target = draw(st.sampled_from([0.3, 0.6]))
+    setup += f"loss = lambda c: ({log_p} - np.log({target})) ** 2 + 0 * c\n"
+    setup += "fit = tg.minimize(loss, c, num_steps=400, progress=False)"
+    root = optimize.brentq(lambda c: log_soft(0.0, scale, c, k) - np.log(target), -20, 20)
+    return Case(f"minimize, d = {d}", setup, "fit.params", lambda p: (root, 0.0), 5e-3)

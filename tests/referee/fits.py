@@ -1,0 +1,256 @@
+"""Laws of fits: log-likelihoods, optima and errors by the fit's own words, beside NumPy and SciPy.
+
+Of each fit that says it converged: its log-likelihood is the oracle's at its estimates, SciPy finds
+no higher one, and its errors are those of the oracle's second derivatives. Weights, units, origins
+and the order of rows are part of the case, and the oracle sees them as plain numbers.
+"""
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy.special import log_ndtr, logsumexp
+from scipy.stats import norm
+
+from tests.referee import oracles
+from tests.referee.frame import Case, law
+
+INF = np.inf
+QUIET = "num_profiles=0, progress=False"
+SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{free}]]"
+
+
+def weights(draw, n):
+    """Words, and an expression of weights, None for none; a row of weight 0 is no row."""
+    return draw(
+        st.sampled_from(
+            [
+                ("no weights", "None"),
+                ("equal weights", f"np.ones({n})"),
+                ("weights of 0", f"np.where(np.arange({n}) < 4, 0.0, 1.0)"),
+                ("integer weights", f"np.arange({n}) % 3 + 1"),
+                ("fractions", f"0.5 + np.arange({n}) % 2"),
+            ]
+        )
+    )
+
+
+def weighted(w, rows):
+    """The sum of weights times log-likelihoods of the rows that count."""
+    w = np.ones(len(rows)) if w is None else np.asarray(w, float)
+    return float(np.sum(np.where(w > 0, w * rows, 0.0)))
+
+
+def fitted(kind, setup, rows_of, free="[:]", refused=False):
+    """The case of a fit called `fit` in a script, whose weights are `w`.
+
+    Args:
+        kind, setup, refused: of the case.
+        rows_of: maps the script's names and the free estimates to log-likelihoods of rows.
+        free: which of the estimates are free, an index in the script.
+    """
+
+    def oracle(names):
+        fit = names["fit"]
+        index = eval(f"np.s_{free}", {"np": np})
+        estimates, errors = (np.asarray(x, float)[index] for x in (fit.estimates, fit.errors))
+
+        def log_likelihood(x):
+            with np.errstate(all="ignore"):
+                return weighted(names["w"], rows_of(names, x))
+
+        value = log_likelihood(estimates)
+        sides = np.random.default_rng(0).choice([-1.5, 1.5], size=(2, len(errors)))
+        starts = estimates + sides * np.where(np.isfinite(errors), errors, 0.0)
+        highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
+        truth = errors  # where they are not known, or an edge is too close for differences
+        if np.all(np.isfinite(errors)):
+            second = oracles.hessian(log_likelihood, estimates, errors)
+            if np.all(np.isfinite(second)):
+                with np.errstate(invalid="ignore"):
+                    truth = np.sqrt(np.diag(np.linalg.inv(-second)))
+        slack = np.r_[0.0, 1e-7 * (1 + abs(value)), 1e-3 * abs(truth)] / 5
+        return np.r_[value, highest, truth], slack
+
+    return Case(kind, setup, SAYS.format(free=free[1:-1]), oracle, 1e-8, refused=refused)
+
+
+def numbers(draw):
+    """A seed and the unit and origin of the outcome."""
+    unit = draw(st.sampled_from([1.0, 1e3, 1e-3]))
+    origin = draw(st.sampled_from([0.0, 10.0])) * unit
+    return draw(st.integers(0, 10**4)), unit, origin
+
+
+@law
+def regressions(draw):
+    """Tobit, truncated and plain regressions, with a scale that may depend on x."""
+    seed, unit, origin = numbers(draw)
+    word, w = weights(draw, 24)
+    which = draw(
+        st.sampled_from(["plain", "censored_low", "censored_high", "truncated_low", "both"])
+    )
+    by_x = draw(st.booleans())
+    setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 200))\n"
+    setup += "y = 0.4 + x + e * np.exp(0.3 * x)\n" if by_x else "y = 0.4 + x + e\n"
+    bounds = {
+        "plain": (-INF, INF),
+        "censored_low": (0.0, INF),
+        "censored_high": (-INF, 1.0),
+        "truncated_low": (-1.0, INF),
+        "both": (-0.5, 1.2),
+    }[which]
+    low, high = (b * unit + origin for b in bounds)
+    setup += f"k = np.flatnonzero(y > {bounds[0] if which == 'truncated_low' else -9.0})[:24]\n"
+    clip = which in ("censored_low", "censored_high", "both")
+    value = f"{origin} + {unit} * y[k]"
+    ends = text_of(low), text_of(high)
+    setup += (
+        f"x, y, w = x[k], {f'np.clip({value}, {ends[0]}, {ends[1]})' if clip else value}, {w}\n"
+    )
+    words = {"plain": "", "truncated_low": f"truncated_low={low}, "}
+    words["both"] = f"censored_low={low}, censored_high={high}, "
+    more = words.get(which, f"{which}={low if which.endswith('low') else high}, ")
+    more += "scale_design=design, " if by_x else ""
+    setup += 'design = {"constant": np.ones(24), "x": x}\n'
+    setup += f"fit = tg.fit_regression(y, design, {more}weights=w, {QUIET})"
+
+    def rows_of(names, b):
+        x, y = names["x"], names["y"]
+        sigma = np.exp(b[2] + b[3] * x) if by_x else np.full(24, b[2])
+        sigma = np.where(sigma > 0, sigma, np.nan)
+        mean = b[0] + b[1] * x
+        z = (y - mean) / sigma
+        exact = -z * z / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
+        if which == "truncated_low":
+            return exact - log_ndtr(-(low - mean) / sigma)
+        if not clip:
+            return exact
+        below, above = log_ndtr((low - mean) / sigma), log_ndtr(-(high - mean) / sigma)
+        return np.where(y <= low, below, np.where(y >= high, above, exact))
+
+    kind = f"{which}, {word}, {'scale by x' if by_x else 'one scale'}"
+    return fitted(kind, setup, rows_of, refused=which == "truncated_low")
+
+
+def text_of(x):
+    return repr(float(x)).replace("inf", "np.inf")
+
+
+def gaussian_of(b, d):
+    """A mean and a covariance by estimates, of one outcome its sigma; None where that is none."""
+    if d == 1:
+        return (b[:1], b[1:, None] ** 2) if b[1] > 0 else None
+    covariance = np.zeros((d, d))
+    covariance[np.tril_indices(d)] = b[d:]
+    covariance = covariance + np.tril(covariance, -1).T
+    return (b[:d], covariance) if np.all(np.linalg.eigvalsh(covariance) > 0) else None
+
+
+@law
+def gaussians(draw):
+    """Gaussians of one or two outcomes, truncated, censored, missing."""
+    d, n = draw(st.integers(1, 2)), 24
+    seed, unit, origin = numbers(draw)
+    word, w = weights(draw, n)
+    cut = draw(st.booleans())
+    censored = draw(st.booleans())
+    missing = draw(st.booleans()) if d == 2 else False
+    low = origin - 0.7 * unit if cut else -INF
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
+    setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
+    setup += f"y = (z if {not cut} else z[z[:, 0] > -0.7])[:{n}] * {unit} + {origin}; w = {w}\n"
+    setup += "lower, upper = y.copy(), y.copy()\n"
+    if censored:
+        at = origin + 0.8 * unit
+        setup += f"lower[:, -1] = np.minimum(y[:, -1], {at}); upper[y[:, -1] > {at}, -1] = np.inf\n"
+    if missing:
+        setup += "lower[::5, 1], upper[::5, 1] = -np.inf, np.inf\n"
+    box = f"tg.Box([{low}] + [-np.inf] * {d - 1}, np.inf)" if cut else "None"
+    if cut and not censored and not missing and draw(st.booleans()):
+        fit = f"tg.fit_truncated_normal(y, region={box}, weights=w, {QUIET})"
+    else:
+        fit = f"tg.fit_observations(tg.Observations(lower, upper, {box}, weights=w), {QUIET})"
+    setup += f"fit = {fit}"
+    box_low = np.array([low] + [-INF] * (d - 1))
+
+    def rows_of(names, b):
+        gaussian = gaussian_of(b, d)
+        if gaussian is None:
+            return np.full(n, np.nan)
+        return oracles.log_rows(names["lower"], names["upper"], *gaussian, box_low, np.full(d, INF))
+
+    kind = (
+        f"d = {d}, {word}" + ", truncated" * cut + ", censored" * censored + ", missing" * missing
+    )
+    return fitted(kind, setup, rows_of, refused=cut)
+
+
+@law
+def ordered(draw):
+    """Ordered probit of three categories."""
+    seed = draw(st.integers(0, 10**4))
+    word, w = weights(draw, 40)
+    unit = draw(st.sampled_from([1.0, 1e3]))
+    setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 40)); w = {w}\n"
+    setup += f"y = np.digitize(0.6 * x + e, [-0.5, 0.7]); x = {unit} * x\n"
+    setup += f'fit = tg.fit_regression(tg.Ordinal(y), {{"x": x}}, weights=w, {QUIET})'
+
+    def rows_of(names, b):
+        cuts = np.r_[-INF, b[1:], INF]
+        if np.any(np.diff(cuts) <= 0):
+            return np.full(40, np.nan)
+        mean = b[0] * names["x"]
+        return oracles.log_interval(cuts[names["y"]] - mean, cuts[names["y"] + 1] - mean)
+
+    return fitted(word, setup, rows_of)
+
+
+@law
+def selections(draw):
+    """Heckman's selection model, by the log-likelihood of its textbook."""
+    seed, unit, origin = numbers(draw)
+    word, w = weights(draw, 80)
+    setup = f"rng = np.random.default_rng({seed}); x, z, u, e = rng.normal(size=(4, 80)); w = {w}\n"
+    setup += "s = 0.3 + z + u > 0; one = np.ones(80)\n"
+    setup += f"y = np.where(s, {origin} + {unit} * (1 + x + 0.6 * u + 0.8 * e), np.nan)\n"
+    setup += 'outcome, selection = {"constant": one, "x": x}, {"constant": one, "z": z}\n'
+    setup += f"fit = tg.fit_selection(y, outcome, s, selection, weights=w, {QUIET})"
+
+    def rows_of(names, b):
+        g0, g1, b0, b1, rho, sigma = b
+        if not (abs(rho) < 1 and sigma > 0):
+            return np.full(80, np.nan)
+        index = g0 + g1 * names["z"]
+        r = np.where(names["s"], (names["y"] - b0 - b1 * names["x"]) / sigma, 0.0)
+        seen = norm.logpdf(r) - np.log(sigma) + log_ndtr((index + rho * r) / np.sqrt(1 - rho**2))
+        return np.where(names["s"], seen, log_ndtr(-index))
+
+    return fitted(word, setup, rows_of, "[:6]", refused=True)
+
+
+@law
+def mixtures(draw):
+    """Two Gaussians far apart, seen above a bound or everywhere."""
+    seed, unit, origin = numbers(draw)
+    word, w = weights(draw, 40)
+    cut = draw(st.booleans())
+    low = origin - 0.5 * unit if cut else -INF
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=120); w = {w}\n"
+    setup += (
+        "z = np.where(np.arange(120) % 3 > 0, z, 6 + z); z = z[z > " + f"{-0.5 if cut else -9}]\n"
+    )
+    setup += f"y = {origin} + {unit} * z[:40, None]\n"
+    box = f"tg.Box([{low}], np.inf)" if cut else "None"
+    setup += f"rows = tg.Observations(y, y, {box}, weights=w)\n"
+    setup += "fit = tg.fit_mixture(rows, 2, num_starts=3, progress=False)"
+
+    def rows_of(names, b):
+        share, locs, variances = b[0], b[1:3], b[3:]
+        smallest = 0.05 * np.min(names["fit"].covariances)
+        if not (0 < share < 1 and np.all(variances > smallest)):
+            return np.full(40, np.nan)
+        scales = np.sqrt(variances)
+        each = norm.logpdf(names["y"], locs, scales) + np.log([share, 1 - share])
+        inside = norm.logsf(low, locs, scales) + np.log([share, 1 - share])
+        return logsumexp(each, axis=1) - logsumexp(inside)
+
+    return fitted(word + ", truncated" * cut, setup, rows_of, "[[0, 2, 3, 4, 5]]", refused=True)

@@ -1,0 +1,67 @@
+"""The referee finds what is wrong, makes it small, and finds nothing in a slice of its cases."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tests.referee import LAWS, frame, oracles, referee
+
+
+def test_a_wrong_answer_is_made_small_and_printed_as_a_script_that_shows_it(monkeypatch):
+    pairs = st.tuples(st.integers(0, 50), st.integers(0, 50))
+    case = lambda p: frame.Case(
+        "sum", f"a, b = {p}", "a + b if a < 7 else a", lambda names: (sum(p), 0.0)
+    )
+    monkeypatch.setitem(LAWS, "sums", pairs.map(case))
+    shown = []
+    failures = referee(0.05, 1, ["sums"], 100, lambda line: shown.append(str(line)))
+    assert "a, b = (7, 1)" in failures[0].case.script
+    assert len(failures) == 1 and len(shown) == 2  # of one kind once, and what was done
+    assert "printed 7.0; the oracle: 8.0" in shown[0] and "broken as before" in shown[1]
+    assert len(shown[0].splitlines()) <= 12
+    done = subprocess.run([sys.executable, "-c", shown[0]], capture_output=True, text=True)
+    assert done.stdout == "7\n", done.stderr
+
+
+def test_what_must_be_refused_and_what_breaks_are_failures(monkeypatch):
+    oracle = lambda names: (1.0, 0.0)
+    refusal = "raise ValueError('this sentence says what to do')"
+    assert frame.outcome(frame.Case("", refusal, "1", oracle, must_refuse=True)) == "refused"
+    for setup, ours, more in (
+        (refusal, "1", {}),
+        ("", "1", {"must_refuse": True}),
+        ("raise IndexError('list index out of range')", "1", {"refused": True}),
+        ("", "jnp.nan", {}),
+        ("", "1 + 1e-6", {}),
+    ):
+        with pytest.raises(frame.Broken):
+            frame.outcome(frame.Case("", setup, ours, oracle, **more))
+    assert frame.outcome(frame.Case("", "", "1 + 1e-8", oracle)) == "equal"
+
+
+def test_oracles_agree_with_scipy():
+    from scipy import stats
+
+    covariance = np.array([[1.0, 0.3, -0.2], [0.3, 2.0, 0.7], [-0.2, 0.7, 1.5]])
+    high = np.array([0.3, 1.0, -0.5])
+    for d in (1, 2, 3):
+        s = covariance[:d, :d]
+        got = oracles.log_box(np.zeros(d), oracles.factor_of(s), np.full(d, -np.inf), high[:d])
+        truth = stats.multivariate_normal(np.zeros(d), s, abseps=1e-9).cdf(high[:d])
+        np.testing.assert_allclose(np.exp(got[0]), truth, rtol=1e-6)
+    value, error = oracles.slope(np.sin, 2)
+    assert abs(value) < 1e-9 and error < 1e-9
+    second = oracles.hessian(lambda x: x[0] ** 2 * x[1] + np.exp(x[1]), [1.0, 0.5], [0.5, 0.5])
+    np.testing.assert_allclose(second, [[1.0, 2.0], [2.0, np.exp(0.5)]], atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", LAWS)
+def test_a_slice_of_the_cases(name):
+    for seed in range(2):
+        tally, failure = frame.search(name, seed, 3, np.inf, set())
+        assert failure is None, str(failure)
+        assert tally.total() == 3
