@@ -2,6 +2,7 @@
 
 from tests.referee import (
     boxes as boxes,
+    distributions as distributions,
     fits as fits,
     tables as tables,
 )

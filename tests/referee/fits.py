@@ -61,13 +61,15 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False):
         sides = np.random.default_rng(0).choice([-1.5, 1.5], size=(2, len(errors)))
         starts = estimates + sides * np.where(np.isfinite(errors), errors, 0.0)
         highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
-        truth = errors  # where they are not known, or an edge is too close for differences
+        truth, error = errors, 0.0  # where they are not known, or an edge is too close
         if np.all(np.isfinite(errors)):
-            second = oracles.hessian(log_likelihood, estimates, errors)
-            if np.all(np.isfinite(second)):
+            seconds = np.array(oracles.hessian(log_likelihood, estimates, errors))
+            if np.all(np.isfinite(seconds)):
+                variances = np.diagonal(np.linalg.inv(-seconds), axis1=1, axis2=2)
                 with np.errstate(invalid="ignore"):
-                    truth = np.sqrt(np.diag(np.linalg.inv(-second)))
-        slack = np.r_[0.0, 1e-7 * (1 + abs(value)), 1e-3 * abs(truth)] / 5
+                    truth, rough = np.sqrt(variances)
+                error = abs(truth - rough)
+        slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error]
         return np.r_[value, highest, truth], slack
 
     return Case(kind, setup, SAYS.format(free=free[1:-1]), oracle, 1e-8, refused=refused)
@@ -157,14 +159,15 @@ def gaussians(draw):
     low = origin - 0.7 * unit if cut else -INF
     setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
     setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
-    setup += f"y = (z if {not cut} else z[z[:, 0] > -0.7])[:{n}] * {unit} + {origin}; w = {w}\n"
+    inside = "[z[:, 0] > -0.7]" if cut else ""
+    setup += f"y = z{inside}[:{n}] * {unit} + {origin}; w = {w}\n"
     setup += "lower, upper = y.copy(), y.copy()\n"
     if censored:
         at = origin + 0.8 * unit
         setup += f"lower[:, -1] = np.minimum(y[:, -1], {at}); upper[y[:, -1] > {at}, -1] = np.inf\n"
     if missing:
         setup += "lower[::5, 1], upper[::5, 1] = -np.inf, np.inf\n"
-    box = f"tg.Box([{low}] + [-np.inf] * {d - 1}, np.inf)" if cut else "None"
+    box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
     if cut and not censored and not missing and draw(st.booleans()):
         fit = f"tg.fit_truncated_normal(y, region={box}, weights=w, {QUIET})"
     else:

@@ -8,6 +8,7 @@ package. Hypothesis draws the cases and makes the first that fails as small as i
 import textwrap
 import time
 import traceback
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -64,6 +65,12 @@ class Enough(BaseException):
 def outcome(case: Case) -> str:
     """How a case ends: "equal", "refused" or "not converged"; raises Broken otherwise."""
     names: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _outcome(case, names)
+
+
+def _outcome(case: Case, names: dict[str, Any]) -> str:
     try:
         exec(PRELUDE + case.setup, names)
         fit = names.get("fit")

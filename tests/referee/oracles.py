@@ -153,7 +153,7 @@ def log_rows(lower, upper, loc, covariance, box_low=-np.inf, box_high=np.inf):
 
 
 def hessian(function, at, steps):
-    """Second derivatives by central differences, extrapolated once."""
+    """Second derivatives by central differences, extrapolated once, and before that."""
     at, p = np.asarray(at, float), len(at)
 
     def once(h):
@@ -168,7 +168,8 @@ def hessian(function, at, steps):
                 found[i, j] = found[j, i] = four / (4 * h * h * steps[i] * steps[j])
         return found
 
-    return (4 * once(0.05) - once(0.1)) / 3
+    wide, narrow = once(0.02), once(0.01)
+    return (4 * narrow - wide) / 3, narrow
 
 
 def best(log_likelihood, estimates, errors, starts):
