@@ -71,6 +71,7 @@ def outcome(case: Case) -> str:
 
 
 def _outcome(case: Case, names: dict[str, Any]) -> str:
+    assert case.script.count("\n") < 10, f"more than ten lines:\n{case.script}"
     try:
         exec(PRELUDE + case.setup, names)
         fit = names.get("fit")
