@@ -7,7 +7,7 @@ from scipy import stats
 
 from tests.normal_truth import DIGITS, Truth
 from tests.referee import oracles
-from tests.referee.boxes import gaussian, limits, lines, text
+from tests.referee.boxes import gaussian, limits, lines, log_box_of, text
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -92,5 +92,5 @@ def draws(draw):
         log_p = lambda t: oracles.log_box(loc + t * along, root, low, high)[0]
         return loc[0] + oracles.slope(log_p, 1)[0], 1e-6
 
-    impossible = np.isneginf(oracles.log_box(loc, factor(parts), low, high)[0])
+    impossible = np.isneginf(log_box_of(parts, factor))
     return Case(f"{name}, d = {d}", setup, "x.mean()", oracle, 1e-6, "x.std() / 20", impossible)
