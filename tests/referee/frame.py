@@ -23,7 +23,7 @@ PRELUDE = "import jax, jax.numpy as jnp, numpy as np, truncgauss as tg\n"
 PRELUDE += 'jax.config.update("jax_enable_x64", True)\n'
 SHRINK = 40.0  # seconds in which a failure is made smaller
 TURN = 60.0  # seconds that a law has in its turn
-FORGET = 300  # cases after which compiled programs are forgotten
+FORGET = 100  # cases after which compiled programs are forgotten
 
 
 class Case(NamedTuple):
@@ -180,7 +180,12 @@ def search(
 
 
 def referee(
-    minutes: float, seed: int, laws: list[str] | None = None, examples: int = 20, show: Any = print
+    minutes: float,
+    seed: int,
+    laws: list[str] | None = None,
+    examples: int = 20,
+    show: Any = print,
+    turns: int | None = None,
 ) -> list[Failure]:
     """Failures of the laws in this time: each law in turn, with a new seed in each round.
 
@@ -190,12 +195,13 @@ def referee(
         laws: their names; all where it is None.
         examples: cases of one search.
         show: what prints a line.
+        turns: how many rounds to make at most.
     """
     end, failures, known = time.monotonic() + 60 * minutes, [], set()
     tallies: dict[str, Counter[str]] = {name: Counter() for name in laws or LAWS}
     spent: Counter[str] = Counter()
     turn = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and turn != turns:
         for name in tallies:
             if time.monotonic() >= end:
                 break
