@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy import optimize
+from scipy.sparse.csgraph import connected_components
 from scipy.special import log_ndtr, logsumexp
 
 REACH = 14.0  # standard deviations beyond which a standard normal variable is not followed
@@ -84,10 +85,17 @@ def factor_of(covariance):
 
 
 def log_box(loc, factor, low, high, nodes=12):
-    """log P(low < loc + factor Z < high) for up to three dimensions, rows of bounds welcome."""
+    """log P(low < loc + factor Z < high), rows of bounds welcome: a sum over independent groups of
+    up to three coordinates."""
     low, high = np.atleast_2d(np.subtract(low, loc)), np.atleast_2d(np.subtract(high, loc))
     low, high = np.broadcast_arrays(low, high)
-    return log_box_of_factor(low, high, np.asarray(factor, float), nodes)
+    factor, total = np.asarray(factor, float), 0.0
+    count, group = connected_components(abs(factor) @ abs(factor).T)
+    for k in range(count):
+        own = np.flatnonzero(group == k)
+        assert len(own) <= 3, "quadrature in more than three dimensions"
+        total += log_box_of_factor(low[:, own], high[:, own], factor[np.ix_(own, own)], nodes)
+    return total
 
 
 def with_error(value_of):
