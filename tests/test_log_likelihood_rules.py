@@ -220,7 +220,7 @@ def faces_on_one(factor, low, high, row, rest):
 
 
 def test_many_rows_with_noise_of_their_own_are_factorised_a_few_at_a_time():
-    """More operations in a batch than one thread may have stood still: `execution.batches`."""
+    """More operations in a batch than one thread may have stood still: `arrays.batches`."""
     rng = np.random.default_rng(3)
     y, noise = rng.normal(size=(1500, 9)), rng.uniform(0.1, 0.3, size=(1500, 9))
     found = tg.log_likelihood(tg.Observations.exact(y, noise=noise), np.zeros(9), np.eye(9))

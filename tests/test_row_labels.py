@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss import fitting, tables
+from truncgauss import tables
 
 pandas = pytest.importorskip("pandas")
 
@@ -259,11 +259,11 @@ def numbers(monkeypatch):
         raise Model(model, settings)
 
     for name in (
-        "regression", "observations", "ordinal", "selection", "clusters", "truncated_normal",
-        "fractions", "polychoric_correlations",
+        "gaussian.regression", "gaussian.observations_fit", "gaussian.truncated_normal",
+        "ordinal.ordinal_fit", "ordinal.polychoric_correlations", "sample_selection",
+        "clusters.cluster_fit", "fractions", "mixtures.fit",
     ):  # fmt: skip
-        monkeypatch.setattr(getattr(fitting, name), "maximum_likelihood", stop)
-    monkeypatch.setattr("truncgauss.fits.mixtures.fit.maximum_likelihood", stop)
+        monkeypatch.setattr(f"truncgauss.fits.{name}.maximum_likelihood", stop)
 
     def read(function, rows):
         with jax.enable_x64(True):
