@@ -11,6 +11,7 @@ import inspect
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
 import truncgauss as tg
@@ -331,6 +332,29 @@ def edges_and_regions():
         tol=1e-2,
         prepare=prepare,
     )
+    scores = {"weights": [1.0, 0.0], "midpoint": 0.5, "width": 1.0}
+    table["Selection.probit"] = Case(
+        "Selection",
+        log_p("matrix", lambda p: tg.Selection.probit(p["weights"], p["midpoint"], p["width"])),
+        {"equal": corners | scores, "identity": corners | scores | {"matrix": I2}},
+        symmetric="matrix",
+        routes="backward jit forward twice",
+    )
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    table["Injections"] = Case(
+        "Injections",
+        log_p("matrix", lambda p: tg.Injections(x, p["logs"] - np.sum(x**2, 1) / 2, 1000)),
+        {"equal": corners | {"logs": -1.8}, "identity": corners | {"logs": -1.8, "matrix": I2}},
+        symmetric="matrix",
+        routes="backward jit twice",
+    )
+    weights = {"equal": {"logs": np.zeros(50)}, "far": {"logs": -800.0 * np.ones(50)}}
+    table["log_mean_weights"] = Case(
+        "log_mean_weights",
+        lambda p: tg.log_mean_weights(p["logs"], 100, 2).log_prob,
+        weights,
+        routes="backward jit forward",
+    )
     return table
 
 
@@ -501,6 +525,16 @@ def distributions():
             **FORMS[form][1],
             routes="backward jit",
         )
+    censored = lambda p: tg.Censored(numpyro.distributions.Normal(p["loc"], p["scale"]), p["low"])
+    inside = {"inside": {"loc": 0.0, "scale": 1.0, "low": -0.5, "x": 0.0}}
+    beyond = on("loc", (0, 1, -1, 8, 38, 1e3))
+    beyond = {k: m | {"scale": 1.0, "low": -0.5, "x": -1.5} for k, m in beyond.items()}
+    table["Censored"] = Case(
+        "Censored",
+        lambda p: censored(p).log_prob(p["x"]),
+        inside | beyond,
+        routes="backward jit twice",
+    )
     mixture = lambda p: tg.TruncatedMixture(
         p["w"], p["locs"], p["matrices"] * I2, low=p["low"], high=p["high"]
     )
