@@ -47,9 +47,9 @@ def write(path: str | os.PathLike[str], content: bytes | memoryview | str) -> No
 
     Example:
         >>> import pathlib, tempfile
-        >>> from truncgauss.execution import files
+        >>> from truncgauss.execution import writing
         >>> path = pathlib.Path(tempfile.mkdtemp(), "x.txt")
-        >>> files.write(path, "text")
+        >>> writing.write(path, "text")
         >>> path.read_text()
         'text'
     """
@@ -86,8 +86,8 @@ def said(error: OSError) -> str:
     """An error with the file that it is of, in a sentence.
 
     Example:
-        >>> from truncgauss.execution import files
-        >>> files.said(OSError(28, "No space left on device", "x.npz"))
+        >>> from truncgauss.execution import writing
+        >>> writing.said(OSError(28, "No space left on device", "x.npz"))
         'x.npz: No space left on device'
     """
     parts = (error.filename, error.strerror or str(error))
