@@ -20,6 +20,7 @@ import jax
 
 SETTING = "TRUNCGAUSS_PROGRESS"  # of the environment: 0 to say nothing
 SECOND = 1.0  # before the line, which is renewed four times as often
+COLUMNS, ROWS = 80, 24  # of a terminal that does not know its size
 IDLE = 10.0  # seconds without work after which nobody waits to say something
 STAGES = "/jax/core/compile/"  # what JAX's events of compilation begin with
 TRACED, LOWERED, COMPILED = "jaxpr_trace", "jaxpr_to_mlir", "backend_compile"  # in this order
@@ -65,10 +66,13 @@ def line(text: str, heard: bool = True) -> Any:
     from tqdm import tqdm  # which quick work does not need
 
     first = not jax.distributed.is_initialized() or not jax.process_index()
+    sized = False  # a terminal of 0 columns, as of some consoles, would be written nothing
+    with contextlib.suppress(OSError, ValueError):
+        sized = os.get_terminal_size(sys.stderr.fileno()).columns > 0
     # The bar is blank; it fills the line up, or cuts its text off.
     return tqdm(
-        desc=text, bar_format="{desc}{bar}", file=sys.stderr, leave=False, dynamic_ncols=True,
-        disable=not (first and heard),
+        desc=text, bar_format="{desc}{bar}", file=sys.stderr, leave=False, dynamic_ncols=sized,
+        disable=not (first and heard), **({} if sized else {"ncols": COLUMNS, "nrows": ROWS}),
     )  # fmt: skip
 
 
