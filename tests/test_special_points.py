@@ -192,7 +192,14 @@ def cases():
     table["clipped_logits"] = Case(
         "clipped_logits", lambda p: safe.clipped_logits(p["x"], 5.0), {"inside": {"x": [0, -4, -3]}}
     )
-    return table | on_intervals() | edges_and_regions() | probabilities() | distributions()
+    return (
+        table
+        | on_intervals()
+        | edges_and_regions()
+        | selections()
+        | probabilities()
+        | distributions()
+    )
 
 
 def on_intervals():
@@ -316,6 +323,11 @@ def edges_and_regions():
             routes="backward jit forward",
             step=5e-2,
         )
+    return table
+
+
+def selections():
+    table, corners = {}, {"loc": np.zeros(2), "matrix": EQUAL2}
     curve = lambda p: lambda x: jax.nn.sigmoid(3.0 * (x[0] - p["cut"]))
     region = lambda p: tg.Selection(curve(p), 2)
 
