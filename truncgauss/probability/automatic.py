@@ -38,6 +38,7 @@ from truncgauss.probability.method import (
     with_fields,
 )
 
+REWEIGHTING = "truncgauss.probability.reweighting.Reweighting"
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails. A module is imported when its method is asked.
 CANDIDATES = (
@@ -47,7 +48,7 @@ CANDIDATES = (
     "truncgauss.probability.complement.Complement",
     "truncgauss.probability.probit_scores.ProbitScores",
     "truncgauss.probability.importance.ImportanceSampling",
-    "truncgauss.probability.reweighting.Reweighting",
+    REWEIGHTING,
 )
 OF_STUDENT_T = "truncgauss.student.student.log_probability"
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
@@ -234,7 +235,7 @@ def log_probability(
         if is_gaussian(df):
             return gaussian(problem)
         if not problem.region.answers_points and noncentral == "shifted":
-            of_points = prepared(imported(CANDIDATES[-1])(df), problem)
+            of_points = prepared(imported(REWEIGHTING)(df), problem)
             return in_batches(estimate, of_points, on_device(problem), key)
         of_t = imported(OF_STUDENT_T)
         under_t: Estimate = of_t(on_device(problem), df, noncentral, gaussian)
