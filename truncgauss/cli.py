@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args
 import tyro
 
 from truncgauss import __version__
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
@@ -212,8 +212,8 @@ def _answered(words: list[str]) -> int:
         if "--traceback" in words:
             raise
         located = isinstance(error, ConfigError)
-        machine = isinstance(error, OSError) and not files.is_of_the_path(error)
-        said = files.said(error) if isinstance(error, OSError) else str(error)
+        machine = isinstance(error, OSError) and not writing.is_of_the_path(error)
+        said = writing.said(error) if isinstance(error, OSError) else str(error)
         print(error if located else f"{ERROR}: {' '.join(said.split())}", file=sys.stderr)
         return FAILED if machine else USAGE
     except work.MistakeInCode as error:

@@ -270,13 +270,13 @@ def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
     """Write arrays with a header and a digest of both."""
-    from truncgauss.execution import writing as files
+    from truncgauss.execution import writing
 
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
-    files.write_arrays(path, everything)
+    writing.write_arrays(path, everything)
     if os.name == "posix":  # so that the renaming itself survives a power failure
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:

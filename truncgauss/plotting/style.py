@@ -16,7 +16,7 @@ from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
 from truncgauss.arrays.pytrees import no_numbers
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -219,7 +219,7 @@ def save(picture: Figure | Axes, stem: Any) -> list[str]:
     paths = [f"{stem}.png", f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):
         for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None})):
-            with files.replacing(path) as written:
+            with writing.replacing(path) as written:
                 figure.savefig(written, format=path[-3:], metadata=metadata)
                 if path.endswith("svg"):
                     # Hundredths of a point and no indentation: two thirds as long.

@@ -269,8 +269,7 @@ def _within(
 
 def polygon_route(rows: Array) -> Route:
     """The algorithm for a polygon of such rows, with its error from the rounding of the inputs."""
-    from truncgauss.quadrature import input_rounding as conditioning
-    from truncgauss.quadrature import polygon
+    from truncgauss.quadrature import input_rounding, polygon
 
     def log_probability(
         loc: Array, covariance: Covariance, low: Array, high: Array
@@ -279,7 +278,7 @@ def polygon_route(rows: Array) -> Route:
         fixed = lax.stop_gradient(inputs)
         slopes = jax.grad(lambda inputs: polygon.log_probability(*inputs))(fixed)
         log_prob = polygon.log_probability(*inputs)
-        return log_prob, conditioning.by_slopes(lax.stop_gradient(log_prob), fixed, slopes)
+        return log_prob, input_rounding.by_slopes(lax.stop_gradient(log_prob), fixed, slopes)
 
     def moments(loc: Array, covariance: Covariance, low: Array, high: Array) -> tuple[Array, ...]:
         return polygon.moments(loc, covariance, Polyhedron(rows, low, high))
@@ -328,8 +327,7 @@ def _factor_moments(nodes: Nodes, bound: Array) -> tuple[Array, ...]:
 def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    from truncgauss.quadrature import bivariate
-    from truncgauss.quadrature import input_rounding as conditioning
+    from truncgauss.quadrature import bivariate, input_rounding
 
     # A coordinate without limits makes no difference, however close to singular they are together.
     free = jnp.isinf(low) & jnp.isinf(high)
@@ -337,7 +335,7 @@ def _bivariate_log_probability(
     log_prob = bivariate.log_probability(loc, form, low, high)
     log_prob = jnp.where(jnp.all(free) & ~jnp.isnan(log_prob), 0.0, log_prob)
     inputs = log_prob, loc, form, low, high, covariance.is_factor
-    return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
+    return _with_last_digit(covariance, input_rounding.last_digit_of_two, *inputs)
 
 
 def _bivariate_moments(
@@ -354,14 +352,13 @@ def _bivariate_moments(
 def _trivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array, many: bool = False
 ) -> tuple[Array, Array]:
-    from truncgauss.quadrature import input_rounding as conditioning
-    from truncgauss.quadrature import trivariate
+    from truncgauss.quadrature import input_rounding, trivariate
 
     quadrature = trivariate.log_probability_of_many if many else trivariate.log_probability
     matrix = covariance.covariance_matrix
     log_prob = quadrature(loc, matrix, low, high)
     inputs = log_prob, loc, covariance, low, high
-    log_prob, error = _with_last_digit(covariance, conditioning.last_digit, *inputs)
+    log_prob, error = _with_last_digit(covariance, input_rounding.last_digit, *inputs)
     # A coordinate of density f that the others determine is within t Y of where it was, Y standard
     # normal, which changes P by at most 2 f t E|Y|.
     moved = trivariate.thickness(matrix) * jnp.exp(-lax.stop_gradient(log_prob))

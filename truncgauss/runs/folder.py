@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.arrays.archive import archive
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 from truncgauss.runs import config as settings
 from truncgauss.runs.config.experiment import Experiment
 from truncgauss.runs.results import arrays, jsonable, nested, outcome
@@ -73,12 +73,12 @@ def begin(runs: Path, config: Experiment, name: str | None = None) -> Path:
         raise ValueError(f"{runs / final} is there already")
     try:
         if settings.is_file(experiment):
-            files.write(folder / Path(experiment).name, Path(experiment).read_bytes())
+            writing.write(folder / Path(experiment).name, Path(experiment).read_bytes())
         if inputs:
             _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
         # Last and in one step: a folder with settings is a run that can be continued.
         text = settings.with_schema(settings.dump(config), experiment)
-        files.write(folder / "config.yaml", text)
+        writing.write(folder / "config.yaml", text)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -200,10 +200,10 @@ def finish(
         TypeError: a result that is none of these.
     """
     numbers: dict[str, Any] = dict(arrays(results))
-    files.write_arrays(folder / "result.npz", numbers, np.savez_compressed)
+    writing.write_arrays(folder / "result.npz", numbers, np.savez_compressed)
     if "metrics" in results:
         rows = (json.dumps(jsonable(row), allow_nan=False) for row in results["metrics"])
-        files.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))
+        writing.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))
     _write_json(folder / "provenance.json", provenance)
     _write_json(folder / "summary.json", {"experiment": experiment, **outcome(results)})
     (folder / LOCK).unlink(missing_ok=True)
@@ -287,7 +287,7 @@ def _contents(path: Path) -> Any:
             raise ValueError(f"it lacks {', '.join(missing)}")
         return content
     except (OSError, ValueError) as error:
-        why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
+        why = writing.said(error) if isinstance(error, OSError) else f"{path}: {error}"
         raise ValueError(
             f"the run cannot be read: {why}. Put back a copy of that file, or make the run again: "
             f"truncgauss run {path.with_name('config.yaml')}"
@@ -299,7 +299,7 @@ def publish(figures: Path, run: CompletedRun) -> None:
     figures.mkdir(parents=True, exist_ok=True)
     for suffix in ("png", "svg", "gif"):
         for picture in run.folder.glob(f"{run.experiment}.{suffix}"):
-            files.write(figures / picture.name, picture.read_bytes())
+            writing.write(figures / picture.name, picture.read_bytes())
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
     about = {
         "experiment": run.experiment,
@@ -342,4 +342,4 @@ def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) ->
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
-    files.write(path, f"{text}\n")
+    writing.write(path, f"{text}\n")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 from truncgauss.runs import config as settings
 
 ELSEWHERE = (".xls", ".dta", ".sav", ".sas", ".rds", ".RData")  # how files of other programs end
@@ -73,5 +73,5 @@ def write(name: str, wanted: Mapping[str, Any], overwrite: bool = False) -> list
                 f"{path} is there already, and nothing was written: --overwrite replaces it"
             )
     for path, content in zip(paths, contents.values()):
-        files.write(path, content)
+        writing.write(path, content)
     return paths

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 from truncgauss.runs import config as settings
 from truncgauss.runs.folder import PARTIAL, is_running, read
 
@@ -95,8 +95,8 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    files.write(folder / "summary.csv", text.getvalue())
-    files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
+    writing.write(folder / "summary.csv", text.getvalue())
+    writing.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
     if columns and not values:
         raise ValueError(
             "no run is complete yet, so that there are no results to choose; without --columns the "

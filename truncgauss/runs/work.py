@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.execution import writing as files
+from truncgauss.execution import writing
 from truncgauss.runs import config as settings
 from truncgauss.runs import folder as run_folder
 from truncgauss.runs.config.experiment import Experiment
@@ -197,7 +197,7 @@ def sweep(
         )
     folder.mkdir(parents=True, exist_ok=True)
     text = settings.with_schema(settings.dump(config), config.experiment)
-    files.write(folder / "config.yaml", text)
+    writing.write(folder / "config.yaml", text)
     for number in range(len(members)) if index is None else (index,):
         changes, member = members[number]
         final = folder / f"{number:03d}"
@@ -244,7 +244,7 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
             f"bytes of a GIF (got {type(drawn).__name__})"
         )
     for content in moving:
-        files.write(f"{stem}.gif", content)
+        writing.write(f"{stem}.gif", content)
     return [*plotting.save(picture, stem), *(f"{stem}.gif" for _ in moving)]
 
 
@@ -328,4 +328,4 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     content = multihost_utils.broadcast_one_to_all(content)
     if size and assistant:
         checkpoint.parent.mkdir(parents=True)
-        files.write(checkpoint, content.tobytes())
+        writing.write(checkpoint, content.tobytes())

@@ -26,7 +26,7 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.arrays.linalg import diagonal_of, times_vector
 from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
-from truncgauss.separation import sites as expectation_propagation
+from truncgauss.separation import sites
 from truncgauss.separation.kernel import Constraints
 from truncgauss.special.normal import fixed_interval, quick_moments
 
@@ -108,10 +108,10 @@ def sites_for(limits: GaussianLimits, least_share: float) -> SiteFit:
         Minka (2001), Expectation Propagation for Approximate Bayesian Inference. Cunningham, Hennig
         and Lacoste-Julien (2011), Gaussian Probabilities and Expectation Propagation.
     """
-    scaled, _ = expectation_propagation.scaled_limits(lax.stop_gradient(limits))
+    scaled, _ = sites.scaled_limits(lax.stop_gradient(limits))
     # A proposal needs few digits. A residual of a tenth was too large: with slow convergence the
     # precisions of nearly identical coordinates were still twice their final values.
-    fit = expectation_propagation.fixed_point(scaled, rtol=0.02)
+    fit = sites.fixed_point(scaled, rtol=0.02)
     cavity, full, mean, force, converged = fit
     spread = scaled.scale * jnp.exp(0.5 * cavity.log_variance)
     middle = scaled.loc + scaled.scale * cavity.mean
