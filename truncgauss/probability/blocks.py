@@ -152,7 +152,8 @@ def _by_blocks_jvp(
     slope = slopes.log_prob
     (_, _, matrix_change), (_, _, matrix_moved) = change, moved
     if not _is_zero(matrix_change):
-        slope = slope + _along_matrix(inputs, blocks, keys, matrix_moved)
+        none = lax.stop_gradient(result.log_prob == -jnp.inf)
+        slope = slope + _along_matrix(inputs, blocks, keys, matrix_moved, none)
     return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
 
@@ -160,8 +161,13 @@ def _is_zero(x: object) -> bool:
     return isinstance(x, SymbolicZero)
 
 
-def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array) -> Array:
-    """The derivative of log P along a change of the matrix, less that within plain blocks."""
+def _along_matrix(
+    inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array, none: Array
+) -> Array:
+    """The derivative of log P along a change of the matrix, less that within plain blocks.
+
+    It is 0 in rows of `none`, of probability 0, of which no moments exist.
+    """
     loc, region, matrix = inputs
     problem, total = Problem(loc, CovarianceMatrix(matrix), region), jnp.zeros((), matrix.dtype)
     slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
@@ -171,7 +177,10 @@ def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change
         if block.is_plain:
             gradient = _mean_slope(block, row, key)
         else:
-            gradient, second = _slopes(row_moments(block.methods[0], row, key), row)
+            slopes = _slopes(row_moments(block.methods[0], row, key), row)
+            gradient, second = (
+                jnp.where(jnp.expand_dims(none, range(none.ndim, x.ndim)), 0.0, x) for x in slopes
+            )
             total = total + 0.5 * jnp.einsum("...ij,ij->...", second, inner)
         # The sum after the loop leaves products of the gradients of two different blocks.
         total = total - 0.5 * jnp.einsum("...i,ij,...j->...", gradient, inner, gradient)

@@ -587,8 +587,9 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     exp(log p_r - max) and widened where the p_r are skewed, see `standard_error`. For a single
     replicate it is that of the replicate. If replicates with too few effective samples (stderr inf)
     make up more than half of the mean, stderr is inf. Reversed limits, which are known only in a
-    trace, make the value NaN, and all its derivatives. Equal ones make it -inf, with infinite
-    derivatives in the two limits.
+    trace, make the value NaN, and all its derivatives. Equal ones make it -inf, and its derivatives
+    in the two limits the largest number of the dtype in place of infinity, of which a row that is
+    masked out adds 0 to a sum, not NaN.
     """
     if isinstance(problem.region, LinearRegion):
         sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
@@ -604,9 +605,10 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     log_prob = jnp.where(certain, row.known, result.log_prob)
     low, high = problem.region.low, problem.region.high
     equal = (low == high) & jnp.isfinite(low) & (log_prob == -jnp.inf)
-    log_width = jnp.sum(jnp.log(jnp.where(equal, high - low, 1.0)))
+    width = jnp.sum(jnp.where(equal, high - low, 0.0))
+    none = -jnp.inf + float(jnp.finfo(width.dtype).max) * width
     return Estimate(
-        jnp.where(jnp.any(equal), log_width, log_prob), jnp.where(certain, stderr, result.stderr)
+        jnp.where(jnp.any(equal), none, log_prob), jnp.where(certain, stderr, result.stderr)
     )
 
 

@@ -10,6 +10,7 @@ Reference:
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,7 +66,8 @@ def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[P
     for block in range(count):
         kept = limited[labels == block]
         part = CovarianceMatrix(jnp.asarray(matrix[np.ix_(kept, kept)]))
-        box = Box(jnp.asarray(low[..., kept]), jnp.asarray(high[..., kept]))
+        # Not by `Box`, which refuses equal limits: they may stand in a derivative.
+        box = jax.tree.map(lambda x, kept=kept: jnp.asarray(np.asarray(x)[..., kept]), region)
         problem = Problem(jnp.asarray(mean[..., kept]), structured(part), box)
         parts.append(Part(problem, kept))
     return parts
