@@ -13,6 +13,8 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Threads of NumPy's BLAS wait for their small products in a loop, on the cores of the other worker.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Tests change the source of functions in place, which no kept program knows.
+os.environ["TRUNCGAUSS_CACHE"] = "off"
 # Nearly all of the time of a test goes into compiling, most of that into fusions which save
 # microseconds. `make test-slow` and `make test-all` compile as users do, with XLA_FLAGS set empty.
 # A flag that this XLA does not know would be fatal.
