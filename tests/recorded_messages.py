@@ -597,6 +597,10 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_regression, limits that cross": lambda: regression(censored_low=2.0, censored_high=1.0),
     "fit_regression, limits of two rows": lambda: regression(censored_low=[0.0, 1.0]),
     "fit_regression, rows outside": lambda: regression(truncated_low=4.5),
+    "fit_regression, bounds of a logarithm": lambda: tg.fit_regression(
+        "np.log(x) ~ 1", data={"x": 1.0 + NINE, "limit": NINE}, censored_low="limit"
+    ),
+    "a formula with an offset": lambda: tg.fit_regression("x ~ offset(z)", data={"x": NINE}),
     "fit_regression, collinear": lambda: regression(design=np.ones((9, 2))),
     "fit_regression, a collinear scale": lambda: regression(scale_design=np.zeros((9, 1))),
     "fit_regression, as many covariates as rows": lambda: regression(design=np.eye(9)),

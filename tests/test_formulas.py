@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import cli, tables
@@ -538,6 +538,40 @@ def test_points_go_through_the_products_and_powers_of_a_formula(curved):
     np.testing.assert_allclose(
         of_x(plain, {"z": 0.5}), effect_of_x({**ready, "z": moved["z"]}, {"x": 1.0}), rtol=1e-6
     )
+
+
+def test_bounds_are_columns_in_the_units_of_the_outcome(curved):
+    table = curved[0].assign(limit=0.5, count=np.arange(90) % 3 + 1.0, variance=0.2)
+    named = {"censored_low": "limit", "noise": "variance", "weights": "count"}
+    regression = lambda outcome, settings: tg.fit_regression(
+        f"{outcome} ~ x", data=table, progress=False, **settings
+    )
+    columns = {word: table[name] for word, name in named.items()}
+    by_name, by_column = regression("y", named), regression("y", columns)
+    np.testing.assert_array_equal(by_name.estimates, by_column.estimates)
+    assert by_name.limits == (0.5, None)
+    for fit in (regression, lambda outcome, _: tg.fit_clusters(
+        f"{outcome} ~ x", data=table, cluster="site", censored_low="limit"
+    )):  # fmt: skip
+        with pytest.raises(ValueError, match=r"the outcome is np.exp\(y\). Give numbers in the"):
+            fit("np.exp(y)", {"truncated_low": "limit"})
+
+
+def test_an_offset_is_subtracted_from_the_outcome_and_its_bounds(curved):
+    table = curved[0]
+    with pytest.raises(ValueError, match=r"the outcome is I\(y - z\) for y, bounds are less z too"):
+        tg.fit_regression("y ~ x + offset(z)", data=table, censored_low=0.5)
+    fit = tg.fit_regression("I(y - z) ~ x", data=table, censored_low=0.5 - table["z"])
+    x, y, z = (table[name].to_numpy() for name in "xyz")
+
+    def loss(p):
+        mean, scale = p[0] + p[1] * x + z, p[2]
+        below, at = stats.norm.logcdf(0.5, mean, scale), stats.norm.logpdf(y, mean, scale)
+        return -np.sum(np.where(y <= 0.5, below, at))
+
+    best = optimize.minimize(loss, [1.0, 0.5, 1.0], method="Nelder-Mead", options={"fatol": 1e-12})
+    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-9)
+    np.testing.assert_allclose(fit.estimates, best.x, rtol=1e-3)
 
 
 @pytest.mark.full

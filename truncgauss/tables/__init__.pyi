@@ -34,6 +34,7 @@ from truncgauss.tables.files import (
 )
 from truncgauss.tables.formulas import (
     Design as Design,
+    bounds_or as bounds_or,
     by_formula as by_formula,
     column_or as column_or,
     design as design,

@@ -158,7 +158,9 @@ def commas(text: str, cell: bool, behind: str = "") -> str:
             )
         file = (
             " Where semicolons or tabs divide the cells of a file, replace its commas by points, "
-            "in an editor or by `sed 's/,/./g'`; pandas.read_csv has decimal=','."
+            "in an editor or by `sed 's/,/./g'`; pandas.read_csv has decimal=',', which leaves "
+            "columns of texts such as '<0,5' as they are: of these table[name].str.replace(',', "
+            "'.') makes points."
         )
         return f"Write decimals with a point, {point}.{file if cell else ''}"
     if grouped and grouped[2] != grouped[3] and not is_float(text):

@@ -169,6 +169,19 @@ def column_or(values: Any, data: Any, what: str) -> Any:
     return chosen(named(data), values, what)
 
 
+def bounds_or(bounds: Any, outcome: Any, data: Any, what: str) -> Any:
+    """Bounds as they are, or the column of the data that a text names, which is refused beside an
+    outcome that a formula makes of a column, such as np.log(y): its bounds are of the column."""
+    values = column_or(bounds, data, what)
+    made = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
+    if values is not bounds and made and made.strip("`") not in named(data):
+        raise ValueError(
+            f"{what}: the bounds {bounds!r} are a column of the data, and the outcome is {made}. "
+            f"Give numbers in the units of {made}, such as np.log(table[{bounds!r}]) of a log."
+        )
+    return values
+
+
 def missing_covariate(table: Any, name: Any, absent: np.ndarray) -> str:
     """Words on rows (n,) of a table that lack a covariate."""
     words = gaps(f"the covariate {name!r}", absent, dropped(table, name))
@@ -257,6 +270,13 @@ def formula(
                 'terms=(tg.RandomEffects("1 + week"), tg.Residual()), data=table).'
             )
         raise ValueError(f"formula {text!r} cannot be read: {reason}") from error
+    if (known := re.search(r"(?<!\w)offset\((.+?)\)", text)) and "offset" not in by_name:
+        y = text.partition("~")[0].strip() or "y"
+        raise ValueError(
+            f"formula {text!r}: {known[0]} is a term of coefficient 1, which a formula here cannot "
+            f"have. Subtract it: the outcome is I({y} - {known[1]}) for {y}, bounds are less "
+            f"{known[1]} too, and predictions are of that difference. Categories take no offset."
+        )
     if isinstance(right, tuple):
         raise ValueError(f"formula {text!r} must have one part right of ~, got {len(right)}.")
     for name in names:

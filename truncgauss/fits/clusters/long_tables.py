@@ -143,7 +143,8 @@ def inputs_of(
     outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
     index = tables.labels_of((data, *columns))
     outcome = columns[0] if ordered else outcome
-    cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns[2:])
+    cluster, noise, weights = (tables.column_or(columns[k], data, WHAT) for k in (2, 5, 6))
+    low, high = (tables.bounds_or(x, columns[0], data, WHAT) for x in columns[3:5])
     if design is None or cluster is None:
         lacks = 'cluster, a label of each row or the name of its column, such as cluster="patient"'
         if design is None:

@@ -124,16 +124,18 @@ def fit_regression(
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
         data: the table of a formula's columns.
-        censored_low: a number or (n,): outcomes at or below it are only known to be that low.
+        censored_low: a number, (n,) or the name of a column of the data, in the outcome's own
+            units: outcomes at or below it are only known to be that low.
         censored_high: likewise: only known to be that high.
-        truncated_low: a number or (n,): rows with an outcome below it are absent.
+        truncated_low: likewise: rows with an outcome below it are absent.
         truncated_high: likewise, above.
         region: in place of both, a `tg.Box` of one dimension, with limits (1,), or (n, 1) for each
             row.
         scale_design: covariates z_i of log sigma, (n, k), with a column of ones if a constant is
             meant, or a formula; by default sigma is one number.
-        noise: variances of measurement errors, a number or (n,), added to sigma^2.
-        weights: shape (n,): how often each row counts.
+        noise: variances of measurement errors, a number, (n,) or the name of a column, added to
+            sigma^2.
+        weights: how often each row counts, (n,) or the name of a column.
         start: (coefficients, log_scale) to begin with.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, the first by least squares, the others drawn
@@ -178,6 +180,8 @@ def fit_regression(
     index = tables.labels_of(
         (data, outcome, design, scale_design, noise, weights, cluster, *limits)
     )
+    limits = [tables.bounds_or(limit, outcome, data, what) for limit in limits]
+    noise, weights = (tables.column_or(part, data, what) for part in (noise, weights))
     settings = dict(
         num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress,
