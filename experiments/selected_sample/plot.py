@@ -9,7 +9,7 @@ from truncgauss import plotting
 
 def plot(results):
     """The Gaussians with the box, and their means with standard errors."""
-    picture, axes = plotting.mosaic([["rows", "rows", "means"]], size=(2.8, 4.4))
+    picture, axes = plotting.mosaic([["rows", "means"]], size=(4.6, 4.4))
     (plane if len(results["columns"]) > 1 else line)(results, axes["rows"])
     means(results, axes["means"])
     plotting.legend(ax=axes["rows"])
@@ -26,9 +26,12 @@ def means(results, ax):
     names = [name for name in NAMES if name in results]
     places = np.arange(len(results["columns"]), dtype=float)
     for number, name in enumerate(names):
+        stderr, label = results[name]["stderr"], NAMES[name]
+        if name == "corrected" and len(bootstrap := results["resampled"]["stderr"]):
+            stderr, label = bootstrap[: len(places)], f"{label}, error by bootstrap"
         plotting.points(
             places + 0.2 * (number - 1), results[name]["loc"] - results["naive"]["loc"],
-            stderr=results[name]["stderr"], series=SERIES_OF[name], label=NAMES[name], ax=ax,
+            stderr=stderr, series=SERIES_OF[name], label=label, ax=ax,
         )  # fmt: skip
     labels = [str(column).replace("_", "\n") for column in results["columns"]]
     ax.axhline(0.0, color="#555555", linewidth=0.7)
@@ -52,7 +55,8 @@ def plane(results, ax):
         if len(rows):
             # Rounded measurements coincide.
             places, counts = np.unique(rows, axis=0, return_counts=True)
-            more = f", larger: up to {counts.max()} alike" if counts.max() > 1 else ""
+            more = f" (a large dot: 2 to {counts.max()} alike)" if counts.max() > 1 else ""
+            more = more.replace("2 to 2", "2")
             plotting.points(*places.T, counts=counts, filled=kind, label=label + more, ax=ax)
     for name in NAMES:
         if name in results:

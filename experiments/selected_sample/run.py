@@ -61,7 +61,7 @@ def run(config):
     }
     if not seen.all():
         results["full"] = moments(rows)
-    results["summary"] = [*summary(results), fit.reason, *notes_of(fit), *intervals(results)]
+    results["summary"] = [*summary(results, fit.names), fit.reason, *notes_of(fit)]
     return results
 
 
@@ -104,7 +104,7 @@ def resampled(sample, low, high, config):
     Rows drawn again may allow no fit: the likelihood may have no maximum, few rows no spread.
     """
     rng = np.random.default_rng(config.seed)
-    locs = []
+    found = []
     for _ in bar(range(config.num_resamples), "fits to bootstrap samples", True):
         again = sample[rng.integers(len(sample), size=len(sample))]
         try:
@@ -114,82 +114,72 @@ def resampled(sample, low, high, config):
         except ValueError:
             continue
         if fit.converged:
-            locs.append(np.asarray(fit.loc))
-    failed, locs = config.num_resamples - len(locs), np.array(locs).reshape(-1, len(low))
-    stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
-    return {"loc": locs, "stderr": stderr, "without_fit": failed}
+            found.append(fit.estimates)
+    stderr = np.std(found, axis=0, ddof=1) if len(found) > 1 else np.zeros(0)
+    return {"count": len(found), "stderr": stderr, "without_fit": config.num_resamples - len(found)}
 
 
 # ---------------------------------------------------------------- what the user reads
 
 
-def summary(results):
-    """Tables of the three means with standard errors, and of how far two of them are off."""
-    naive, corrected, full = (results.get(name) for name in ("naive", "corrected", "full"))
-    seen, unit = results["seen"], results["unit"]
-    resampling = results["resampled"]
-    again = len(resampling["loc"]) > 1
-    row = "{:<16}{:>18}{:>18}{:>18}{:>12}".format
-    last = "resampled" if again else ""
-    lines = [
-        f"{seen.sum()} of {len(seen)} observations lie inside the bounds; the fitted Gaussian "
-        f"expects {corrected['fraction']:.1%} inside",
-        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all", last),
-    ]
-    for j, column in enumerate(results["columns"]):
-        cells = [
-            f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none truncated"
-            for each in (naive, corrected, full)
-        ]
-        lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}" if again else ""))
+HEADINGS = {"loc": "mean", "sigma": "standard deviation", "covariance": "covariance"}
+
+
+def summary(results, names):
+    """A table of the estimates beside those of all rows, and what its columns are."""
+    seen, resampling, whole = results["seen"], results["resampled"], results.get("full")
+    naive, full = entries(results["naive"]), entries(whole) if whole else {}
+    errors = resampling["stderr"] if len(resampling["stderr"]) else None
+    row = "{:<26}{:>9}{:>19}{:>19}{:>9}".format
+    lines, last = [], ""
+    for k, (name, own) in enumerate(zip(names, naive)):
+        kind, _, entry = name.partition("[")
+        if kind != last:
+            unit = f" ({results['unit']})" if kind == "loc" and results["unit"] else ""
+            heads = ("naive", "corrected", "95 % interval", f"all {len(seen)}" if whole else "")
+            lines.append(row(HEADINGS[kind] + unit, *(heads if not last else [""] * 4)).rstrip())
+        last = kind
+        stderr = results["estimates"][f"{name}.stderr"] if errors is None else errors[k]
+        ends = results["profile"].get(name)
+        cells = (
+            f"{own:.4f}", f"{results['estimates'][name]:.4f} ± {stderr:.4f}",
+            "" if ends is None else f"[{ends[0]:.4f}, {ends[1]:.4f}]",
+            f"{full[k]:.4f}" if whole else "",
+        )  # fmt: skip
+        lines.append(row(entry.rstrip("]") or str(results["columns"][0]), *cells).rstrip())
+    inside = results["corrected"]["fraction"]
+    what = f"naive: of the {seen.sum()} as they are; corrected: by a truncated Gaussian, ± its "
+    if errors is None:
+        what += "standard error by the curvature of the likelihood"
+    else:
+        what += f"bootstrap standard error ({resampling['count']} samples)"
+    what += "; intervals: by the profile likelihood" if results["profile"] else ""
+    what += f"; all {len(seen)}: the truth here" if whole else ""
     if resampling["without_fit"]:
-        lines.append(
-            f"{resampling['without_fit']} bootstrap samples allow no fit and are left out of "
-            "the last column, which is then too small"
+        what += (
+            f". {resampling['without_fit']} bootstrap samples allow no fit and are left out, so "
+            "that these errors are too small"
         )
-    if full:
-        lines += distances(results)
-    return lines
+    first = (
+        f"{seen.sum()} of {len(seen)} observations lie inside the bounds; the fitted Gaussian "
+        f"expects {inside:.1%} inside"
+    )
+    return [first, *lines, what]
 
 
-def distances(results):
-    """A table of how far the naive and the corrected means are from those of all rows."""
-    row = "{:<20}{:>24}{:>24}".format
-    lines = [row("minus that of all", "naive", "corrected")]
-    for j, column in enumerate(results["columns"]):
-        cells = []
-        for name in ("naive", "corrected"):
-            off = results[name]["loc"][j] - results["full"]["loc"][j]
-            cells.append(f"{off:+.4f}, {abs(off) / results[name]['stderr'][j]:.2f} errors")
-        lines.append(row(str(column), *cells))
-    return lines
+def entries(moments):
+    """The mean and the lower triangle of the covariance, or of one column its deviation."""
+    matrix = moments["covariance"]
+    spread = matrix[np.tril_indices(len(matrix))] if len(matrix) > 1 else matrix[0] ** 0.5
+    return np.concatenate([moments["loc"], spread])
 
 
 def notes_of(fit):
-    """What must be known of the fit, before the intervals that follow the likelihood."""
+    """What must be known of the fit."""
     notes = [note for note in fit.notes if not note.startswith("Profile intervals replace")]
     if fit.profiles:
         notes.append(
-            "The log-likelihood is not quadratic, so that 95 % intervals are not ± 1.96 standard "
-            "errors; by the profile likelihood they are:"
+            "The log-likelihood is not quadratic: 1.96 standard errors on both sides are no 95 % "
+            "interval here."
         )
     return notes
-
-
-def intervals(results):
-    """A table of estimates with intervals that follow the likelihood, and those of all rows."""
-    row, whole = "{:<40}{:>10}{:>24}{:>10}".format, {}
-    if not results["profile"]:
-        return []
-    if "full" in results:
-        rows, columns = np.tril_indices(len(results["columns"]))
-        entries = results["full"]["covariance"][rows, columns]
-        numbers = np.concatenate([results["full"]["loc"], entries])
-        names = [name for name in results["estimates"] if not name.endswith(".stderr")]
-        whole = dict(zip(names, numbers))
-    lines = [row("", "corrected", "95 % profile interval", "all" if whole else "").rstrip()]
-    for name, (low, high) in results["profile"].items():
-        of_all = f"{whole[name]:.4f}" if whole else ""
-        estimate, interval = f"{results['estimates'][name]:.4f}", f"[{low:.4f}, {high:.4f}]"
-        lines.append(row(name, estimate, interval, of_all).rstrip())
-    return lines

@@ -1,8 +1,8 @@
 """Progress of long work: one line on a terminal, drawn by tqdm, and nothing off it.
 
-JAX reports the end of each stage of a compilation; so the line says "compiling" while that goes
-on, and else how many steps were made, if the work consists of steps. With TRUNCGAUSS_PROGRESS=0 in
-the environment nothing is said.
+JAX reports the end of each stage of a compilation; so the line says "tracing" or "compiling" while
+that goes on, and else how many steps were made, if the work consists of steps. With
+TRUNCGAUSS_PROGRESS=0 in the environment nothing is said.
 """
 
 import contextlib
@@ -51,6 +51,11 @@ class Compilations:
     @property
     def going_on(self) -> bool:
         return time.monotonic() < self.until
+
+    @property
+    def stage(self) -> str:
+        """What goes on: tracing, which programs that are kept on disk need too, or compiling."""
+        return "compiling" if self.until == float("inf") else "tracing"
 
 
 @functools.cache
@@ -135,7 +140,8 @@ class Line:
     def text(self) -> str:
         bars = [*filter(None, map(str, self.bars))]
         if self.compilations.going_on:
-            bars.append(f"compiling (program {self.compilations.count - self.programs + 1})")
+            number = self.compilations.count - self.programs + 1
+            bars.append(f"{self.compilations.stage} (program {number})")
         return f"truncgauss: {', '.join(bars) or 'computing'}"
 
 

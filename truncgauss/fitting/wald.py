@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 from scipy.special import ndtr
 
 from truncgauss.arrays.compiling import Compiled, closed_form
-from truncgauss.fitting.newton import Loss, Point, point, sloped
+from truncgauss.fitting.newton import Loss, Point, point, sloped, slopes_at
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
 # hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
@@ -195,23 +194,27 @@ def coverages_of(
 ) -> np.ndarray:
     """`wald_coverages` of some of the estimates, all of which have that Jacobian; `value` is the
     loss, if there is a program for that alone. The estimates may be a function of x too."""
-    size = float(loss.size)
+    size, slope_of = float(loss.size), functools.partial(sloped, loss)
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         if x is end.x:
             return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if loss.steps(x) is None and not loss.iterated:
+        exact = loss.steps(x) is None
+        if exact and not loss.iterated:
             at = point(loss, x)
             return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
-        low, high = (sloped(loss, x + side * BESIDE * direction) for side in (-1.0, 1.0))
-        tilt = (low.gradient + high.gradient) / 2
-        bend = (high.gradient - low.gradient) / (2 * BESIDE)
-        return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
+        sides = x - BESIDE * direction, x + BESIDE * direction
+        if exact:
+            values, gradients = zip(*((at.loss, at.gradient) for at in map(slope_of, sides)))
+        else:
+            values, gradients, _ = slopes_at(loss, sides)  # by one call, whose work is little
+        (before, after), bend = gradients, (gradients[1] - gradients[0]) / (2 * BESIDE)
+        return sum(values) / 2, (before + after) / 2 @ direction, bend @ direction
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        at = jnp.asarray(x)
+        at = jax.device_put(x)
         values = coordinates(at) if callable(coordinates) else estimates_at(coordinates, at)[0]
         return np.asarray(values)[some]
 
