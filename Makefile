@@ -13,8 +13,10 @@ core := $(patsubst %,tests/test_%.py,pages compiling exact separation gradients 
     fitting_truncated_normal fitting_regression mixture_fit truncated_multivariate_normal cli)
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
-	    printf '  make %-12s %s\n' "$$name" "$$what"; done
+	@sed -n -e 's/^\([a-z0-9-]*\):.*## /\1|/p' -e '/^# Further/c|' Makefile | \
+	    while IFS='|' read -r name what; do \
+	    if [ -n "$$name" ]; then printf '  make %-12s %s\n' "$$name" "$$what"; \
+	    else printf '  ---------------- for those who change the package\n'; fi; done
 
 run: venv  ## fit a truncated Gaussian to real data and draw it
 	@.venv/bin/truncgauss run configs/selected_sample.yaml
@@ -23,6 +25,13 @@ quick := not slow and not full
 
 test: check  ## the quick tests, which everybody runs: each name, route and law once
 	@$(pytest) -m "$(quick)"
+
+docs: venv  ## the guide, the API reference and the gallery as a site in site/
+	@echo 'truncgauss: writing the site, half a minute'
+	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu .venv/bin/python -m mkdocs build -q -f .ci/site/mkdocs.yml
+	@echo 'site/index.html; to search it: .venv/bin/python -m http.server -d site'
+
+# Further targets.
 
 test-for: venv  ## the tests that a change of FILE=truncgauss/... is likely to break
 	@tests=$$(.venv/bin/python .ci/affected.py "$(FILE)") && printf 'make test-for: %s\n' "$$tests" && \
@@ -58,11 +67,6 @@ figures: venv  ## run every experiment and refresh figures/
 
 bench-gpu: venv  ## values on a GPU beside those on the CPU, and how many a second
 	@.venv/bin/python .ci/bench_gpu.py
-
-docs: venv  ## the guide, the API reference and the gallery as a site in site/
-	@echo 'truncgauss: writing the site, half a minute'
-	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu .venv/bin/python -m mkdocs build -q -f .ci/site/mkdocs.yml
-	@echo 'site/index.html; to search it: .venv/bin/python -m http.server -d site'
 
 release: venv  ## sdist and wheel in dist/, the wheel tried from nothing on each Python
 	@.venv/bin/python .ci/release.py dist $$(sh .ci/pythons | tr ' ' '=')
