@@ -10,6 +10,7 @@ import inspect
 import pathlib
 import posixpath
 import re
+import runpy
 
 import griffe
 import latex2mathml.converter
@@ -34,6 +35,7 @@ WRITTEN = re.compile(
     r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.DOTALL
 )
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".cff": "yaml", ".md": "markdown"}
+NOTEBOOK = runpy.run_path(str(ROOT / ".ci" / "site" / "notebooks.py"))
 sources: dict[str, str] = {}  # pages of sources by the files or folders that they show
 
 
@@ -88,6 +90,11 @@ def on_files(files: Files, config: object) -> Files:
         if file.generated_by is None and (text := file.content_string):
             relinked(text, f"docs/{file.src_uri}", file.src_uri)
     relinked(figures_of_experiments(), "docs/gallery.md", "gallery.md")
+    for name in NOTEBOOK["NOTEBOOKS"]:
+        text = (ROOT / "docs" / f"{name}.md").read_text()
+        text = re.sub(r"(\]\([^)\s:#]+)\.md(?=[#)])", r"\1.html", at_home(text, name))
+        content = NOTEBOOK["written"](text)
+        files.append(File.generated(config, f"notebooks/{name}.ipynb", content=content))
     for target, page in sources.items():
         files.append(File.generated(config, page, content=source_of(target)))
     return files
@@ -103,11 +110,19 @@ def on_page_markdown(markdown: str, page: object, **_: object) -> str:
         markdown += figures_of_experiments()
     if page.file.generated_by is None:
         markdown = relinked(markdown, f"docs/{uri}", uri)
+    if (name := uri.removesuffix(".md")) in NOTEBOOK["NOTEBOOKS"]:
+        title, _, rest = markdown.partition("\n")
+        markdown = f"{title}\n\n[This page as a notebook](notebooks/{name}.ipynb)\n{rest}"
     if uri in {"changes.md", "contributing.md"} or uri.startswith("source/"):
         return markdown  # the first two tell of names that are gone, or private
     parts = CODE.split(markdown)
     parts[::2] = [NAMED.sub(r"[`tg\1\2`][truncgauss\1]", part) for part in parts[::2]]
     return "".join(parts)
+
+
+def at_home(text: str, name: str) -> str:
+    """A page of docs/ whose links lead from the folder of notebooks on the site."""
+    return relinked(text, f"docs/{name}.md", f"notebooks/{name}.md")
 
 
 def on_page_content(content: str, **_: object) -> str:
