@@ -88,6 +88,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     pages = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.html")}
     assert len(pages) > 60
+    assert {"site.css", "site.js"} <= {path.name for path in tmp_path.iterdir()}
     for name, text in pages.items():
         outside = re.findall(r'(?:<script[^>]*src|<img[^>]*src)="(?:https?:)?//[^"]*"', text)
         outside += re.findall(r'<link rel="stylesheet" href="(?:https?:)?//[^"]*"', text)

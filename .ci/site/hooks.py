@@ -82,9 +82,9 @@ def on_files(files: Files, config: object) -> Files:
     for path, page in PAGES.items():
         text = (ROOT / path).read_text()
         files.append(File.generated(config, page, content=relinked(text, path, page)))
-    for path in [*(ROOT / "figures").iterdir(), ROOT / ".ci/site/site.css"]:
-        if path.suffix in {".png", ".svg", ".gif", ".css"}:
-            uri = f"figures/{path.name}" if path.suffix != ".css" else path.name
+    for path in [*(ROOT / "figures").iterdir(), *(ROOT / ".ci/site").glob("site.*")]:
+        if path.suffix in {".png", ".svg", ".gif", ".css", ".js"}:
+            uri = path.name if path.stem == "site" else f"figures/{path.name}"
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     for file in files.documentation_pages():
         if file.generated_by is None and (text := file.content_string):
