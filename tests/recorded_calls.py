@@ -541,7 +541,7 @@ def intervals() -> Any:
         "wald": fit.wald(0.9),
         "fall": fit.profile_fall("dose", 1.5),
         "curve": [values, fall],
-        "delta": [slope.value, slope.standard_error],
+        "delta": [slope.value, slope.standard_errors],
     }
 
 

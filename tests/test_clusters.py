@@ -47,7 +47,7 @@ def test_a_balanced_gaussian_model_has_the_closed_form_likelihood():
     slope = expected[1] ** 2 / (expected[1] ** 2 + within / m)
     effects = fit.effects()
     np.testing.assert_allclose(effects.mean, slope * (table.mean(axis=1) - y.mean()), atol=1e-8)
-    np.testing.assert_allclose(effects.standard_error, expected[1] * np.sqrt(1 - slope), rtol=1e-8)
+    np.testing.assert_allclose(effects.standard_errors, expected[1] * np.sqrt(1 - slope), rtol=1e-8)
 
 
 @needed
@@ -242,11 +242,11 @@ def test_effects_of_censored_rows_are_conditional_means():
     mean, spread, sigma = fit.estimates
     rows, effects = y.reshape(30, 3), fit.effects()
     assert str(effects).splitlines()[1].split() == [
-        str(effects.labels[0]), f"{effects.mean[0]:.6g}", f"{effects.standard_error[0]:.6g}"
+        str(effects.labels[0]), f"{effects.mean[0]:.6g}", f"{effects.standard_errors[0]:.6g}"
     ]  # fmt: skip
     assert str(effects).splitlines()[-1] == "and 10 more"
     assert list(effects.labels[np.argsort(effects.labels)]) == list(range(30))
-    for label, got, error in zip(effects.labels, effects.mean, effects.standard_error):
+    for label, got, error in zip(effects.labels, effects.mean, effects.standard_errors):
         u = np.linspace(-8, 8, 4001)
         at = mean + spread * u[:, None]
         low = rows[label] <= -0.3
@@ -262,7 +262,7 @@ def test_effects_of_censored_rows_are_conditional_means():
     share = fit.derived(
         lambda p: p["sigma[intercept]"] ** 2 / (p["sigma[intercept]"] ** 2 + p.sigma**2)
     )
-    assert 0.2 < share.value < 0.8 and share.standard_error < 0.2
+    assert 0.2 < share.value < 0.8 and share.standard_errors < 0.2
 
 
 @pytest.mark.full
@@ -590,7 +590,7 @@ def test_the_curvature_of_many_censored_clusters_is_that_of_differences():
     hessian = np.array([(above - below) / (2.0 * width) for below, above in ends])
     np.testing.assert_allclose(fit.best.hessian, hessian, rtol=1e-5, atol=1e-6)
     means = fit.effects()
-    assert np.all(means.standard_error < 0.8) and len(means.mean) == 600
+    assert np.all(means.standard_errors < 0.8) and len(means.mean) == 600
 
 
 @pytest.mark.full

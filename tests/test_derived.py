@@ -25,18 +25,18 @@ def test_correlation_slope_and_scales_have_the_errors_of_complete_rows():
     np.testing.assert_allclose(correlation.value[0, 1], rho, rtol=1e-10)
     # The diagonal is 1 and has no error; (1 - rho^2) / sqrt(n) is Fisher's.
     errors = (1.0 - rho**2) / np.sqrt(n) * (1.0 - np.eye(2))
-    np.testing.assert_allclose(correlation.standard_error, errors, rtol=1e-8, atol=1e-15)
+    np.testing.assert_allclose(correlation.standard_errors, errors, rtol=1e-8, atol=1e-15)
     assert correlation.names[1] == "rho[0, 1]"
     slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
     line = stats.linregress(*rows.T)
     np.testing.assert_allclose(slope.value, line.slope, rtol=1e-10)
-    np.testing.assert_allclose(slope.standard_error, line.stderr * ((n - 2) / n) ** 0.5, rtol=1e-8)
+    np.testing.assert_allclose(slope.standard_errors, line.stderr * ((n - 2) / n) ** 0.5, rtol=1e-8)
     np.testing.assert_allclose(fit.derived("slopes").value[1, 0], line.slope, rtol=1e-10)
     scales = fit.derived("scales")
-    np.testing.assert_allclose(scales.standard_error, scales.value / (2.0 * n) ** 0.5, rtol=1e-8)
+    np.testing.assert_allclose(scales.standard_errors, scales.value / (2.0 * n) ** 0.5, rtol=1e-8)
     assert not slope.notes and "slope" in str(slope)
     constant = fit.derived(lambda p: 2.0)
-    assert constant.value == 2.0 and constant.standard_error == 0.0
+    assert constant.value == 2.0 and constant.standard_errors == 0.0
 
 
 def test_quantities_go_by_the_columns_and_print_a_line_a_pair():
@@ -101,10 +101,10 @@ def test_delta_method_by_finite_differences_behind_a_cut(information):
         slopes = optimize.approx_fprime(fit.estimates, value, 1e-7)
     np.testing.assert_allclose(quantity.value, value(fit.estimates), rtol=1e-12)
     error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
-    np.testing.assert_allclose(quantity.standard_error, error, rtol=1e-5)
+    np.testing.assert_allclose(quantity.standard_errors, error, rtol=1e-5)
     np.testing.assert_allclose(quantity.covariance, [[error**2]], rtol=1e-5)
     same = fit.delta(lambda e: function(fit.parameters(e)))
-    assert (same.value, same.standard_error) == (quantity.value, quantity.standard_error)
+    assert (same.value, same.standard_errors) == (quantity.value, quantity.standard_errors)
     value, error = same
     assert value == same[0] and error == same[1]
 
@@ -117,27 +117,27 @@ def test_mixtures_regressions_truncated_fits_and_fractions():
     np.testing.assert_allclose(gap.value, abs(mixture.locs[0, 0] - mixture.locs[1, 0]))
     low, high = gap.profile()
     assert low < gap.value < high
-    np.testing.assert_allclose([low, high], gap.wald(), atol=0.15 * gap.standard_error)
+    np.testing.assert_allclose([low, high], gap.wald(), atol=0.15 * gap.standard_errors)
     one = mixture.derived("locs")
-    np.testing.assert_allclose(one.standard_error, mixture.standard_errors.locs, rtol=1e-8)
+    np.testing.assert_allclose(one.standard_errors, mixture.standard_errors.locs, rtol=1e-8)
 
     design = np.column_stack([np.ones(120), y])
     fit = tg.fit_regression(2.0 + y + np.sin(7.0 * y), design, censored_low=0.0)
     ratio = fit.derived(lambda p: p.coefficients[1] / p.sigma)
     gradient = np.array([0.0, 1.0, -fit.coefficients[1] / fit.scale]) / fit.scale
     error = (gradient @ fit.parameter_covariance @ gradient) ** 0.5
-    np.testing.assert_allclose(ratio.standard_error, error, rtol=1e-8)
+    np.testing.assert_allclose(ratio.standard_errors, error, rtol=1e-8)
 
     cut_fit = tg.fit_truncated_normal(y[y > 0.0], low=0.0)
     np.testing.assert_allclose(
-        cut_fit.derived("covariance").standard_error,
+        cut_fit.derived("covariance").standard_errors,
         cut_fit.standard_errors.covariance_matrix,
         rtol=1e-8,
     )
     shift = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), num_trials=1000)
     share = shift.derived(lambda p: jax.scipy.special.ndtr(p["shift[0]"]), "share")
     np.testing.assert_allclose(share.value, 0.841, rtol=1e-6)
-    np.testing.assert_allclose(share.standard_error, (0.841 * 0.159 / 1000) ** 0.5, rtol=1e-4)
+    np.testing.assert_allclose(share.standard_errors, (0.841 * 0.159 / 1000) ** 0.5, rtol=1e-4)
 
 
 def clustered(seed=0, groups=60):
@@ -165,7 +165,7 @@ def test_clustered_errors_are_those_of_sums_of_scores():
     np.testing.assert_allclose(several.errors, fit.errors, rtol=1e-7)
     assert fit.num_clusters == 60 and "sandwich information of 60 clusters" in str(fit)
     slope = fit.derived(lambda p: p.coefficients[1], "slope")
-    np.testing.assert_allclose(slope.standard_error, expected[1, 1] ** 0.5, rtol=1e-7)
+    np.testing.assert_allclose(slope.standard_errors, expected[1, 1] ** 0.5, rtol=1e-7)
     # Rows that count twice are two rows of one group.
     double = tg.fit_regression(
         y, design, weights=np.full(300, 2.0), **{**settings, "cluster": labels}
@@ -185,13 +185,13 @@ def test_few_clusters_are_noted():
 def test_at_an_edge_errors_are_infinite_and_a_note_says_so():
     fit = tg.fit_observations(tg.Observations.exact(pairs()))
     steep = fit.derived(lambda p: jnp.sqrt(p.loc[0] - jax.lax.stop_gradient(p.loc[0])), "root")
-    assert steep.value == 0.0 and np.isinf(steep.standard_error)
+    assert steep.value == 0.0 and np.isinf(steep.standard_errors)
     assert "root is infinite" in steep.notes[0] and "edge" in steep.notes[0]
     y = np.random.default_rng(0).normal(size=50) * 0.1
     edge = tg.fit_observations(tg.Observations.exact(y, noise=np.ones((50, 1))))
     assert not edge.converged
     quantity = edge.derived("loc")
-    assert not np.isfinite(quantity.standard_error[0])
+    assert not np.isfinite(quantity.standard_errors[0])
     assert "no error is known" in quantity.notes[0]
     with pytest.raises(ValueError, match="no maximum to start from"):
         quantity.profile()
@@ -214,7 +214,7 @@ def test_intervals_of_the_likelihood_do_not_stand_beside_errors_of_the_sandwich(
             interval()
     assert "profile(" not in str(fit)
     np.testing.assert_allclose(
-        np.diff(ratio.wald()), 2 * 1.959964 * ratio.standard_error, rtol=1e-6
+        np.diff(ratio.wald()), 2 * 1.959964 * ratio.standard_errors, rtol=1e-6
     )
 
 
@@ -234,8 +234,8 @@ def test_new_functions_and_repeated_predictions_compile_nothing(compilations):
     before = len(compilations)
     again, *_ = calls(2.0)
     assert len(compilations) == before
-    np.testing.assert_allclose(again.standard_error, 2.0 * first.standard_error, rtol=1e-12)
+    np.testing.assert_allclose(again.standard_errors, 2.0 * first.standard_errors, rtol=1e-12)
     whole = fit.derived(lambda p: jnp.tile(p.coefficients[1] / p.coefficients[0], 9), "ratio")
     np.testing.assert_allclose(whole.value, first.value, rtol=1e-12)
-    np.testing.assert_allclose(whole.standard_error, first.standard_error, rtol=1e-10)
+    np.testing.assert_allclose(whole.standard_errors, first.standard_errors, rtol=1e-10)
     np.testing.assert_allclose(whole.wald_coverages[0], first.wald_coverages[0], rtol=1e-9)

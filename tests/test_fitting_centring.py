@@ -51,7 +51,7 @@ def test_a_regression_far_from_zero_is_the_one_near_zero(by_x, by_y, information
     np.testing.assert_allclose(far.parameter_covariance, expected, rtol=1e-6)
     ours, theirs = middle(far, by_x), middle(near, 0.0)
     np.testing.assert_allclose(ours.value - by_y, theirs.value, atol=1e-6)
-    np.testing.assert_allclose(ours.standard_error, theirs.standard_error, rtol=1e-5)
+    np.testing.assert_allclose(ours.standard_errors, theirs.standard_errors, rtol=1e-5)
     if information == "observed":
         name = "coefficients[1]"
         np.testing.assert_allclose(far.profile(name), near.profile(name), rtol=1e-6)

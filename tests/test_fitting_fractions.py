@@ -44,7 +44,7 @@ def test_a_fit_of_counts_is_a_fit_of_maximum_likelihood():
     np.testing.assert_allclose(fit.profile("shift[0]"), stats.norm.ppf(ends), rtol=1e-6)
     derived = fit.delta(lambda shift: jax.scipy.special.ndtr(shift[0]))
     np.testing.assert_allclose(derived.value, 0.841, rtol=1e-9)
-    np.testing.assert_allclose(derived.standard_error, np.sqrt(0.841 * 0.159 / 1000), rtol=1e-9)
+    np.testing.assert_allclose(derived.standard_errors, np.sqrt(0.841 * 0.159 / 1000), rtol=1e-9)
     assert "shift[0]" in fit.summary()
     np.testing.assert_allclose(fit.wald()[0, 1] - fit.params[0], 1.959964 * fit.errors[0], 1e-6)
     unclear = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000, num_starts=1)

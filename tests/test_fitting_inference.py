@@ -68,12 +68,12 @@ def test_functions_of_estimates_have_errors_by_the_delta_method():
     expected = np.array([1.0, 3.0, 0.0]) @ covariance @ [1.0, 3.0, 0.0]
     np.testing.assert_allclose(both.value, [fit.coefficients @ [1.0, 3.0], fit.log_scale[0]])
     error = [expected**0.5, fit.errors[2] / fit.scale]
-    np.testing.assert_allclose(both.standard_error, error, rtol=1e-12)
+    np.testing.assert_allclose(both.standard_errors, error, rtol=1e-12)
     # For complete rows the error of log sigma is 1 / sqrt(2 n).
-    np.testing.assert_allclose(both.standard_error[1], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
-    np.testing.assert_allclose(fit.standard_errors.log_scale, both.standard_error[1:], rtol=1e-12)
+    np.testing.assert_allclose(both.standard_errors[1], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
+    np.testing.assert_allclose(fit.standard_errors.log_scale, both.standard_errors[1:], rtol=1e-12)
     constant = fit.delta(lambda e: 2.0)
-    assert constant.value == 2.0 and constant.standard_error == 0.0
+    assert constant.value == 2.0 and constant.standard_errors == 0.0
     with pytest.raises(ValueError, match="real numbers, got dtype bool"):
         fit.delta(lambda e: e[0] > 0)
 

@@ -353,7 +353,7 @@ def test_estimates_are_data_frames(backend):
     assert list(names) == list(fit.names)
     np.testing.assert_array_equal(frame["estimate"], fit.estimates)
     predictions = fit.predict().to_frame(backend=backend)
-    assert list(predictions["standard_error"]) == list(np.ravel(fit.predict().standard_error))
+    assert list(predictions["standard_error"]) == list(np.ravel(fit.predict().standard_errors))
     contrasts = tg.simultaneous([1.0, 2.0, 4.0], np.eye(3), contrasts="tukey")
     frame = contrasts.to_frame(backend)
     assert list(frame.index if backend == "pandas" else frame["name"]) == list(contrasts.names)
@@ -377,7 +377,7 @@ def test_estimates_are_data_frames(backend):
     frame = rho.to_frame(backend=backend)
     names = frame.index if backend == "pandas" else frame["name"]
     assert list(names) == ["correlation[b, a]"]
-    assert list(frame["standard_error"]) == [rho.standard_error[1, 0]]
+    assert list(frame["standard_error"]) == [rho.standard_errors[1, 0]]
     np.testing.assert_array_equal([*frame["low"], *frame["high"]], rho.wald()[1, 0])
     with pytest.raises(ValueError, match="a package is given as backend='polars'"):
         rho.to_frame("polars")
@@ -458,7 +458,7 @@ def test_names_with_dots_and_labels_of_new_rows_are_kept():
     assert clusters.predict().names == ordered.predict().names == tuple(index)
     means = clusters.derived(lambda p: design @ p.coefficients)
     found = clusters.predict(table[:2])
-    np.testing.assert_allclose(found.standard_error, means.standard_error, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_errors, means.standard_errors, rtol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -488,7 +488,7 @@ def test_effects_of_columns_inside_of_a_formula(curved):
     mean = np.average(np.column_stack([1.0 / x, z / x]), 0, settings["weights"])
     by_hand = fit.derived(lambda p: mean @ p.coefficients[np.array([1, 6])])
     np.testing.assert_allclose(line.value, [by_hand.value], rtol=1e-9)
-    np.testing.assert_allclose(line.standard_error, [by_hand.standard_error], rtol=1e-7)
+    np.testing.assert_allclose(line.standard_errors, [by_hand.standard_errors], rtol=1e-7)
     assert line.notes == fit.margins(variables=["x", "z"]).notes == ()
     points = table.assign(x=2.0, site="b", code=1)
     some, every = (
@@ -521,7 +521,7 @@ def test_points_go_through_the_products_and_powers_of_a_formula(curved):
     at_all = fit.margins(point, "observed")
     at_one = fit.margins({name: [value] for name, value in point.items()}, "observed")
     np.testing.assert_allclose(at_all.value, at_one.value, rtol=1e-10)
-    np.testing.assert_allclose(at_all.standard_error, at_one.standard_error, rtol=1e-10)
+    np.testing.assert_allclose(at_all.standard_errors, at_one.standard_errors, rtol=1e-10)
     b, scale = fit.coefficients, fit.estimates[-1]
     moved = tables.formula(f"~ {formula}", table.assign(z=0.5))[1]
     rate = {"x": 1.0, "x:z": 0.5}

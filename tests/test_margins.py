@@ -119,7 +119,7 @@ def test_equal_models_have_equal_effects():
         )
         assert first.names == second.names
         np.testing.assert_allclose(first.value, second.value, rtol=1e-6)
-        np.testing.assert_allclose(first.standard_error, second.standard_error, rtol=1e-6)
+        np.testing.assert_allclose(first.standard_errors, second.standard_errors, rtol=1e-6)
 
 
 BENT = "x*C(g) + I(x**2) + np.exp(z)"

@@ -16,7 +16,7 @@ def refused(fit, sentence):
     assert np.all(fit.errors[fixed] == 0) and np.all(np.isinf(fit.errors[~fixed]))
     assert np.isnan(fit.parameter_covariance).all()
     assert np.isinf(fit.standard_errors.locs).all()
-    assert np.all(np.isinf(fit.delta(lambda estimates: fit.parts(estimates)[1]).standard_error))
+    assert np.all(np.isinf(fit.delta(lambda estimates: fit.parts(estimates)[1]).standard_errors))
     with pytest.raises(ValueError, match="highest at the edge"):
         fit.profile(fit.names[-1])
 

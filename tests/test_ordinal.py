@@ -63,7 +63,7 @@ def test_probabilities_of_categories_and_their_errors(probit):
     index = np.asarray(new) @ probit.coefficients[0]
     true = np.diff(stats.norm.cdf(ends - index[:, None]), axis=1)
     np.testing.assert_allclose(result.value, true, rtol=1e-9)
-    assert result.standard_error.shape == (2, 4) and np.all(result.standard_error > 0)
+    assert result.standard_errors.shape == (2, 4) and np.all(result.standard_errors > 0)
     with pytest.raises(ValueError, match="must have the 2 column"):
         probit.probabilities([[1.0]])
 
@@ -198,7 +198,7 @@ def test_margins_are_differences_of_predictions(probit):
     shares = [np.mean(y[dummy == side] > 1) for side in (0, 1)]
     np.testing.assert_allclose(change.value[0, 1], shares[1] - shares[0], atol=1e-8)
     errors = [(p * (1 - p) / np.sum(dummy == side)) ** 0.5 for side, p in enumerate(shares)]
-    np.testing.assert_allclose(change.standard_error[0, 1], np.hypot(*errors), rtol=1e-6)
+    np.testing.assert_allclose(change.standard_errors[0, 1], np.hypot(*errors), rtol=1e-6)
     assert probit.margins("mean", kind="mean").value.shape == (2,)
     with pytest.raises(ValueError, match="which have categories"):
         probit.predict(x, entry="b")

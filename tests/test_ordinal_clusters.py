@@ -158,7 +158,7 @@ def test_cuts_that_visits_share():
     gap = fit.derived(lambda p: p.thresholds[1] - p.thresholds[0])
     np.testing.assert_allclose(gap.value, fit.thresholds[1] - fit.thresholds[0], rtol=1e-12)
     effects = fit.effects()
-    assert np.all(np.isfinite(effects.mean)) and np.all(effects.standard_error < 1.2)
+    assert np.all(np.isfinite(effects.mean)) and np.all(effects.standard_errors < 1.2)
 
 
 @pytest.mark.full
@@ -180,7 +180,7 @@ def test_categories_in_a_new_cluster_are_integrals_over_its_effects():
     np.testing.assert_allclose(found.value.ravel(), shares(fit.estimates), rtol=1e-9)
     slopes = differences(shares, fit.estimates)
     errors = np.sqrt(np.einsum("pk,pq,qk->k", slopes, fit.parameter_covariance, slopes))
-    np.testing.assert_allclose(found.standard_error.ravel(), errors, rtol=1e-6)
+    np.testing.assert_allclose(found.standard_errors.ravel(), errors, rtol=1e-6)
     assert np.all((found.low > 0) & (found.low < found.value) & (found.high < 1))
     np.testing.assert_allclose(fit.predict(new, "mean").value, new @ fit.coefficients, rtol=1e-12)
     short = tg.fit_clusters(codes > 1, design[:, :1], patient, terms, binary=True, num_steps=1)

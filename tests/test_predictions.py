@@ -78,13 +78,13 @@ def test_margins_of_a_tobit_model(tobit, affairs, kind):
     np.testing.assert_allclose(effects.value, effects_by_hand(values, x, theta), rtol=1e-6)
     slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
     covariance = slopes.T @ tobit.parameter_covariance @ slopes
-    np.testing.assert_allclose(effects.standard_error**2, np.diagonal(covariance), rtol=1e-6)
+    np.testing.assert_allclose(effects.standard_errors**2, np.diagonal(covariance), rtol=1e-6)
     np.testing.assert_allclose(effects.covariance, covariance, rtol=1e-5, atol=1e-12)
     predicted = tobit.predict(kind=kind)
     np.testing.assert_allclose(predicted.value, values(x, theta), rtol=1e-10)
     slopes = differences(lambda theta: values(x[:5], theta), theta)
     errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(predicted.standard_error[:5], errors, rtol=1e-6)
+    np.testing.assert_allclose(predicted.standard_errors[:5], errors, rtol=1e-6)
 
 
 @pytest.mark.full
@@ -97,7 +97,7 @@ def test_margins_of_a_probit_model(probit, affairs):
     np.testing.assert_allclose(effects.value[:-1], density * theta[1:-1], rtol=1e-10)
     slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
     errors = np.einsum("pn,pq,qn->n", slopes, probit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(effects.standard_error, errors, rtol=1e-6)
+    np.testing.assert_allclose(effects.standard_errors, errors, rtol=1e-6)
     at = probit.margins({"male": 1.0, "age": 30.0}, "probability", low=0.0, variables=["rating"])
     moved = np.where(np.isin(list(affairs[1]), ["male"]), 1.0, x)
     moved[:, 1] = 30.0
@@ -107,7 +107,7 @@ def test_margins_of_a_probit_model(probit, affairs):
     np.testing.assert_allclose(mean.value[:-1], at_mean, rtol=1e-10)
     points = {name: column[:3] for name, column in affairs[1].items()}
     each = probit.margins(points, "probability", low=0.0, average=False)
-    assert each.value.shape == each.standard_error.shape == (6, 3)
+    assert each.value.shape == each.standard_errors.shape == (6, 3)
     np.testing.assert_allclose(each.value[0], stats.norm.pdf(x[:3] @ theta) * theta[1])
 
 
@@ -142,7 +142,7 @@ def test_weights_and_units_of_margins(affairs):
     first, second = (fit.margins(kind="observed") for fit in (one, two))
     factors = np.where(np.array(first.names) == "age", 10.0, 1.0)
     np.testing.assert_allclose(second.value, first.value * factors, rtol=1e-7)
-    np.testing.assert_allclose(second.standard_error, first.standard_error * factors, rtol=1e-6)
+    np.testing.assert_allclose(second.standard_errors, first.standard_errors * factors, rtol=1e-6)
 
 
 def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(affairs):
@@ -237,7 +237,7 @@ def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
 
     slopes = differences(share_below, tobit.estimates)
     errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(found.standard_error, errors, rtol=1e-5)
+    np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-5)
     share = tobit.predict(new, "probability", known=known, low=-5.0)
     np.testing.assert_allclose(share.value, law.sf(-5.0), rtol=1e-9)
     assert np.all((share.low > 0) & (share.low < share.value) & (share.high < 1))
@@ -270,7 +270,7 @@ def test_the_probability_of_what_is_known_not_to_be_is_0(pair):
     found = pair.predict(known=known, **asked)
     alone = pair.predict(known=tg.Observations(lower[:1], upper[:1]), **asked)
     np.testing.assert_allclose(found.value, [alone.value[0], 0.0, 0.0, 1.0, 0.0], rtol=1e-12)
-    for part in (found.standard_error, found.low, found.high):
+    for part in (found.standard_errors, found.low, found.high):
         np.testing.assert_array_equal(part[[1, 2, 4]], 0.0)
     assert 0 < found.low[0] < found.value[0] < found.high[0] < 1
     with pytest.raises(ValueError, match="lower"):
@@ -285,9 +285,9 @@ def test_a_missing_entry_follows_from_the_others(pair):
     mean, rest = n + c[0, 1] / c[0, 0] * (x - m), c[1, 1] - c[0, 1] ** 2 / c[0, 0]
     predicted = pair.predict(known)
     np.testing.assert_allclose(predicted.value, np.column_stack([x, mean]), rtol=1e-9)
-    np.testing.assert_allclose(predicted.standard_error[:, 0], 0.0, atol=1e-12)
+    np.testing.assert_allclose(predicted.standard_errors[:, 0], 0.0, atol=1e-12)
     line = pair.derived(lambda p: p.loc[1] + p.slopes[1, 0] * (jnp.array(x) - p.loc[0]))
-    np.testing.assert_allclose(predicted.standard_error[:, 1], line.standard_error, rtol=1e-8)
+    np.testing.assert_allclose(predicted.standard_errors[:, 1], line.standard_errors, rtol=1e-8)
     share = pair.predict(known, "probability", low=[-INF, 0.0])
     np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
 
@@ -330,7 +330,7 @@ def test_a_scale_with_covariates(affairs):
 
     slopes = differences(average, fit.estimates)
     error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
-    np.testing.assert_allclose(effects.standard_error, [error], rtol=1e-6)
+    np.testing.assert_allclose(effects.standard_errors, [error], rtol=1e-6)
 
 
 def test_margins_of_clusters_are_those_of_the_population():
@@ -361,7 +361,7 @@ def test_margins_of_clusters_are_those_of_the_population():
     np.testing.assert_allclose(effects.value, np.stack([-expected, expected], 1), rtol=1e-7)
     slopes = differences(average, fit.estimates)
     errors = np.sqrt(np.einsum("pv,pq,qv->v", slopes, fit.parameter_covariance, slopes))
-    np.testing.assert_allclose(effects.standard_error[:, 1], errors, rtol=1e-5)
+    np.testing.assert_allclose(effects.standard_errors[:, 1], errors, rtol=1e-5)
     assert effects.labels == ("x[0]", "x[1]", "d[0]", "d[1]")
     behind = x @ fit.estimates[:3, None] + fit.estimates[3] * nodes
     expected = stats.norm.cdf(behind) @ weights / weights.sum()  # in a new cluster
@@ -370,14 +370,14 @@ def test_margins_of_clusters_are_those_of_the_population():
         fit.margins("mean")
     exact = tg.fit_clusters(latent, table, cluster)
     np.testing.assert_allclose(exact.margins().value, exact.coefficients[1:])
-    np.testing.assert_allclose(exact.margins().standard_error, exact.errors[1:3], rtol=1e-9)
+    np.testing.assert_allclose(exact.margins().standard_errors, exact.errors[1:3], rtol=1e-9)
     high = np.where(np.arange(120) < 60, 0.5, np.inf)
     share = lambda at: stats.norm.cdf((high - x @ at[:3]) / np.hypot(*at[3:]))
     below = exact.predict(kind="probability", high=high)
     np.testing.assert_allclose(below.value, share(exact.estimates), rtol=1e-12)
     slopes = differences(share, exact.estimates)
     errors = np.sqrt(np.einsum("pv,pq,qv->v", slopes, exact.parameter_covariance, slopes))
-    np.testing.assert_allclose(below.standard_error, errors, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(below.standard_errors, errors, rtol=1e-5, atol=1e-9)
     assert np.all(below.value[60:] == 1) and np.all(below.high[:60] < 1)
     far = exact.predict({name: [0.0] for name in table}, "probability", low=60.0, high=70.0)
     tail = stats.norm.sf(60.0 / np.hypot(*exact.estimates[3:]))

@@ -69,7 +69,7 @@ def test_errors_follow_by_the_delta_method(heckman):
     np.testing.assert_allclose(named["rho"], (1.0 - rho**2) * named["athrho"], rtol=1e-6)
     slope = fit.delta(lambda estimates: estimates[-4] * estimates[-3])
     np.testing.assert_allclose(
-        [slope.value, slope.standard_error], [fit.estimates[-2], named["lambda"]]
+        [slope.value, slope.standard_errors], [fit.estimates[-2], named["lambda"]]
     )
     errors = fit.standard_errors.covariance_matrix
     np.testing.assert_allclose(
@@ -363,7 +363,7 @@ def test_covariates_of_an_outcome_that_is_not_seen_are_not_used():
     known, predicted = (fit.predict() for fit in fits[:2])
     assert np.array_equal(np.isnan(predicted.value[:, 1]), ~selected)
     # P(selected) is known of all rows.
-    errors = known.standard_error[:, 0], predicted.standard_error[:, 0]
+    errors = known.standard_errors[:, 0], predicted.standard_errors[:, 0]
     np.testing.assert_allclose(*errors, rtol=1e-4)
     with pytest.raises(
         ValueError, match=f"{(~selected).sum()} of the 300 observations are missing"
@@ -465,7 +465,7 @@ def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
         c = fit.derived("covariance").value
         slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
         assert fit.converged and 0.1 < np.sqrt(c[1, 1] - c[0, 1] ** 2 / c[0, 0]) < 0.7
-        scores.append((slope.value - 2.0) / slope.standard_error)
+        scores.append((slope.value - 2.0) / slope.standard_errors)
         naive.append(np.polyfit(*seen.T, 1)[0])
     assert abs(np.mean(scores)) < 3 / np.sqrt(8) and np.std(scores) < 2.0
     assert np.max(naive) < 1.75

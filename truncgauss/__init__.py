@@ -3,7 +3,6 @@
 import functools
 import importlib
 import sys
-import warnings
 from typing import Any
 
 from truncgauss.arrays.importing import Moved, homes_of, imported, uncollected
@@ -123,12 +122,10 @@ def __getattr__(name: str) -> Any:
 
 def _moved(name: str) -> Any:
     """Value of an earlier public name, with a warning at the line that uses it."""
+    from truncgauss.words.earlier import warn_of
+
     new = _MOVED[name]
-    warnings.warn(
-        f"tg.{name} is {new} now: write {new}. The old name goes with the next version.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    warn_of(f"tg.{name}", new)
     return functools.reduce(getattr, new.split(".")[1:], sys.modules[__name__])
 
 

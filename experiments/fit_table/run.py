@@ -93,7 +93,7 @@ def correlations_of(config, fit):
         return {}
     found = fit.derived("correlation")
     ends = found.wald().reshape(-1, 2)
-    numbers = np.column_stack([found.value.ravel(), found.standard_error.ravel(), ends])
+    numbers = np.column_stack([found.value.ravel(), found.standard_errors.ravel(), ends])
     return {found.names[k]: numbers[k] for k in found.shown}
 
 

@@ -9,7 +9,6 @@ import importlib.machinery
 import pathlib
 import sys
 import types
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -65,12 +64,10 @@ class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Nothing: Python makes a module, in the place of which the one that moved is put."""
 
     def exec_module(self, module: types.ModuleType) -> None:
+        from truncgauss.words.earlier import warn_of
+
         new = self.homes[module.__name__]
-        warnings.warn(
-            f"{module.__name__} is {new} now. The old name goes with the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of(module.__name__, new)
         sys.modules[module.__name__] = importlib.import_module(new)
 
 

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, ParamSpec, TypeVar
 
@@ -255,11 +254,3 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             raise
 
     return shown
-
-
-def warn(message: str) -> None:
-    """Give a UserWarning at the line outside of the package that called it."""
-    frame, level = inspect.currentframe(), 1
-    while frame and frame.f_back and frame.f_globals["__name__"].partition(".")[0] == "truncgauss":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)

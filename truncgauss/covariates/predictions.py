@@ -45,6 +45,7 @@ from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special.tails import ndtr
+from truncgauss.words import earlier
 from truncgauss.words.arguments import INSTEAD
 from truncgauss.words.names import check_choice, closest, listed
 from truncgauss.words.numbers import check_share
@@ -178,7 +179,7 @@ class Predictions:
         kind: of the prediction.
         names: of the rows, or of the covariates whose effects these are.
         value: one for each of these, or an array.
-        standard_error: likewise, by the delta method: that of the estimates, not the scatter of new
+        standard_errors: likewise, by the delta method: of the estimates, not the scatter of new
             rows. inf where it is not identified.
         low, high: the ends of the intervals, likewise; those of a probability lie within 0 and 1.
         level: of these.
@@ -190,13 +191,14 @@ class Predictions:
     kind: str
     names: tuple[str, ...]
     value: np.ndarray
-    standard_error: np.ndarray
+    standard_errors: np.ndarray
     low: np.ndarray
     high: np.ndarray
     level: float
     covariance: np.ndarray | None = None
     outcomes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    standard_error = earlier.attribute("standard_error", "standard_errors")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -212,14 +214,14 @@ class Predictions:
 
     def to_frame(self, backend: str = "pandas") -> Any:
         """The table as a DataFrame, one row for each entry, as `LikelihoodFit.to_frame`."""
-        parts = self.value, self.standard_error, self.low, self.high
+        parts = self.value, self.standard_errors, self.low, self.high
         words = "estimate", "standard_error", "low", "high"
         columns = {word: part.ravel() for word, part in zip(words, parts)}
         return tables.data_frame(self.labels, columns, backend)
 
     def __str__(self) -> str:
         ends = dict(zip(self.labels, zip(self.low.ravel(), self.high.ravel())))
-        parts = self.labels[:SHOWN], self.value.ravel(), self.standard_error.ravel()
+        parts = self.labels[:SHOWN], self.value.ravel(), self.standard_errors.ravel()
         lines = table_of(*parts, ends)
         lines = [line.removesuffix("  profile") for line in lines]
         lines[0] = lines[0].replace("  95 %", f"{100 * self.level:4.3g} %")
@@ -952,7 +954,7 @@ def with_interval(
         kind="",
         names=names,
         value=value,
-        standard_error=errors,
+        standard_errors=errors,
         low=low,
         high=high,
         level=level,

@@ -108,7 +108,7 @@ class RowsFit(LikelihoodFit):
             level: of the intervals.
 
         Returns:
-            Predictions, with value (m,), or (m, d) for means of several outcomes, standard_error,
+            Predictions, with value (m,), or (m, d) for means of several outcomes, standard_errors,
             low and high. The errors are those of the estimates; how far new outcomes scatter say
             quantiles. Integrals over more than three entries are estimates, whose own error is not
             counted.
@@ -122,7 +122,7 @@ class RowsFit(LikelihoodFit):
             >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
             >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
             >>> seen = fit.predict({"constant": 1.0, "wage": [2.0, 3.0]}, "observed")
-            >>> seen.value.round(3), seen.standard_error.round(3)
+            >>> seen.value.round(3), seen.standard_errors.round(3)
             (array([0.305, 0.99 ]), array([0.241, 0.027]))
         """
         return predict(self, new, kind, known, (low, high), probability, entry, level)
@@ -174,7 +174,7 @@ class RowsFit(LikelihoodFit):
             >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
             >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
             >>> effects = fit.margins(kind="recorded")
-            >>> effects.names, effects.value.round(3), effects.standard_error.round(3)
+            >>> effects.names, effects.value.round(3), effects.standard_errors.round(3)
             (('wage',), array([0.595]), array([0.039]))
 
         References:

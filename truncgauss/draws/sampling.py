@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Real
 from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.keys import PRNGKey, checked_key
 from truncgauss.arrays.linalg import in_full_precision
-from truncgauss.arrays.progress import reported, warn
+from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.draws.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.draws.proposals import (
@@ -60,6 +60,7 @@ from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import drawing_rank, solved_plans
 from truncgauss.special.normal import truncated_quantile
 from truncgauss.student import student
+from truncgauss.words.earlier import warn
 from truncgauss.words.names import check_choice
 
 # The loop ends early after so many proposals with less than this fraction of them accepted.

@@ -19,7 +19,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.batches import in_batches
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
-from truncgauss.arrays.progress import reported, warn
+from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -40,6 +40,7 @@ from truncgauss.probability.refinement import Goal, answer
 from truncgauss.probability.structure import independent_parts
 from truncgauss.special.tails import undefined
 from truncgauss.student import student
+from truncgauss.words.earlier import warn
 
 
 @reported

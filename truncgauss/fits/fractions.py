@@ -44,6 +44,7 @@ from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.normal import standardize
+from truncgauss.words import earlier
 
 if TYPE_CHECKING:
     from truncgauss.likelihood.observations import Observations
@@ -64,11 +65,12 @@ AT_INFINITY = (
 # ---------------------------------------------------------------- the fits
 
 
+@earlier.argument("regions", "region")
 def fit_shift(
     observed: Any,
     loc: Any,
     covariance: Any,
-    regions: Any,
+    region: Any,
     num_trials: Any = None,
     *,
     method: Method = Automatic(),
@@ -96,7 +98,7 @@ def fit_shift(
         observed: shape (k,) or a number: counts with num_trials, else fractions in [0, 1].
         loc: mean before the shift, shape (d,) or (k, d).
         covariance: (d, d), (k, d, d), or an object such as `tg.ScaleTril`.
-        regions: k regions, such as Box(low, high) with limits of shape (k, d); or one.
+        region: k regions, such as Box(low, high) with limits of shape (k, d); or one.
         num_trials: shape (k,) or a number.
         method: how probabilities are computed. Its plan and key are held in a fit.
         key: random key of a sampling method.
@@ -119,9 +121,9 @@ def fit_shift(
         (Array([1.], dtype=float64), Array([0.05], dtype=float64))
     """
     observed, num_trials, loc = in_one_order("fit_shift", observed, num_trials, loc)
-    dtype = as_problem(loc, covariance, regions).loc.dtype
+    dtype = as_problem(loc, covariance, region).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_shift", progress):
-        problem = as_problem(*in_float64((loc, covariance, regions)))
+        problem = as_problem(*in_float64((loc, covariance, region)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         scale = np.sqrt(np.asarray(problem.covariance.variances).mean(axis=0))
         units = np.zeros_like(scale), scale
@@ -777,7 +779,7 @@ def as_fractions(
     if observed.shape not in ((), (k,)) or problem.batch_shape not in ((), (1,), (k,)):
         wanted = " x ".join(map(str, problem.batch_shape))
         raise ValueError(
-            f"observed has {observed.size} value(s), but loc, covariance and regions are of "
+            f"observed has {observed.size} value(s), but loc, covariance and region are of "
             f"{wanted}: give one value for each, along one axis."
         )
     observed, trials = np.broadcast_to(observed, (k,)), np.ones(k)

@@ -16,6 +16,7 @@ from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import frozen_pytree, no_numbers, static_field
 from truncgauss.fitting.wald import estimates_at, table_of, untrusted
+from truncgauss.words import earlier
 from truncgauss.words.names import listed
 from truncgauss.words.numbers import check_share
 
@@ -151,12 +152,12 @@ def arrays_at(fit: Any) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Derived:
     """A function of a fit's parameters and its errors; `print` shows a table. It unpacks as
-    (value, standard_error).
+    (value, standard_errors).
 
     Attributes:
         name: of the quantity.
         value: its estimate, a number or an array.
-        standard_error: by the delta method, of that shape; inf where it is not identified.
+        standard_errors: by the delta method, of that shape; inf where it is not identified.
         covariance: of its entries, one after the other, (k, k).
         wald_coverages: of the Wald intervals of its entries, (k,), see `LikelihoodFit`; empty if
             they were not compared with the likelihood.
@@ -169,19 +170,20 @@ class Derived:
 
     name: str
     value: np.ndarray
-    standard_error: np.ndarray
+    standard_errors: np.ndarray
     covariance: np.ndarray
     wald_coverages: np.ndarray
     fit: Any = dataclasses.field(repr=False)
     function: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    standard_error = earlier.attribute("standard_error", "standard_errors")
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        return iter((self.value, self.standard_error))
+        return iter((self.value, self.standard_errors))
 
     def __getitem__(self, number: int) -> np.ndarray:
-        return (self.value, self.standard_error)[number]
+        return (self.value, self.standard_errors)[number]
 
     @property
     def names(self) -> list[str]:
@@ -210,7 +212,7 @@ class Derived:
             ValueError: for a level that is not between 0 and 1.
         """
         check_share(level, "wald: level")
-        half = float(special.ndtri(0.5 + 0.5 * level)) * self.standard_error
+        half = float(special.ndtri(0.5 + 0.5 * level)) * self.standard_errors
         return np.stack([self.value - half, self.value + half], axis=-1)
 
     @reported
@@ -234,7 +236,7 @@ class Derived:
         presume_the_model("profile", self.fit)
         fall = float(special.gammaincinv(0.5, level))
         with jax.enable_x64(True):
-            pairs = enumerate(zip(self.value.ravel(), self.standard_error.ravel()))
+            pairs = enumerate(zip(self.value.ravel(), self.standard_errors.ravel()))
             ends = [
                 self.fit.profile_along(k, self.function).interval(fall) if error else (value, value)
                 for k, (value, error) in pairs  # what is constant has no error
@@ -245,7 +247,7 @@ class Derived:
     def _rows(self) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Names, values and standard errors of the entries shown."""
         names, shown = self.names, self.shown
-        value, error = self.value.ravel(), self.standard_error.ravel()
+        value, error = self.value.ravel(), self.standard_errors.ravel()
         return [names[k] for k in shown], value[shown], error[shown]
 
     def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
@@ -320,7 +322,7 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         name=name,
         labels=labels,
         value=value,
-        standard_error=np.reshape(errors, value.shape),
+        standard_errors=np.reshape(errors, value.shape),
         covariance=covariance,
         wald_coverages=coverages,
         fit=fit,

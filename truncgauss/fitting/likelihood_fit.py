@@ -31,7 +31,6 @@ from truncgauss.optimize.fit_result import Fit
 from truncgauss.optimize.uncertainty import Certificate, FreeErrors
 from truncgauss.words.names import closest, listed
 from truncgauss.words.numbers import check_share
-from truncgauss.words.terminal import wrapped
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
 FEW_ROWS = (
@@ -328,8 +327,8 @@ class LikelihoodFit(Ending):
             name: to call it by.
 
         Returns:
-            Derived, with value, standard_error, covariance, `wald()`, `profile()` and notes. The
-            error is inf or nan where it is not identified, or the fit has found no maximum.
+            Derived, with value, standard_errors, covariance, `wald()`, `profile()` and notes. These
+            are inf or nan where it is not identified, or the fit has found no maximum.
 
         Raises:
             ValueError: if the result is not made of finite real numbers.
@@ -338,8 +337,10 @@ class LikelihoodFit(Ending):
             >>> pairs = [[1.0, 2.0], [2.0, 2.5], [3.0, 5.0], [4.0, 4.0], [6.0, 7.0], [7.0, 5.0]]
             >>> fit = tg.fit_observations(tg.Observations.exact(pairs))
             >>> slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
-            >>> print(slope.value.round(3), slope.standard_error.round(3), slope.profile().round(3))
-            0.643 0.19 [0.203 1.083]
+            >>> print(slope.value.round(3), slope.standard_errors.round(3))
+            0.643 0.19
+            >>> print(slope.profile().round(3))
+            [0.203 1.083]
         """
         return derived(self, function, name)
 
@@ -389,6 +390,8 @@ class LikelihoodFit(Ending):
         return f"{self.num_rows:g} observations"
 
     def __str__(self) -> str:
+        from truncgauss.words.terminal import wrapped
+
         lines = table_of(self.names, self.estimates, self.errors, self.profiles)
         seen = self.fraction_not_truncated
         lines.append(

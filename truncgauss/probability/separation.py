@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import product
-from truncgauss.arrays.progress import warn
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
@@ -77,6 +76,7 @@ from truncgauss.separation.weights import (
 )
 from truncgauss.special.intervals import differentiable_once
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
+from truncgauss.words.earlier import warn
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21

@@ -110,6 +110,7 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import effect_sums
 from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
 from truncgauss.special.normal import log_interval_mass, standardize
+from truncgauss.words import earlier
 
 WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none holds a process
 NOT_CONTAINED = (
@@ -284,7 +285,7 @@ class Predicted(NamedTuple):
 
     labels: np.ndarray
     mean: np.ndarray
-    standard_error: np.ndarray
+    standard_errors: np.ndarray
 
 
 class Effects(Predicted):
@@ -293,12 +294,13 @@ class Effects(Predicted):
     Attributes:
         labels: of the clusters, or the numbers of the rows, (k,).
         mean: conditional means at the estimates (empirical Bayes), (k,) or (k, r).
-        standard_error: conditional standard deviations, likewise; they take the estimates for the
+        standard_errors: conditional standard deviations, likewise; they take the estimates for the
             truth.
         names: of several effects, (r,), as in the names of their standard deviations.
     """
 
     names: tuple[str, ...] = ("effect",)  # beside the three, so that these can be unpacked
+    standard_error = earlier.attribute("standard_error", "standard_errors")
 
     def to_frame(self, backend: str = "pandas") -> Any:
         """The effects as a DataFrame, one row for each label, as `LikelihoodFit.to_frame` without
@@ -306,13 +308,13 @@ class Effects(Predicted):
         rows = self.labels.tolist()
         if self.mean.ndim == 2:
             rows = [f"{label}[{name}]" for label in rows for name in self.names]
-        columns = {"estimate": self.mean.ravel(), "standard_error": self.standard_error.ravel()}
+        columns = {"estimate": self.mean.ravel(), "standard_error": self.standard_errors.ravel()}
         return tables.data_frame(rows, columns, backend)
 
     def __str__(self) -> str:
-        """A table of the first effects; `labels`, `mean` and `standard_error` have all."""
+        """A table of the first effects; `labels`, `mean` and `standard_errors` have all."""
         k, labels = len(self.labels), [str(label) for label in self.labels[:MOST_SHOWN]]
-        mean, error = (np.reshape(part, (k, -1)) for part in (self.mean, self.standard_error))
+        mean, error = (np.reshape(part, (k, -1)) for part in (self.mean, self.standard_errors))
         width, widths = max(map(len, labels), default=0), [max(12, len(x)) for x in self.names]
         heads = (f"  {name:>{w}} {'std. error':>12}" for name, w in zip(self.names, widths))
         lines = [" " * width + "".join(heads)]

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.arrays.progress import warn
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.covariates.whitening import FAR, Whitened
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
@@ -32,6 +31,7 @@ from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import QuadraticRegion, Region
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.observations import Observations
+from truncgauss.words.earlier import warn
 
 SMALLEST, LARGEST = 1e-75, 1e75  # spreads whose fourth powers are numbers in float64
 NO_CONSTANT = (

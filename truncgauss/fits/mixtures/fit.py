@@ -150,7 +150,7 @@ class MixtureFit(RowsFit):
         Example:
             >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
             >>> variance = fit.delta(lambda estimates: fit.parts(estimates)[2][0, 0, 0] ** 0.5)
-            >>> print(variance.value.round(4), variance.standard_error.round(4))
+            >>> print(variance.value.round(4), variance.standard_errors.round(4))
             1.118 0.3953
         """
         return cast(tuple[Any, Any, Any], self.coordinates.shaped(estimates))

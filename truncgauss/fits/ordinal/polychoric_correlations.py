@@ -27,6 +27,7 @@ from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit, LikelihoodRatio
 from truncgauss.fitting.model import Model
 from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, Ordinal, is_whole, limits_of
+from truncgauss.words import earlier
 from truncgauss.words.numbers import check_share
 
 CORNERS = 2**13  # of cells whose masses are computed at once
@@ -59,13 +60,14 @@ class MarginalTwoStep(NamedTuple):
 
     Attributes:
         rho: the estimate.
-        standard_error: with the errors of the limits; nan where rho is at an edge.
+        standard_errors: of rho, with the errors of the limits; nan where rho is at an edge.
         thresholds: of the two variables.
     """
 
     rho: float
-    standard_error: float
+    standard_errors: float
     thresholds: tuple[np.ndarray, np.ndarray]
+    standard_error = earlier.attribute("standard_error", "standard_errors")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,7 @@ class PolychoricFit(LikelihoodFit):
     """A polychoric or tetrachoric correlation; `print` shows a table.
 
     Attributes, besides those of `fitting.LikelihoodFit`:
-        rho: the correlation of the latent variables.
-        standard_error: of rho.
+        rho: the correlation of the latent variables, of which `standard_errors[0]` is the error.
         thresholds: the limits of the categories, of each ordered variable.
         two_step: the two-step estimate.
         normality: the likelihood-ratio test of the bivariate normal distribution against a table
@@ -84,12 +85,14 @@ class PolychoricFit(LikelihoodFit):
     """
 
     rho: float
-    standard_error: float
     thresholds: tuple[np.ndarray, ...]
     two_step: MarginalTwoStep
     normality: LikelihoodRatio
     table: np.ndarray
     expected: np.ndarray
+    standard_error = earlier.attribute(
+        "standard_error", "standard_errors[0]", lambda fit: fit.standard_errors[0]
+    )
 
     def __str__(self) -> str:
         test, rho, error = self.normality, *self.two_step[:2]
@@ -135,7 +138,7 @@ def polychoric(
         progress: say on standard error what goes on, if the fit takes more than a second.
 
     Returns:
-        PolychoricFit, with `rho`, `standard_error`, `thresholds`, `log_likelihood`, `two_step` and
+        PolychoricFit, with `rho`, `standard_errors`, `thresholds`, `log_likelihood`, `two_step` and
         `normality`; its estimates are called rho and `cut[x][level]`, the upper limit of a level.
 
     Raises:
@@ -145,7 +148,7 @@ def polychoric(
 
     Example:
         >>> fit = tg.polychoric([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
-        >>> round(fit.rho, 6), round(fit.standard_error, 6), round(fit.log_likelihood, 4)
+        >>> round(fit.rho, 6), fit.standard_errors[0].round(6), round(fit.log_likelihood, 4)
         (0.491479, 0.048554, -890.8319)
 
     References:
@@ -356,7 +359,6 @@ class PolychoricModel(Model):
             **vars(ending),
             standard_errors=ending.errors,
             rho=float(ending.estimates[0]),
-            standard_error=float(ending.errors[0]),
             thresholds=tuple(split),
             two_step=self.two_step,
             normality=LikelihoodRatio(statistic, degrees, p_value),
