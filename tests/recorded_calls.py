@@ -325,13 +325,13 @@ def shift_of_one_fraction() -> Any:
 
 @call("fit_limits: one below", ITERATED)
 def one_limit() -> Any:
-    return of_fractions(tg.fit_limits([300], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000))
+    return of_fractions(tg.fit_limits([300], [0.0], [[1.0]], {"low": [0.0], "high": [INF]}, 1000))
 
 
 @call("fit_limits: three of two coordinates", ITERATED)
 def several_limits() -> Any:
     locs = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [-0.5, 0.4]])
-    start = tg.Box([-0.5, -1.0], [INF, 1.0])
+    start = {"low": [-0.5, -1.0], "high": [INF, 1.0]}
     inside = tg.fraction_not_truncated(locs, dense(2), tg.Box([-0.8, -0.7], [INF, 1.2]))
     counts = np.round(6e3 * np.asarray(inside)) + [10, -10, 15, -5]
     return of_fractions(tg.fit_limits(counts, locs, dense(2), start, 6000, num_starts=2))
@@ -645,8 +645,9 @@ def two_groups(d: int, low: float = -INF, n: int = 120) -> np.ndarray:
     return rows[rows[:, 0] > low]
 
 
-def two_starts(d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.array([0.6, 0.4]), np.array([[0.2] * d, [3.8] * d]), np.stack([np.eye(d)] * 2)
+def two_starts(d: int) -> dict[str, Any]:
+    locs, covariances = [[0.2] * d, [3.8] * d], np.stack([np.eye(d)] * 2)
+    return {"weights": [0.6, 0.4], "locs": locs, "covariances": covariances}
 
 
 def missing_in_groups() -> tg.Observations:
@@ -663,7 +664,7 @@ MIXTURES: dict[str, Callable[[], tg.mixtures.MixtureFit]] = {
         prior_rows=1.0, information="sandwich", start=two_starts(1)),
     "more than the rows show": lambda: tg.fit_mixture(tg.Observations.exact(
         np.linspace(-2.0, 2.0, 60)), 2,
-        start=(np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1)))),
+        start={"weights": [0.5, 0.5], "locs": np.zeros((2, 1)), "covariances": np.ones((2, 1, 1))}),
     "noise explains all": lambda: tg.fit_mixture(tg.Observations.exact(
         0.3 * rows_of(60, 1), noise=[[4.0]]), 1),
 }  # fmt: skip

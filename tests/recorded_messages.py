@@ -388,8 +388,10 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_shift, other regions": lambda: tg.fit_shift(
         [0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF)
     ),
-    "fit_limits, no end": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], tg.Box([-INF], [INF])),
-    "fit_limits, no box": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0)),
+    "fit_limits, no end": lambda: tg.fit_limits(
+        [0.1], [0.0], [[1.0]], {"low": [-INF], "high": [INF]}
+    ),
+    "fit_limits, no names": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], 1.0),
     "fit, an objective of vectors": lambda: tg.minimize(lambda x: x, jnp.zeros(2)),
     "fit, no function": lambda: tg.minimize(1.0, jnp.zeros(2)),
     "fit, a seed": lambda: tg.minimize(lambda x, key: x**2, 1.0, key=0),
@@ -487,10 +489,10 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_observations, a covariance of two": lambda: tg.fit_observations(exact(), covariance=EYE),
     "fit_observations, a start below 0": lambda: tg.fit_observations(
-        exact(), start=([0.0], [[-1.0]])
+        exact(), start={"loc": [0.0], "covariance": [[-1.0]]}
     ),
     "fit_observations, a start of two": lambda: tg.fit_observations(
-        exact(), start=([0.0, 1.0], [[1.0]])
+        exact(), start={"loc": [0.0, 1.0], "covariance": [[1.0]]}
     ),
     "fit_observations, an unknown estimate": lambda: tg.fit_observations(exact()).profile("scale"),
     "an estimate that is nearly one": lambda: regression().profile("sigm"),
@@ -604,8 +606,12 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_regression, collinear": lambda: regression(design=np.ones((9, 2))),
     "fit_regression, a collinear scale": lambda: regression(scale_design=np.zeros((9, 1))),
     "fit_regression, as many covariates as rows": lambda: regression(design=np.eye(9)),
-    "fit_regression, a start of two scales": lambda: regression(start=([0.0], [0.0, 1.0])),
-    "fit_regression, a start with NaN": lambda: regression(start=([np.nan], [0.0])),
+    "fit_regression, a start of two scales": lambda: regression(
+        start={"coefficients": [0.0], "log_scale": [0.0, 1.0]}
+    ),
+    "fit_regression, a start with NaN": lambda: regression(
+        start={"coefficients": [np.nan], "log_scale": [0.0]}
+    ),
     "fit_regression, negative weights": lambda: regression(weights=-np.ones(9)),
     "fit_regression, observations": lambda: regression(outcome=exact()),
     "fit_regression, a ball": lambda: regression(region=tg.Ball([0.0], 2.0)),
@@ -670,7 +676,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_clusters, a start of one": lambda: clusters(outcome=two_levels(), start=[1.0]),
     "ordered, banded": lambda: pair_of_levels(covariance="banded"),
     "ordered, variances of 2": lambda: pair_of_levels(covariance=2.0 * EYE),
-    "ordered, a start": lambda: pair_of_levels(start=([], [])),
+    "ordered, a start": lambda: pair_of_levels(start={"rho": 0.5}),
     "ordered, expected information": lambda: pair_of_levels(information="expected"),
     "ordered, censored": lambda: tg.fit_regression(two_levels(), ONES, censored_low=0.0),
     "ordered, constant": lambda: tg.Observations.of([tg.Ordinal([1, 1])]),
@@ -712,16 +718,16 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_mixture, a negative prior": lambda: tg.fit_mixture(exact(), 1, prior_rows=-1.0),
     "fit_mixture, 1.5 components": lambda: tg.fit_mixture(exact(), 1.5),
     "fit_mixture, a start below 0": lambda: tg.fit_mixture(
-        exact(), 1, start=([1.0], [[0.0]], [[[-1.0]]])
+        exact(), 1, start={"weights": [1.0], "locs": [[0.0]], "covariances": [[[-1.0]]]}
     ),
     "fit_mixture, equal rows": lambda: tg.fit_mixture(exact(np.full(9, 2.0)), 1),
     "fit_mixture, a round covariance": lambda: tg.fit_mixture(exact(), 1, covariance="round"),
     "fit_mixture, Fisher's information": lambda: tg.fit_mixture(exact(), 1, information="Fisher"),
     "fit_mixture, a start of other shapes": lambda: tg.fit_mixture(
-        exact(), 1, start=([1.0], [[0.0]], [[1.0]])
+        exact(), 1, start={"weights": [1.0], "locs": [[0.0]], "covariances": [[1.0]]}
     ),
     "fit_mixture, a start with negative weights": lambda: tg.fit_mixture(
-        exact(), 1, start=([-1.0], [[0.0]], [[[1.0]]])
+        exact(), 1, start={"weights": [-1.0], "locs": [[0.0]], "covariances": [[[1.0]]]}
     ),
     "fit_mixture, impossible rows": lambda: tg.fit_mixture(
         exact(np.linspace(-3.0, 1.0, 20), region=tg.Box([-0.1], [INF])), 1
@@ -731,7 +737,7 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_mixture, shrinks onto a row": lambda: tg.fit_mixture(
         exact(np.append(np.linspace(-1.0, 1.0, 30), 50.0)), 2,
-        start=(np.array([0.9, 0.1]), np.array([[0.0], [50.0]]), np.array([[[0.3]], [[1e-3]]])),
+        start={"weights": [0.9, 0.1], "locs": [[0.0], [50.0]], "covariances": [[[0.3]], [[1e-3]]]},
     ),
 }  # fmt: skip
 COLUMNS = {

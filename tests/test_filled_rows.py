@@ -114,7 +114,8 @@ def regression(n):
 
 def mixture(n):
     rows = missing(n, 8)
-    start = [0.5, 0.5], [[-0.5, 0.0], [0.5, 0.0]], [np.eye(2)] * 2
+    locs = [[-0.5, 0.0], [0.5, 0.0]]
+    start = {"weights": [0.5, 0.5], "locs": locs, "covariances": [np.eye(2)] * 2}
     fit = tg.fit_mixture(rows, 2, start=start, num_em_steps=3, num_steps=3)
     assert fit.responsibilities.shape == fit.predict(rows).mean.shape == (n, 2)
     return fit

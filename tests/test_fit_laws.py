@@ -83,7 +83,8 @@ LIMITS = np.array([-0.5, -INF]), np.array([INF, 2.0])
 
 
 def normal(rows, units, start):
-    start = None if start is None else (start[0] * units, start[1] * np.outer(units, units))
+    if start is not None:
+        start = {"loc": start[0] * units, "covariance": start[1] * np.outer(units, units)}
     limits = [limit * units for limit in LIMITS]
     return tg.fit_truncated_normal(
         rows["y"] * units, *limits, weights=rows.get("weights"), start=start, **QUIET
@@ -91,7 +92,8 @@ def normal(rows, units, start):
 
 
 def observations(rows, units, start, limits=None):
-    start = None if start is None else (start[0] * units, start[1] * np.outer(units, units))
+    if start is not None:
+        start = {"loc": start[0] * units, "covariance": start[1] * np.outer(units, units)}
     region = None if limits is None else tg.Box(*(limit * units for limit in limits))
     noise = rows["noise"] * units**2 if "noise" in rows else None
     given = tg.Observations(
@@ -122,7 +124,7 @@ def mixture(rows, units, start):
         rows["lower"] * units, rows["upper"] * units, tg.Box([-0.5 * units[0]], [INF]),
         weights=rows.get("weights"),
     )  # fmt: skip
-    start = weights, locs * units, covariances * units**2
+    start = {"weights": weights, "locs": locs * units, "covariances": covariances * units**2}
     return tg.fit_mixture(given, 2, start=start, progress=False)
 
 
@@ -145,7 +147,7 @@ def shift(rows, units, start):
 
 def limits(rows, units, start):
     counts, loc, trials = counted(rows)
-    box = tg.Box((0.0 if start is None else start) * units, INF)
+    box = {"low": (0.0 if start is None else start) * units, "high": [INF]}
     return tg.fit_limits(counts, loc * units, np.diag(units**2), box, trials, progress=False)
 
 
@@ -157,10 +159,13 @@ def families() -> dict[str, np.ndarray]:
 
 def clusters(rows, units, start):
     outcome, weights = rows["outcome"] * units[0], rows.get("weights")
+    if start is not None:
+        names = "coefficients[0]", "sigma[intercept]", "sigma"
+        start = dict(zip(names, start * units[0]))
     return tg.fit_clusters(
         outcome.ravel(), np.ones((outcome.size, 1)), np.repeat(np.arange(len(outcome)), 3),
         censored_low=0.0, weights=None if weights is None else np.repeat(weights, 3),
-        start=None if start is None else start * units[0], **QUIET,
+        start=start, **QUIET,
     )  # fmt: skip
 
 

@@ -114,7 +114,9 @@ def test_a_line_without_a_constant_that_lies_far_off():
     assert fit.converged, fit.reason
     np.testing.assert_allclose(fit.estimates[0], slope, atol=1e-3 * error)
     np.testing.assert_allclose(fit.errors[0], error, rtol=1e-6)
-    begun = tg.fit_regression(1e6 * x + noise, x[:, None], start=([1e6], [0.5]))
+    begun = tg.fit_regression(
+        1e6 * x + noise, x[:, None], start={"coefficients": [1e6], "log_scale": [0.5]}
+    )
     np.testing.assert_allclose(begun.estimates, fit.estimates, rtol=1e-9)
     assert not any("begun at least squares" in note for note in begun.notes)
 

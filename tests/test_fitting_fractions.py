@@ -47,7 +47,9 @@ def test_a_fit_of_counts_is_a_fit_of_maximum_likelihood():
     np.testing.assert_allclose(derived.standard_errors, np.sqrt(0.841 * 0.159 / 1000), rtol=1e-9)
     assert "shift[0]" in fit.summary()
     np.testing.assert_allclose(fit.wald()[0, 1] - fit.params[0], 1.959964 * fit.errors[0], 1e-6)
-    unclear = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000, num_starts=1)
+    unclear = tg.fit_limits(
+        [400], [0.0], [[1.0]], {"low": [-1.0], "high": [2.0]}, 1000, num_starts=1
+    )
     with pytest.raises(ValueError, match="needs finite standard errors.*do not identify low"):
         unclear.profile("low[0]")
 
@@ -184,13 +186,13 @@ def test_coordinates_without_limits_are_left_out():
 def test_limits_are_recovered_and_infinite_ends_stay():
     locs = jnp.linspace(-2.0, 3.0, 6)[:, None]
     p = stats.norm.cdf(1.5, locs[:, 0], 2.0) - stats.norm.cdf(-0.5, locs[:, 0], 2.0)
-    result = tg.fit_limits(p * 1e6, locs, [[4.0]], tg.Box([-3.0], [3.0]), 1e6)
+    result = tg.fit_limits(p * 1e6, locs, [[4.0]], {"low": [-3.0], "high": [3.0]}, 1e6)
     assert result.converged
     np.testing.assert_allclose(
         [result.params.low[0], result.params.high[0]], [-0.5, 1.5], atol=1e-6
     )
     assert 0 < result.standard_errors.low[0] < 0.05
-    one = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-INF], [1.0]), 1000)
+    one = tg.fit_limits([400], [0.0], [[1.0]], {"low": [-INF], "high": [1.0]}, 1000)
     assert one.params.low[0] == -INF and one.standard_errors.low[0] == 0.0
     high = stats.norm.ppf(0.4)
     np.testing.assert_allclose(one.params.high, [high], rtol=1e-9)
@@ -199,12 +201,12 @@ def test_limits_are_recovered_and_infinite_ends_stay():
 
 
 def test_one_fraction_does_not_tell_two_limits():
-    result = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000)
+    result = tg.fit_limits([400], [0.0], [[1.0]], {"low": [-1.0], "high": [2.0]}, 1000)
     assert np.isinf(result.standard_errors.low[0]) and np.isinf(result.standard_errors.high[0])
     assert "do not identify low[0], high[0]" in result.notes[0]
     p = stats.norm.cdf(result.params.high[0]) - stats.norm.cdf(result.params.low[0])
     np.testing.assert_allclose(p, 0.4, rtol=1e-8)
-    full = tg.fit_limits([1000], [0.0], [[1.0]], tg.Box([-INF], [1.0]), 1000)
+    full = tg.fit_limits([1000], [0.0], [[1.0]], {"low": [-INF], "high": [1.0]}, 1000)
     assert not full.converged and "at infinity" in full.reason
 
 
@@ -221,5 +223,5 @@ def test_a_fit_does_not_converge_without_effective_samples():
 def test_limits_that_go_to_infinity_are_told(counts):
     """Both together, and the lower one alone while the upper one is known."""
     locs = [[-1.0], [0.0], [1.0], [2.0]]
-    fit = tg.fit_limits(counts, locs, [[1.0]], tg.Box([0.0], [3.0]), 1000)
+    fit = tg.fit_limits(counts, locs, [[1.0]], {"low": [0.0], "high": [3.0]}, 1000)
     assert not fit.converged and "optimum lies at infinity" in fit.reason

@@ -165,7 +165,7 @@ def test_quasars_from_wild_starts_end_at_one_maximum():
     rng = np.random.default_rng(0)
     wild = [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(9)]
     for loc, scale in [(4.0, np.e), *wild]:
-        fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
+        fit = tg.fit_observations(rows, start={"loc": [loc], "covariance": [[scale**2]]})
         assert fit.converged, (loc, scale, fit.reason)
         np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
 

@@ -66,7 +66,8 @@ def test_wild_starts_and_float32_end_at_the_same_maximum():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
     fit = tg.fit_truncated_normal(x, low=0.0)
     for loc, variance in [(5.0, 100.0), (-30.0, 1.0), (0.5, 1e-3), (4.0, 1e9)]:
-        other = tg.fit_truncated_normal(x, low=0.0, start=([loc], [[variance]]))
+        start = {"loc": [loc], "covariance": [[variance]]}
+        other = tg.fit_truncated_normal(x, low=0.0, start=start)
         assert other.converged
         np.testing.assert_allclose(other.loc, fit.loc, rtol=1e-9)
     assert other.notes  # the last start was of no use, and that is said

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, joint
-from tests.test_mixture_fit import PAIR, START, simulated
+from tests.test_mixture_fit import NAMES, PAIR, START, simulated
 from truncgauss.fits.mixtures.posteriors import completed
 
 
@@ -164,7 +164,7 @@ def test_the_true_value_behind_a_limit_is_truncated():
 @pytest.mark.full
 def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
     y, _ = simulated()
-    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=PAIR)
+    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=dict(zip(NAMES, PAIR)))
     found = fit.predict(tg.Observations.exact(y[:5]))
     np.testing.assert_allclose(found.mean, y[:5], rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.responsibilities, fit.responsibilities[:5], rtol=1e-9)

@@ -36,7 +36,7 @@ def test_noise_that_explains_the_spread_of_the_rows_leaves_no_variance_to_be_kno
 def test_of_several_components_the_one_without_a_spread_is_named():
     rng = np.random.default_rng(0)
     y = np.append(0.3 * rng.normal(size=100), 5.0 + rng.normal(size=60))
-    start = [0.6, 0.4], [[0.0], [5.0]], [[[0.1]], [[0.8]]]
+    start = {"weights": [0.6, 0.4], "locs": [[0.0], [5.0]], "covariances": [[[0.1]], [[0.8]]]}
     fit = tg.fit_mixture(tg.Observations.exact(y, noise=[[0.25]]), 2, start=start)
     refused(fit, "component 0 has variance 0: the noise alone explains")
     assert "a component too many" in fit.reason and fit.covariances[1, 0, 0] > 0.3
@@ -72,7 +72,8 @@ def test_what_is_fixed_has_no_interval_to_be_distrusted():
 def test_rows_that_float32_rounds_coarsely_are_told(offset, told):
     y = np.append(np.linspace(-9.0, 9.0, 40), np.linspace(51.0, 69.0, 20)) + offset
     rows = tg.Observations.exact(jax.numpy.asarray(y, np.float32), names=["date"])
-    start = [0.7, 0.3], np.array([[0.0], [60.0]]) + offset, [[[30.0]], [[30.0]]]
+    locs, covariances = np.array([[0.0], [60.0]]) + offset, [[[30.0]], [[30.0]]]
+    start = {"weights": [0.7, 0.3], "locs": locs, "covariances": covariances}
     fit = tg.fit_mixture(rows, 2, start=start)
     notes = [note for note in fit.notes if "Entry date is kept in float32, in steps of 2 " in note]
     assert len(notes) == told

@@ -15,6 +15,7 @@ from truncgauss.fits.mixtures.fit import prepared_loss
 from truncgauss.fits.mixtures.likelihood import mixture_terms
 from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates
 
+NAMES = "weights", "locs", "covariances"  # of a start
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
 PAIR = (np.array([0.6, 0.4]), TRUTH[1][:2], TRUTH[2][:2])
 
@@ -73,7 +74,7 @@ def test_a_step_of_em_fills_in_exactly_what_a_limit_hides():
 def test_the_maximum_is_where_em_in_a_few_lines_ends(noise, gaps):
     y, spread = simulated(noise=noise, gaps=gaps)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread if noise else None)
-    fit = tg.fit_mixture(rows, 2, start=START)
+    fit = tg.fit_mixture(rows, 2, start=dict(zip(NAMES, START)))
     assert fit.converged and fit.certificate.distance < 1e-6
     assert np.all(np.diff(fit.em_log_likelihoods) > -1e-9)
     mixture = fit.weights, fit.locs, fit.covariances
@@ -205,11 +206,11 @@ def test_components_change_places_by_a_matrix(structure):
 def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
     rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
-    few = tg.fit_mixture(rows, 2, start=START)
+    few = tg.fit_mixture(rows, 2, start=dict(zip(NAMES, START)))
     for module in (descent, curvature):
         monkeypatch.setattr(module, "MANY", 3)
     jax.clear_caches()  # so that programs see it
-    many = tg.fit_mixture(rows, 2, start=START)
+    many = tg.fit_mixture(rows, 2, start=dict(zip(NAMES, START)))
     assert few.converged and many.converged
     np.testing.assert_allclose(many.estimates, few.estimates, rtol=1e-5, atol=1e-6)
     # The curvature may be that of a tenth of a standard error away.
@@ -246,7 +247,7 @@ def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
 def test_more_components_than_the_rows_show_do_not_converge():
     y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
     start = np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1))
-    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
+    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=dict(zip(NAMES, start)))
     assert not fit.converged and "do not determine" in fit.reason
     with pytest.raises(ValueError, match="profile: there is no maximum to start from"):
         fit.profile("weights[0]")

@@ -16,9 +16,13 @@ def survey(seed, cut=0.0, n=500):
     return y[y > cut][:n]
 
 
+def start(weights, locs, covariances):
+    return {"weights": weights, "locs": locs, "covariances": covariances}
+
+
 def fitted(y, cut=0.0):
     rows = tg.Observations.exact(y, region=tg.Box([cut], [INF]))
-    return tg.fit_mixture(rows, 2, start=([0.5, 0.5], [[0.0], [3.0]], np.ones((2, 1, 1))))
+    return tg.fit_mixture(rows, 2, start=start([0.5, 0.5], [[0.0], [3.0]], np.ones((2, 1, 1))))
 
 
 def names_of(fit):
@@ -84,12 +88,12 @@ def test_an_end_is_infinite_where_the_likelihood_does_not_fall_and_plots_leave_i
 
 def test_a_mixture_is_a_fit_like_others():
     y = np.concatenate([np.linspace(0.0, 2.0, 20), np.linspace(5.0, 8.0, 30)])
-    rows, start = tg.Observations.exact(y), ([0.4, 0.6], [[1.0], [6.5]], np.ones((2, 1, 1)))
-    fit = tg.fit_mixture(rows, 2, start=start)
+    rows, begin = tg.Observations.exact(y), start([0.4, 0.6], [[1.0], [6.5]], np.ones((2, 1, 1)))
+    fit = tg.fit_mixture(rows, 2, start=begin)
     assert isinstance(fit, tg.fitting.LikelihoodFit) and "[" in str(fit)
     low, high = fit.wald().T
     np.testing.assert_allclose((low + high) / 2, fit.estimates)
-    tied = tg.fit_mixture(rows, 2, start=start, covariance="tied")
+    tied = tg.fit_mixture(rows, 2, start=begin, covariance="tied")
     test = tg.likelihood_ratio(tied, fit)
     assert test.degrees == 1 and test.statistic == pytest.approx(
         2 * (fit.log_likelihood - tied.log_likelihood)
@@ -104,9 +108,9 @@ def test_a_mixture_is_a_fit_like_others():
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_prior_is_that_of_a_direct_maximisation(tied):
     y = np.append(np.linspace(-1.0, 1.0, 30), 9.0)  # on the last of which a component collapses
-    start = np.array([0.9, 0.1]), np.array([[0.0], [9.0]]), np.array([[[0.4]], [[0.1]]])
+    begin = start([0.9, 0.1], [[0.0], [9.0]], [[[0.4]], [[0.1]]])
     kind = "tied" if tied else "full"
-    rows, ends = tg.Observations.exact(y), {"covariance": kind, "start": start}
+    rows, ends = tg.Observations.exact(y), {"covariance": kind, "start": begin}
     fit = tg.fit_mixture(rows, 2, prior_rows=0.5, **ends)
     assert fit.converged and "prior holds every covariance as 0.5 more observation" in str(fit)
 

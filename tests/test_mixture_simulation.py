@@ -9,6 +9,7 @@ import truncgauss as tg
 from experiments.mixture_survey import imputation
 from tests.mixture_em import INF, TRUTH, drawn, em_step
 from tests.test_experiments import check_picture, completed
+from tests.test_mixture_fit import NAMES
 
 REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [-0.8, -INF], [INF, 6.5])
 
@@ -53,7 +54,7 @@ def test_a_disc_removed_from_a_box_hides_no_component():
     y = y[np.asarray(region.contains(y))][:400]
     few = tg.ImportanceSampling(num_points=512, num_replicates=8)
     rows = tg.Observations.exact(y, region=region)
-    fit = tg.fit_mixture(rows, 3, start=TRUTH, method=few, num_em_steps=20)
+    fit = tg.fit_mixture(rows, 3, start=dict(zip(NAMES, TRUTH)), method=few, num_em_steps=20)
     assert fit.converged and np.all(np.abs(pulls_of(fit)) < 3.0)
     assert 0 < fit.log_likelihood_stderr < 2.0
 
@@ -64,7 +65,7 @@ def test_intervals_cover_the_truth():
     count, n = map(int, os.environ.get("TRUNCGAUSS_SURVEYS", "60x500").split("x"))
     rng, pulls = np.random.default_rng(1), []
     for _ in range(count):
-        fit = tg.fit_mixture(survey(rng, n), 3, start=TRUTH)
+        fit = tg.fit_mixture(survey(rng, n), 3, start=dict(zip(NAMES, TRUTH)))
         assert fit.converged, fit.reason
         pulls.append(pulls_of(fit))
     inside = np.abs(pulls) < 1.959964

@@ -60,7 +60,7 @@ def hermite(codes, mean, spreads, cuts, nodes):
 
 
 def likelihoods(fit_model, estimates):
-    x = np.asarray(fit_model.as_start(estimates))
+    x = np.asarray(fit_model.as_start(dict(zip(fit_model.names, estimates))))
     result = fit_model.loss_at(x).evaluated(x)
     return [np.asarray(part)[fit_model.table.number] for part in result]
 
@@ -153,7 +153,8 @@ def test_cuts_that_visits_share():
     cuts = "cut[pain][0]", "cut[pain][1]", "cut[pain][2]"
     assert fit.converged and fit.names == ("coefficients[0]", *cuts, "sigma[intercept]")
     assert np.all(np.abs(fit.estimates - [0.4, -0.8, 0.3, 1.5, 1.2]) < 4.0 * fit.errors)
-    again = tg.fit_clusters(outcome, time[:, None], patient, **settings, start=fit.estimates)
+    begin = dict(fit.parameters())
+    again = tg.fit_clusters(outcome, time[:, None], patient, **settings, start=begin)
     assert again.num_steps <= 1 and abs(again.log_likelihood - fit.log_likelihood) < 1e-9
     gap = fit.derived(lambda p: p.thresholds[1] - p.thresholds[0])
     np.testing.assert_allclose(gap.value, fit.thresholds[1] - fit.thresholds[0], rtol=1e-12)

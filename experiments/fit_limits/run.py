@@ -58,7 +58,7 @@ class Problem:
     def __init__(self, config):
         self.config = config
         self.loc, self.covariance = map(np.array, (config.gaussian.loc, config.gaussian.covariance))
-        self.locs, self.start = np.array(config.populations), tg.Box(**dict(config.start))
+        self.locs, self.start = np.array(config.populations), dict(config.start)
         low, high = np.array([[box.low, box.high] for box in config.regions]).swapaxes(0, 1)
         self.regions = tg.Box(low, high)
         limits = np.concatenate([config.limits.low, config.limits.high])

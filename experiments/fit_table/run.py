@@ -183,7 +183,7 @@ def naive(config, rows, design, fit):
 def naive_mixture(config, rows, fit):
     """The mixture of the recorded values as if not truncated, from the corrected one on; NaN
     where that has no maximum."""
-    start, none = (fit.weights, fit.locs, fit.covariances), np.full(len(fit.estimates), np.nan)
+    start, none = dict(fit.parameters()), np.full(len(fit.estimates), np.nan)
     try:
         found = tg.fit_mixture(rows, config.components, covariance=config.covariance, start=start)
     except tg.mixtures.NoMaximum:

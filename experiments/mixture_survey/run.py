@@ -97,7 +97,8 @@ def survey(config, truth, rng):
 
 def one_more(config, truth, rng):
     """Estimates and errors from another survey of the same population."""
-    fit = tg.fit_mixture(survey(config, truth, rng), len(truth[0]), start=truth)
+    start = dict(zip(("weights", "locs", "covariances"), truth))
+    fit = tg.fit_mixture(survey(config, truth, rng), len(truth[0]), start=start)
     values, errors = of_fit(fit, truth)
     return values, errors if fit.converged else np.full_like(errors, np.nan)
 

@@ -8,7 +8,7 @@ References:
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -26,7 +26,7 @@ from truncgauss.fitting import newton
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.wald import estimates_at
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
@@ -73,6 +73,7 @@ def fit_shift(
     region: Any,
     num_trials: Any = None,
     *,
+    start: Mapping[str, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_starts: int = 6,
@@ -100,6 +101,8 @@ def fit_shift(
         covariance: (d, d), (k, d, d), or an object such as `tg.ScaleTril`.
         region: k regions, such as Box(low, high) with limits of shape (k, d); or one.
         num_trials: shape (k,) or a number.
+        start: {"shift": (d,)} to begin with, as `dict(fit.parameters())`; others are tried if the
+            steps from there do not converge.
         method: how probabilities are computed. Its plan and key are held in a fit.
         key: random key of a sampling method.
         num_starts: starts, the first near 0 and the others drawn around it.
@@ -130,8 +133,17 @@ def fit_shift(
         model = ShiftModel(
             fractions, trials, *units, method, key, num_trials is not None, dtype, problem
         )
+        x = None
+        if start is not None:
+            (shift,) = arrays_of_start("fit_shift", start, ("shift",))
+            x = np.asarray(shift, float)
+            if x.shape != scale.shape or not np.all(np.isfinite(x)):
+                raise ValueError(
+                    f"fit_shift: start must have a finite shift of shape {scale.shape}, got {x}."
+                )
+            x = x / scale
         return maximum_likelihood(
-            model, num_starts=num_starts, num_steps=num_steps, progress=progress
+            model, start=x, num_starts=num_starts, num_steps=num_steps, progress=progress
         )
 
 
@@ -139,7 +151,7 @@ def fit_limits(
     observed: Any,
     loc: Any,
     covariance: Any,
-    start: Box,
+    start: Mapping[str, Any],
     num_trials: Any = None,
     *,
     method: Method = Automatic(),
@@ -157,7 +169,8 @@ def fit_limits(
         observed: shape (k,) or a number: counts with num_trials, else fractions in [0, 1].
         loc: means, shape (d,) or (k, d).
         covariance: (d, d), (k, d, d), or an object such as `tg.ScaleTril`.
-        start: the limits to begin with, a `Box` with limits of shape (d,).
+        start: {"low": (d,), "high": (d,)}, the limits to begin with, as `dict(fit.parameters())` of
+            another fit.
         num_trials: shape (k,) or a number.
         method, key, num_starts, num_steps, progress: as in `fit_shift`.
 
@@ -169,27 +182,27 @@ def fit_limits(
         ValueError: as `fit_shift`, or for a start without a finite end.
 
     Example:
-        >>> start = tg.Box([-1.0], [jnp.inf])
+        >>> start = {"low": [-1.0], "high": [jnp.inf]}
         >>> result = tg.fit_limits([0.158655, 0.5], [[0.0], [1.0]], [[1.0]], start)
         >>> result.params.low.round(4)
         Array([1.], dtype=float64)
     """
-    if not isinstance(start, Box) or start.batch_shape != ():
-        got = f"bounds of shape {start.low.shape}" if isinstance(start, Box) else f"{start!r}"
-        raise ValueError(
-            f"fit_limits: start must be one tg.Box with bounds of shape (d,), got {got}."
-        )
-    if not np.any(np.isfinite(start.low) | np.isfinite(start.high)):
+    both = (start.low, start.high) if isinstance(start, Box) else None  # the earlier form
+    box = Box(*arrays_of_start("fit_limits", start, ("low", "high"), both))
+    if box.batch_shape != ():
+        got = f"bounds of shape {box.low.shape}"
+        raise ValueError(f"fit_limits: start must have bounds of shape (d,), got {got}.")
+    if not np.any(np.isfinite(box.low) | np.isfinite(box.high)):
         raise ValueError("fit_limits: start has no finite end, so there is nothing to fit.")
     observed, num_trials, loc = in_one_order("fit_limits", observed, num_trials, loc)
-    dtype = as_problem(loc, covariance, start).loc.dtype
+    dtype = as_problem(loc, covariance, box).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_limits", progress):
-        problem = as_problem(*in_float64((loc, covariance, start)))
+        problem = as_problem(*in_float64((loc, covariance, box)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         origin = np.asarray(problem.loc).mean(axis=0)
         scale = np.sqrt(np.asarray(problem.covariance.variances).mean(axis=0))
         matrix = problem.covariance.covariance_matrix / np.outer(scale, scale)
-        box = in_float64(start)
+        box = in_float64(box)
         low, high = standardize(box.low, box.high, origin, scale)[:2]
         finite = np.isfinite(np.stack([low, high]))
         ends, coordinates = np.flatnonzero(finite), np.stack([finite.any(0), finite.all(0)])
@@ -465,6 +478,10 @@ class ShiftModel(FractionsModel):
     """k regions seen through one Gaussian, whose mean is shifted by x standard deviations."""
 
     unshifted: Problem
+    names_of_start = ("shift",)
+
+    def arrays(self, estimates: Any) -> dict[str, Any]:
+        return {"shift": estimates}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -534,6 +551,11 @@ class LimitsModel(FractionsModel):
     start: Box
     ends: Any
     moving: Any
+    names_of_start = ("low", "high")
+
+    def arrays(self, estimates: Any) -> dict[str, Any]:
+        held = jnp.repeat(jnp.array([-jnp.inf, jnp.inf]), self.start.dimension)
+        return dict(zip(self.names_of_start, jnp.split(held.at[self.ends].set(estimates), 2)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -731,6 +753,17 @@ class FractionsFit(LikelihoodFit):
     params: Any
     alternatives: tuple[Any, ...]
     gradient_norm_trace: np.ndarray
+
+    @property
+    def names_of_start(self) -> tuple[str, ...]:
+        return self.coordinates.names_of_start
+
+    @property
+    def array_constants(self) -> Any:
+        return getattr(self.coordinates, "start", ())
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        return self.coordinates.arrays(estimates)
 
     @property
     def gradient_norm(self) -> float:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -226,6 +226,7 @@ def fit_selection(
     binary: bool = False,
     unselected_design: Any = None,
     weights: Any = None,
+    start: Mapping[str, Any] | None = None,
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
@@ -262,6 +263,9 @@ def fit_selection(
         binary: whether the outcome is a probit.
         unselected_design: covariates of the outcome of the rows that are not selected.
         weights: shape (n,): how often each row counts.
+        start: {"coefficients": one array an equation, the selection first, "covariance": of their
+            errors}, as `dict(fit.parameters())` of another fit; others are tried if the steps from
+            there do not converge.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin; by default 6, or 5 of binary outcomes, and 2 more
             of few rows. Of two regimes 5, or 4; of few rows 4 more, and then 4 from the best end
@@ -313,6 +317,7 @@ def fit_selection(
         model = dataclasses.replace(model, edges=few and unselected_design is not None)
         fit: SelectionFit = maximum_likelihood(
             model,
+            start=None if start is None else model.as_start(start),
             num_steps=num_steps,
             num_starts=num_starts,
             information=information,
@@ -583,6 +588,7 @@ class SelectionModel(GaussianRows):
     steps: tuple[TwoStep, ...] = ()
     guesses: tuple[np.ndarray, ...] = ()
     edges: bool = False
+    function = "fit_selection"
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         count = len(self.guesses) if count is None else count

@@ -44,18 +44,36 @@ class Parameters:
     """The parameters of a fit by name, as the functions of `derived` see them.
 
     Attributes are the fit's arrays, such as `p.loc` or `p.coefficients`, and the estimates of its
-    table that have a plain name; `p["covariance[0, 1]"]` is an estimate by any name.
+    table that have a plain name; `p["covariance[0, 1]"]` is an estimate by any name. `dict(p)` has
+    those that say all, which `print` shows and another fit takes as its `start`.
 
     Args:
         names: of the estimates.
         estimates: the vector of them, (p,), an attribute too.
         arrays: further attributes, functions of these.
+        of_start: the names of arrays or estimates that say all.
     """
 
-    def __init__(self, names: tuple[str, ...], estimates: Any, arrays: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        estimates: Any,
+        arrays: dict[str, Any],
+        of_start: tuple[str, ...] = (),
+    ) -> None:
         self.estimates, self._names, self._arrays = estimates, names, arrays
+        self._of_start = of_start
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of what a start takes."""
+        return self._of_start
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
     def __getitem__(self, name: str) -> Any:
+        if name in self._of_start and name in self._arrays:
+            return self._arrays[name]
         if name not in self._names:
             known = listed(self._names, name)
             raise UnknownEstimate(f"there is no estimate {name!r}, but {known}")

@@ -300,9 +300,19 @@ class LikelihoodFit(Ending):
         nothing: dict[str, Any] = dict.fromkeys(("loss", "best", "outliers"))
         return dataclasses.replace(self, **nothing)
 
-    def parameters(self, estimates: Any) -> Parameters:
-        """A vector in the order of `names` as parameters by name, such as `p.loc`."""
-        return Parameters(self.names, estimates, self.arrays_of(estimates))
+    @property
+    def names_of_start(self) -> tuple[str, ...]:
+        """Names of arrays, or of estimates, that a start of such a fit has."""
+        return self.names
+
+    def parameters(self, estimates: Any = None) -> Parameters:
+        """The estimates, or a vector in the order of `names`, as parameters by name, such as
+        `p.loc`; `dict(fit.parameters())` is a `start` of another fit."""
+        if estimates is None:
+            with jax.enable_x64(True):
+                arrays = jax.tree.map(np.asarray, self.arrays_of(jnp.asarray(self.estimates)))
+            return Parameters(self.names, self.estimates, arrays, self.names_of_start)
+        return Parameters(self.names, estimates, self.arrays_of(estimates), self.names_of_start)
 
     @reported
     def derived(

@@ -1,7 +1,7 @@
 """Models of rows: what maximum likelihood needs to know of what it fits."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit
 from truncgauss.fitting.newton import Loss, Point, point, verdict
 from truncgauss.fitting.widening import Precision
 from truncgauss.optimize.uncertainty import Certificate
+from truncgauss.words.earlier import warn_of
 
 BASELESS = (
     "Not converged: at the end the estimate of log P rests on too few effective samples (its "
@@ -272,3 +273,30 @@ class Model:
     def result(self, ending: Ending, path: Path) -> Any:
         """The fit, from what every fit has."""
         return LikelihoodFit(**vars(ending), standard_errors=ending.errors)
+
+
+def arrays_of_start(what: str, start: Any, names: Sequence[str], earlier: Any = None) -> list[Any]:
+    """The parameters of a start, in the order of their names.
+
+    Args:
+        what: the function, for messages.
+        start: a dictionary with these names, as `dict(fit.parameters())` of another fit; for one
+            version also its values alone, in this order.
+        names: of the parameters.
+        earlier: the values alone where their earlier form was another.
+
+    Raises:
+        ValueError: for something else, or other names.
+    """
+    shape = f"{{{', '.join(f'{name!r}: ...' for name in names[:10])}{', ...' * bool(names[10:])}}}"
+    if isinstance(start, Mapping):
+        if set(start) == set(names):
+            return [start[name] for name in names]
+    elif earlier is not None or (isinstance(start, tuple | list) and len(start) == len(names)):
+        warn_of(f"{what}: a start without names", f"start={shape}")
+        return list(start if earlier is None else earlier)
+    got = f"the names {', '.join(map(str, start))}" if isinstance(start, Mapping) else repr(start)
+    raise ValueError(
+        f"{what}: start must be a dictionary {shape}, such as dict(fit.parameters()) of another "
+        f"fit, got {got}."
+    )

@@ -103,7 +103,7 @@ from truncgauss.fitting.existence import (
     sums_beyond_rounding,
 )
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import CLOSE, Loss, Point, point, sloped
 from truncgauss.fitting.profile import Profile
 from truncgauss.gaussian.problem import Estimate
@@ -1113,16 +1113,17 @@ class ClusterModel(Model):
             others.append(x)
         return [self.start, *others]
 
-    def as_start(self, estimates: Any) -> np.ndarray:
+    def as_start(self, start: Any) -> np.ndarray:
         """The free coordinates of estimates of the user."""
-        values = np.asarray(estimates, float)
+        vector = start if isinstance(start, np.ndarray) else None  # the earlier form
+        values = np.asarray(arrays_of_start(WHAT, start, self.names, vector), float)
         if values.shape == (len(self.names),):
             free = np.asarray(self.inner.free(jnp.asarray(values)))
             if np.all(np.isfinite(free)):
                 return free
         raise ValueError(
             f"{WHAT}: start must have a number inside its range for each of "
-            f"{', '.join(self.names)}; got {estimates!r}."
+            f"{', '.join(self.names)}; got {start!r}."
         )
 
     def obstacle(self, path: Path) -> str | None:
@@ -1548,8 +1549,8 @@ def fit_clusters(
         noise: variances of measurement errors, a number or (n,), added to the covariance.
         weights: how often each cluster counts, (n,) or the name of a column, the same in all rows
             of a cluster.
-        start: estimates to begin with, in the order of `names`; others are tried if the steps from
-            there do not converge.
+        start: estimates to begin with, by `names`, as `dict(fit.parameters())`; others are tried if
+            the steps from there do not converge.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, by default 3 of few rows that are all exact, else
             1.

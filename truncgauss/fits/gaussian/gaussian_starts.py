@@ -58,15 +58,6 @@ def each_design(design: Any, what: str) -> tuple[list[tables.Table], bool]:
     return [as_columns(part, what) for part in ([design] if shared else design)], shared
 
 
-def check_start(start: Any, what: str, second: str) -> None:
-    """Raise ValueError for a start that is no pair of coefficients and another parameter."""
-    if not isinstance(start, tuple | list) or len(start) != 2:
-        raise ValueError(
-            f"{what}: start must be a pair (coefficients, {second}), such as those of another fit, "
-            f"got {start!r}."
-        )
-
-
 def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str) -> None:
     """Raise ValueError for covariates of wrong shapes, or that are not finite."""
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):

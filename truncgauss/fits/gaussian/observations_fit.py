@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import jax
@@ -20,7 +21,6 @@ from truncgauss.fits.gaussian.centring import Centred, UserUnits, centred, coars
 from truncgauss.fits.gaussian.gaussian_starts import (
     as_coordinates,
     as_designs,
-    check_start,
     first_guess,
     in_natural,
 )
@@ -49,7 +49,7 @@ from truncgauss.fitting.existence import (
     rising_sentence,
 )
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import point
 from truncgauss.fitting.widening import WIDEST, direction_in_words
 from truncgauss.gaussian.regions.box import Box
@@ -141,6 +141,10 @@ class ObservationsFit(RowsFit):
     def array_constants(self) -> Any:
         return self.coordinates.inner.fixed, *map(len, self.coefficients)
 
+    @property
+    def names_of_start(self) -> tuple[str, ...]:
+        return ("coefficients" if self.designs else "loc"), "covariance"
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
         constant = all(len(part) == 1 for part in coefficients)
@@ -171,7 +175,7 @@ def fit_observations(
     design: Any = None,
     covariance: Any = "full",
     *,
-    start: tuple[Any, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
@@ -199,7 +203,8 @@ def fit_observations(
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
         covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated and
             a number where it is known, such as the 1 of a probit model.
-        start: (coefficients, covariance) to begin with, coefficients one after the other.
+        start: {"coefficients": one array an outcome, "covariance": (d, d)} to begin with, without a
+            design "loc" (d,) in place of the first; as `dict(fit.parameters())` of another fit.
         method: how probabilities are computed; its plans and key are held in a fit. By default
             boxes in up to four dimensions are integrated by quadratures that compile in a second,
             where their nodes resolve the integrals (in four dimensions nearly so); otherwise by
@@ -251,8 +256,6 @@ def fit_observations(
     if isinstance(observations, LatentRows) and not any(observations.levels):
         observations = observations.observations
     if isinstance(observations, LatentRows):
-        if settings.pop("start") is not None:
-            raise ValueError("fit_observations: ordered entries take no start.")
         from truncgauss.fits.ordinal.ordinal_fit import fit_ordinal  # which other rows do not need
 
         return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
@@ -316,6 +319,7 @@ class GaussianRows(Model):
     key: jax.Array
     may_fall: bool = True
     recorded: str = ""
+    function = "fit_observations"  # for messages on its start
 
     @classmethod
     def of(
@@ -421,23 +425,22 @@ class GaussianRows(Model):
 
     # ---------------------------------------------------------------- starts
 
-    def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
+    def as_start(self, start: Any) -> np.ndarray:
         """Free coordinates of the user's coefficients and covariance matrix."""
-        check_start(start, "fit_observations", "covariance")
-        parts = start[:1] if isinstance(start[0], int | float) else start[0]
+        what, first = self.function, "coefficients" if self.centred.designs else "loc"
+        parts, matrix = arrays_of_start(what, start, (first, "covariance"))
+        parts = [parts] if isinstance(parts, int | float) else parts
         coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
-        matrix, sizes = np.asarray(start[1], np.float64), self.inner.sizes
+        matrix, sizes = np.asarray(matrix, np.float64), self.inner.sizes
         d = len(sizes)
         if coefficients.shape != (sum(sizes),) or matrix.shape != (d, d):
             raise ValueError(
-                f"fit_observations: start must be (coefficients, covariance) of "
+                f"{what}: start must have {first} and covariance of "
                 f"{sum(sizes)} numbers and shape ({d}, {d}), got {coefficients.shape} and "
                 f"{matrix.shape}."
             )
         if not np.all(np.isfinite(coefficients)) or not np.linalg.eigvalsh(matrix)[0] > 0:
-            raise ValueError(
-                "fit_observations: start must be finite, its covariance positive definite."
-            )
+            raise ValueError(f"{what}: start must be finite, its covariance positive definite.")
         return self.coordinates.free(coefficients, matrix)
 
     def starts(self, count: int | None) -> list[np.ndarray]:

@@ -1,6 +1,7 @@
 """Regression of one outcome that is censored, truncated, known to intervals, or noisy."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
@@ -15,7 +16,7 @@ from truncgauss.covariates.predictions import Covariates
 from truncgauss.covariates.rows_fit import RowsFit
 from truncgauss.covariates.whitening import Whitened
 from truncgauss.fits.gaussian.centring import UserUnits
-from truncgauss.fits.gaussian.gaussian_starts import as_designs, check_start
+from truncgauss.fits.gaussian.gaussian_starts import as_designs
 from truncgauss.fits.gaussian.observations_fit import GaussianRows
 from truncgauss.fits.gaussian.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fits.gaussian.rising import impossible
@@ -27,6 +28,7 @@ from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import COMPARED, NO_VARIANCE, explained
 from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.likelihood_fit import Ending
+from truncgauss.fitting.model import arrays_of_start
 from truncgauss.fitting.newton import point
 from truncgauss.fitting.widening import WIDEST
 from truncgauss.gaussian.regions.box import Box
@@ -70,6 +72,10 @@ class RegressionFit(RowsFit):
     def array_constants(self) -> Any:
         return len(self.coefficients)
 
+    @property
+    def names_of_start(self) -> tuple[str, ...]:
+        return "coefficients", "log_scale"
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, rest = jnp.split(estimates, [len(self.coefficients)])
         if self.names[-1] != "sigma":
@@ -100,7 +106,7 @@ def fit_regression(
     scale_design: Any = None,
     noise: Any = None,
     weights: Any = None,
-    start: tuple[Any, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
@@ -136,7 +142,8 @@ def fit_regression(
         noise: variances of measurement errors, a number, (n,) or the name of a column, added to
             sigma^2.
         weights: how often each row counts, (n,) or the name of a column.
-        start: (coefficients, log_scale) to begin with.
+        start: {"coefficients": (p,), "log_scale": (1,) or (k,)} to begin with, of ordered outcomes
+            estimates by `names`; as `dict(fit.parameters())` of another fit.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, the first by least squares, the others drawn
             around it. By default 1 if the likelihood has one maximum or the rows are more than
@@ -191,15 +198,13 @@ def fit_regression(
         name, outcome, design = ordered
         outcome = Ordinal(outcome, name=name)
     if isinstance(outcome, Ordinal):
-        if any(each is not None for each in (*limits, region, scale_design, noise, start)):
-            raise ValueError(
-                f"{what}: a tg.Ordinal takes no other bounds, scale_design, noise or start."
-            )
+        if any(each is not None for each in (*limits, region, scale_design, noise)):
+            raise ValueError(f"{what}: a tg.Ordinal takes no other bounds, scale_design or noise.")
         rows = Observations.of([outcome], weights)
         design = tables.by_formula(None, design, data, what)[1]
         from truncgauss.fits.ordinal.ordinal_fit import fit_ordinal  # which others do not need
 
-        return fit_ordinal(rows, design, "diagonal", what, **settings)
+        return fit_ordinal(rows, design, "diagonal", what, start=start, **settings)
     if isinstance(outcome, Observations):
         raise ValueError(
             f"{what}: the outcome is tg.Observations, which hold their bounds themselves. "
@@ -265,14 +270,14 @@ class Regression(GaussianRows):
     def num_coefficients(self) -> int:
         return self.inner.sizes[0]
 
-    def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
+    def as_start(self, start: Any) -> np.ndarray:
         """Free coordinates of the user's coefficients and those of the log scale."""
-        check_start(start, "fit_regression", "log_scale")
+        parts = arrays_of_start("fit_regression", start, ("coefficients", "log_scale"))
         p, k = self.num_coefficients, len(self.first) - self.num_coefficients
-        coefficients, log_scale = (np.atleast_1d(np.asarray(part, float)) for part in start)
+        coefficients, log_scale = (np.atleast_1d(np.asarray(part, float)) for part in parts)
         if coefficients.shape != (p,) or log_scale.shape != (k,):
             raise ValueError(
-                f"fit_regression: start must be (coefficients, log_scale) of shapes ({p},) and "
+                f"fit_regression: start must have coefficients and log_scale of shapes ({p},) and "
                 f"({k},), got {coefficients.shape} and {log_scale.shape}."
             )
         if not (np.all(np.isfinite(coefficients)) and np.all(np.isfinite(log_scale))):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ from truncgauss.fits.gaussian.statistics import Statistics, as_weights
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import Loss, sloped
 from truncgauss.fitting.widening import WIDEST, Precision, direction_in_words
 from truncgauss.gaussian.covariances import ScaleTril
@@ -79,7 +80,7 @@ def fit_truncated_normal(
     statistics: Statistics | None = None,
     noise: Any = None,
     weights: Any = None,
-    start: tuple[Any, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
@@ -115,7 +116,8 @@ def fit_truncated_normal(
             variances (n, d). The estimates are those without noise; the limits act on what was
             measured.
         weights: shape (n,): how often each row counts.
-        start: (loc, covariance) to begin with; the sample's mean and covariance by default.
+        start: {"loc": (d,), "covariance": (d, d)} to begin with, as `dict(fit.parameters())`; the
+            sample's mean and covariance by default.
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
@@ -364,15 +366,16 @@ class TruncatedSample(Model):
         d = len(self.sample.centre)
         return [packed(np.zeros(d), np.eye(d))]
 
-    def as_start(self, start: tuple[Any, Any]) -> np.ndarray | None:
+    def as_start(self, start: Any) -> np.ndarray | None:
         """Free coordinates of the user's mean and covariance; None if that is no covariance matrix,
         or too far from the sample."""
         d = len(self.sample.centre)
-        loc, covariance = (np.asarray(part, np.float64) for part in start)
+        parts = arrays_of_start("fit_truncated_normal", start, ("loc", "covariance"))
+        loc, covariance = (np.asarray(part, np.float64) for part in parts)
         if loc.shape != (d,) or covariance.shape != (d, d):
             raise ValueError(
-                f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} "
-                f"and {covariance.shape}."
+                f"start must have loc and covariance of shapes ({d},) and ({d}, {d}), got "
+                f"{loc.shape} and {covariance.shape}."
             )
         try:
             x = self.inner.free(loc, covariance)

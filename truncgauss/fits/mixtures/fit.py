@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -48,7 +49,7 @@ from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import ABSURD
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import MOSTLY_UNSEEN, Model, in_words
+from truncgauss.fitting.model import MOSTLY_UNSEEN, Model, arrays_of_start, in_words
 from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.fitting.wald import coverages_of, table_of, untrusted
 from truncgauss.fitting.widening import direction_in_words
@@ -196,6 +197,10 @@ class MixtureFit(RowsFit):
         value = lambda x: rough_point(self.loss, x).loss
         return coverages_of(self.loss, self.best, coordinates, jacobian, value=value)
 
+    @property
+    def names_of_start(self) -> tuple[str, ...]:
+        return Components._fields
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         return dict(zip(("weights", "locs", "covariances"), self.parts(estimates)))
 
@@ -312,7 +317,7 @@ def fit_mixture(
     covariance: str = "full",
     prior_rows: float = 0.0,
     num_starts: int = 8,
-    start: tuple[Any, Any, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_em_steps: int = 200,
@@ -344,7 +349,8 @@ def fit_mixture(
             that it leads to is looked for. Behind a region without linear limits those after the
             first begin with EM steps that leave it out, where rows are exact and without noise; of
             those that come to one mixture one goes on for all.
-        start: (weights, locs, covariances), a start of one's own in place of these.
+        start: {"weights": (k,), "locs": (k, d), "covariances": (k, d, d)}, a start of one's own in
+            place of these, as `dict(fit.parameters())` of another fit.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
         num_em_steps: the most EM steps of each start.
@@ -634,16 +640,17 @@ def prepared_loss(
     return divided(loss), table
 
 
-def components_of(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
+def components_of(start: Any, loss: MixtureLoss) -> Components:
     """A start of the user's own, checked."""
     coordinates = loss.coordinates
     k, d = coordinates.num_components, coordinates.dimension
-    components = Components(*(np.asarray(part, np.float64) for part in start))
+    parts = arrays_of_start("fit_mixture", start, Components._fields)
+    components = Components(*(np.asarray(part, np.float64) for part in parts))
     shapes = tuple(part.shape for part in components)
     if shapes != ((k,), (k, d), (k, d, d)):
         raise ValueError(
-            f"fit_mixture: start must be (weights, locs, covariances) of shapes {(k,)}, {(k, d)} "
-            f"and {(k, d, d)}, got {shapes}."
+            f"fit_mixture: start must have weights, locs and covariances of shapes {(k,)}, "
+            f"{(k, d)} and {(k, d, d)}, got {shapes}."
         )
     finite = all(np.all(np.isfinite(part)) for part in components)
     if not finite or np.any(components.weights <= 0):

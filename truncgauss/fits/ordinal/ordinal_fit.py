@@ -63,7 +63,7 @@ from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
@@ -267,6 +267,7 @@ def fit_ordinal(
     *,
     method: Method = Automatic(),
     key: Any = None,
+    start: Any = None,
     **settings: Any,
 ) -> OrdinalFit:
     """The fit of rows with ordered entries, for `fit_regression` and `fit_observations`."""
@@ -279,7 +280,8 @@ def fit_ordinal(
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"
         model = OrdinalModel.of(rows, design, covariance, what, method=method, key=key, each=each)
-        fit: OrdinalFit = maximum_likelihood(model, **settings)
+        x = None if start is None else model.as_start(start, what)
+        fit: OrdinalFit = maximum_likelihood(model, start=x, **settings)
         return fit
 
 
@@ -550,6 +552,21 @@ class OrdinalModel(Model):
     @property
     def expensive(self) -> bool:
         return not self.independent and bool(self.centred.limited.max() > 2)
+
+    def as_start(self, start: Any, what: str) -> np.ndarray:
+        """Free coordinates of the user's estimates."""
+        values = np.array(arrays_of_start(what, start, self.names), float)
+        count, scales = len(self.inner.shift), len(self.inner.inner.scales)
+        rest = np.split(values[count:], [scales])
+        with np.errstate(all="ignore"):
+            mean = self.inner.free(jnp.asarray(values[:count]))
+            x = np.concatenate([mean, np.log(rest[0]), np.arctanh(rest[1])])
+        if not np.all(np.isfinite(x)):
+            raise ValueError(
+                f"{what}: start must have finite numbers, rising cuts, positive deviations and "
+                f"correlations between -1 and 1, got {dict(zip(self.names, values.tolist()))}."
+            )
+        return x
 
     # ---------------------------------------------------------------- losses
 

@@ -67,7 +67,12 @@ class MarginalTwoStep(NamedTuple):
     rho: float
     standard_errors: float
     thresholds: tuple[np.ndarray, np.ndarray]
-    standard_error = earlier.attribute("standard_error", "standard_errors")
+
+    @property
+    def standard_error(self) -> float:
+        """The earlier name of `standard_errors`."""
+        earlier.warn_of("MarginalTwoStep.standard_error", "standard_errors")
+        return self.standard_errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
