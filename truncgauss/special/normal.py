@@ -3,7 +3,8 @@
 Values and derivatives keep their relative accuracy in any tail. An interval with ends a < b is
 mirrored so that a is the end nearer zero, and is then described by a and its width w = b - a, which
 is carried by itself. Infinite limits are met by `standardize` alone. The module builds on `tails`
-(one tail), `intervals` (the mass of an interval, and one draw) and `moments`.
+(one tail), `intervals` (the mass of an interval, and one draw) and `moments`, which is imported
+where moments or quantiles are asked for: most users of this module need limits and masses.
 
 References:
     Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section 13.10.1.
@@ -11,7 +12,7 @@ References:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +22,6 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.special import intervals
 from truncgauss.special.intervals import is_short, log_mass, sign_beside, step
-from truncgauss.special.moments import (
-    IntervalMoments,
-    is_narrow,
-    narrow_log_size,
-    narrow_moments,
-    short_draw,
-    short_mass,
-    wide_log_size,
-    wide_moments,
-)
 from truncgauss.special.tails import (
     FAR,
     LOG_SQRT_2PI,
@@ -38,6 +29,9 @@ from truncgauss.special.tails import (
     ratio,
     undefined,
 )
+
+if TYPE_CHECKING:
+    from truncgauss.special.moments import IntervalMoments
 
 # Arguments broadcast, and results have their common shape.
 Reals = Real[ArrayLike, "*#shape"]
@@ -258,34 +252,40 @@ def _frame(
     return _Frame(a, interval.width, origin, sign, narrow, scale, start, width)
 
 
-def _moments(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, IntervalMoments]:
+def _moments(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, "IntervalMoments"]:
     """Excess over the origin, variance and entropy in the user's units."""
-    frame = _frame(loc, scale, low, high, is_narrow)
+    from truncgauss.special import moments
+
+    frame = _frame(loc, scale, low, high, moments.is_narrow)
     narrow, proper = frame.narrow, frame.w > 0
     width = jnp.where(narrow & proper, frame.width, 1.0)
     a, w = jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0)
-    inner = narrow_moments(a, w)
-    wide = wide_moments(
+    inner = moments.narrow_moments(a, w)
+    wide = moments.wide_moments(
         jnp.where(narrow, 0.0, frame.start),
         jnp.where(narrow, 4.0, frame.width),
         jnp.where(narrow, 1.0, scale),
     )
-    inner = IntervalMoments(
+    inner = moments.IntervalMoments(
         width * inner.excess, width * width * inner.variance, jnp.log(width) + inner.entropy
     )
     wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
     chosen = (jnp.where(narrow, x, y) for x, y in zip(inner, wide))
     # Which depends on both limits, as a value that is not used here may not.
     empty = jnp.where(proper, 0.0, frame.w)
-    return frame, IntervalMoments(*(undefined(~proper, value + empty) for value in chosen))
+    return frame, moments.IntervalMoments(*(undefined(~proper, value + empty) for value in chosen))
 
 
 def _log_size(frame: _Frame) -> Array:
     """Log of mass over density at max(a, 0), in units of `frame.unit`."""
+    from truncgauss.special import moments
+
     narrow = frame.narrow
-    inner = narrow_log_size(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0))
+    inner = moments.narrow_log_size(
+        jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0)
+    )
     a, w = jnp.maximum(frame.a, -4.0 * FAR), jnp.minimum(frame.w, 4.0 * FAR)
-    wide = wide_log_size(jnp.where(narrow, 0.0, a), jnp.where(narrow, 4.0, w))
+    wide = moments.wide_log_size(jnp.where(narrow, 0.0, a), jnp.where(narrow, 4.0, w))
     return jnp.where(narrow, inner, wide)
 
 
@@ -317,8 +317,10 @@ def truncated_log_mass(loc: Reals, scale: Reals, low: Reals, high: Reals) -> Flo
         >>> round(float(tg.special.truncated_log_mass(0.0, 2.0, 18.0, jnp.inf)), 6)
         -43.628149
     """
+    from truncgauss.special import moments
+
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_narrow)
+    frame = _frame(loc, scale, low, high, moments.is_narrow)
     # Equal limits too: log Z is then -inf, and grows infinitely fast with the width.
     measured = frame.narrow & (frame.w >= 0)
     ratio = _log_ratio(jnp.where(measured, frame.width, 1.0), jnp.where(measured, scale, 1.0))
@@ -345,8 +347,10 @@ def truncated_log_density(x: Reals, loc: Reals, scale: Reals, low: Reals, high: 
         >>> round(float(tg.special.truncated_log_density(9.1, 0.0, 1.0, 9.0, 10.0)), 6)
         1.304278
     """
+    from truncgauss.special import moments
+
     x, loc, scale, low, high = as_floats(x, loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_narrow)
+    frame = _frame(loc, scale, low, high, moments.is_narrow)
     empty = ~(frame.w > 0)  # of which the slope in x is NaN too
     inside = (low <= x) & (x <= high) & ~jnp.isinf(x) | empty
     c = jnp.where(frame.a >= 0, frame.a, 0.0)
@@ -452,6 +456,8 @@ def _beside_end(
     It is counted from that end, to rounding of the distance. Everywhere else draws are counted from
     the mean, or from the nearer end, to rounding of a standard deviation.
     """
+    from truncgauss.special import moments
+
     a, w, short = frame.a, frame.w, frame.narrow
     far = v < jnp.where(short, _CLOSE, 0.5)
     end = jnp.where(far, -(a + w), a)
@@ -463,13 +469,13 @@ def _beside_end(
     wide_a, wide_w = jnp.where(short, 0.0, a), jnp.where(short, 4.0, w)
     wide_a, wide_w = jnp.maximum(wide_a, -4.0 * FAR), jnp.minimum(wide_w, 4.0 * FAR)
     fall = jnp.where(a < 0, 0.5 * end * end, jnp.where(far, wide_w * (wide_a + 0.5 * wide_w), 0.0))
-    whole = wide_log_size(wide_a, wide_w) + jnp.where(finite & ~short, fall, 0.0)
-    mass = short_mass(end, piece)
+    whole = moments.wide_log_size(wide_a, wide_w) + jnp.where(finite & ~short, fall, 0.0)
+    mass = moments.short_mass(end, piece)
     close = short | (finite & (uniform * jnp.exp(whole) <= mass))
     # Elsewhere the exponential may be infinite, and its derivative NaN.
     share = uniform * jnp.exp(jnp.where(close & ~short, whole, 0.0))
     share = ratio(share, jnp.where(short, 1.0, mass))
-    fraction = short_draw(
+    fraction = moments.short_draw(
         jnp.where(close, end, 0.0),
         jnp.where(short, w, jnp.where(close, piece, 0.1)),
         jnp.where(close, share, 0.5),
