@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import truncgauss as tg
 from truncgauss.gaussian.covariances import CovarianceMatrix, as_covariance
@@ -87,3 +88,36 @@ def test_scale_tril_and_matrix_are_two_forms_of_one_covariance():
     for covariance in (matrix, tg.ScaleTril(factor)):
         for found, wanted in zip(every(covariance), (factor, [4.0, 1.25], factor @ factor.T)):
             np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+MOVED = {
+    "a box": tg.Box([-1.0, -np.inf], [2.0, 0.5]),
+    "a polyhedron": tg.Polyhedron([[1.0, 1.0], [1.0, -1.0]], [0.0, -1.0], [2.0, 1.0]),
+    "a wedge": tg.Polyhedron([[1.0, 1.0], [0.0, 1.0]], [-1.0, -2.0], [0.5, np.inf]),
+    "a ball": tg.Ball([0.3, -0.2], 1.1),
+    "outside of an ellipsoid": tg.Outside(tg.Ellipsoid([0.1, 0.2], [[2.0, 0.3], [0.3, 1.0]])),
+    "a selection": tg.Selection(lambda x: jnp.exp(-jnp.sum(x**2, axis=-1)), 2),
+}
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_moved_region_keeps_the_moved_points_and_a_mirrored_one_all(kind):
+    region, by = MOVED[kind], np.array([3.0, -4.0])
+    x = 2.0 * np.random.default_rng(0).normal(size=(200, 2))
+    kept = region.kept(jnp.asarray(x))
+    moved = region.moved(by) or tg.regions.Section(region, -by, (0, 1))
+    np.testing.assert_allclose(moved.kept(jnp.asarray(x + by)), kept, rtol=1e-12)
+    middle = np.asarray(region.middle)
+    if np.all(np.isfinite(middle)) and kind != "a wedge":
+        np.testing.assert_array_equal(region.kept(jnp.asarray(2 * middle - x)), kept)
+
+
+def test_the_middle_and_the_bounds_of_a_region():
+    unknown = {kind: np.isnan(region.middle).tolist() for kind, region in MOVED.items()}
+    assert unknown.pop("a box") == [False, True] and unknown.pop("a selection") == [True, True]
+    assert not np.any([*unknown.values()])
+    bounded = {kind: np.asarray(region.bounded).tolist() for kind, region in MOVED.items()}
+    assert bounded.pop("a box") == [True, False]
+    assert bounded.pop("a ball") == bounded.pop("a polyhedron") == [True, True]
+    assert not np.any([*bounded.values()])
+    np.testing.assert_allclose(MOVED["a polyhedron"].middle, [0.5, 0.5])

@@ -31,8 +31,7 @@ from truncgauss.gaussian.problem import (
     is_gaussian,
 )
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import QuadraticRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import assembled
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method, check_method, prepared, row_moments
@@ -121,7 +120,7 @@ def truncated_moments(
 
 def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) -> Moments:
     """Moments of a t: those given the scale, by the laws of total mean and covariance."""
-    open_ = jnp.where(_bounded(problem), 0.0, 1.0)
+    open_ = jnp.where(problem.region.bounded, 0.0, 1.0)
     box = isinstance(problem.region, Box)
     order = df[..., None] + (jnp.sum(1.0 - open_, axis=-1, keepdims=True) if box else 0.0)
     if is_concrete((open_, order)) and np.any((open_ > 0) & (order <= 2.0)):
@@ -180,21 +179,6 @@ def _error_of_t(
     beyond = jnp.where(beyond > 1e-9 * jnp.sum(sizes, axis=0), beyond, 0.0)
     stderr = jnp.where(total.stderr > 0, total.stderr, 0.0)[axes]
     return jnp.sum(weight * error + sizes * stderr, axis=0) + beyond
-
-
-def _bounded(problem: Problem) -> Array:
-    """Mask of coordinates that a region bounds: of a box those with two finite limits, of a
-    polyhedron those within the span of such rows; all of a ball or an ellipsoid, shape (..., d)."""
-    region = problem.region
-    if isinstance(region, Box | Polyhedron):
-        two_sided = jnp.isfinite(region.low) & jnp.isfinite(region.high)
-    if isinstance(region, Box):
-        return two_sided
-    if isinstance(region, Polyhedron):
-        rows = jnp.where(two_sided[..., None], region.matrix, 0.0)
-        spanned = jnp.linalg.pinv(rows) @ rows
-        return jnp.abs(jnp.diagonal(spanned, axis1=-2, axis2=-1) - 1.0) < 1e-6
-    return jnp.full(problem.loc.shape, isinstance(region, QuadraticRegion))
 
 
 def _errors(moments: Moments) -> np.ndarray:

@@ -31,12 +31,7 @@ from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.wald import estimates_at
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
-from truncgauss.gaussian.regions.ball import Ball
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.ellipsoid import Ellipsoid
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import Region
 from truncgauss.optimize.constraints import Limits
 from truncgauss.optimize.uncertainty import Certificate, ErrorBars
 from truncgauss.probability.automatic import Automatic
@@ -505,33 +500,12 @@ class ShiftModel(FractionsModel):
 
     @property
     def centre(self) -> np.ndarray:
-        middle = middle_of(self.unshifted.region)  # about which it may be symmetric
+        middle = np.asarray(self.unshifted.region.middle)  # about which it may be symmetric
         gaps = middle - np.asarray(self.unshifted.loc)
         known = ~np.isnan(gaps)
         sums = np.sum(np.where(known, gaps, 0.0), axis=0)
         counts = np.maximum(known.sum(axis=0), 1)
         return np.where(known.any(axis=0), sums / counts, np.nan) / self.units
-
-
-def middle_of(region: Region) -> np.ndarray:
-    """The point about which a region is symmetric, (d,) or (k, d); nan in coordinates that have
-    none."""
-    if isinstance(region, Outside):
-        return middle_of(region.region)
-    if isinstance(region, Ball | Ellipsoid):
-        return np.asarray(region.center)
-    if isinstance(region, Box):
-        low, high = np.asarray(region.low), np.asarray(region.high)
-        both = np.isfinite(low) & np.isfinite(high)
-        return (np.where(both, low, np.nan) + np.where(both, high, np.nan)) / 2
-    if not isinstance(region, Polyhedron):
-        return np.full((*region.batch_shape, region.dimension), np.nan)
-    box = middle_of(Box(region.low, region.high))
-    both = np.isfinite(box)[..., None]
-    matrix = np.where(both, np.asarray(region.matrix), 0.0)
-    middles = np.where(both, box[..., None], 0.0)
-    solution = (np.linalg.pinv(matrix) @ middles)[..., 0]
-    return np.where(np.any(matrix != 0, axis=-2), solution, np.nan)
 
 
 @frozen_pytree

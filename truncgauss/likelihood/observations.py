@@ -552,8 +552,12 @@ class Observations:
     @property
     def is_univariate(self) -> bool:
         """Whether rows are of one outcome, and seen in intervals."""
-        box = self.region is None or isinstance(self.region, Box)
-        return self.dimension == 1 and not self.latent and box
+        return self.dimension == 1 and self.has_limits_alone
+
+    @property
+    def has_limits_alone(self) -> bool:
+        """Whether a region, if there is one, limits each observed entry by itself."""
+        return self.region is None or (isinstance(self.region, Box) and not self.latent)
 
     def univariate_limits(self) -> tuple[np.ndarray, ...]:
         """Lower and upper limits of the rows of one outcome, and those of their regions, (n,)."""

@@ -178,9 +178,8 @@ def held_for_key(
 def box_sizes(observations: Observations) -> dict[int, int] | None:
     """The dimensions of the boxes over which a likelihood integrates, and at most how many there
     are of each; None if there are other regions, or not known."""
-    region, patterns = observations.region, observations.patterns
-    boxes = region is None or (isinstance(region, Box) and not observations.latent)
-    if not boxes or patterns is None:
+    patterns = observations.patterns
+    if not observations.has_limits_alone or patterns is None:
         return None
     sizes: dict[int, int] = {}
     for pattern in (*patterns, *(observations.region_patterns or ())):

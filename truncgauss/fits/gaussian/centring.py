@@ -25,10 +25,6 @@ from truncgauss.fitting.least_squares import (
     least_squares,
     median_of,
 )
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import QuadraticRegion, Region
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.observations import Observations
 from truncgauss.words.earlier import warn
@@ -251,23 +247,11 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
             f"Measured from {by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they "
             "are equal. Give an exact value instead, or correct them."
         )
-    region = None if rows.region is None else _moved(rows.region, by)
+    region = rows.region
+    if region is not None:
+        region = region.moved(-by) or Section(region, by, tuple(range(by.shape[-1])))
     lower, upper = as_float_array(low), as_float_array(high)
     return dataclasses.replace(rows, lower=lower, upper=upper, region=region)
-
-
-def _moved(region: Region, by: np.ndarray) -> Region:
-    """The region of x - by for x inside."""
-    if isinstance(region, Outside):
-        return Outside(_moved(region.region, by))
-    if isinstance(region, Box):
-        return Box(region.low - by, region.high - by)
-    if isinstance(region, Polyhedron):
-        shift = region.matrix @ jnp.asarray(by)
-        return Polyhedron(region.matrix, region.low - shift, region.high - shift)
-    if isinstance(region, QuadraticRegion):
-        return region.moved(jnp.asarray(-by))
-    return Section(region, by, tuple(range(by.shape[-1])))
 
 
 def check_units(spread: np.ndarray, labels: tuple[str, ...], what: str) -> None:

@@ -52,7 +52,6 @@ from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import point
 from truncgauss.fitting.widening import WIDEST, direction_in_words
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.ordinal import LatentRows
 from truncgauss.likelihood.row_blocks import filled_up
@@ -390,7 +389,7 @@ class GaussianRows(Model):
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance"
                 + (f", or the transpose, if these are {rows.dimension} rows." if fewer else ".")
             )
-        if rows.region is None or (isinstance(rows.region, Box) and not rows.latent):
+        if rows.has_limits_alone:
             wrong = impossible(rows)
         else:
             loss = self.loss_at(self.first)

@@ -78,7 +78,7 @@ def direction_of(
 
 def one_outcome(rows: Observations, outcome: int) -> Observations | None:
     """The rows of one outcome and its own limits; None if its region is none of its own."""
-    if not (rows.region is None or isinstance(rows.region, Box)) or rows.latent:
+    if not rows.has_limits_alone:
         return None
     if rows.dimension == 1:
         return rows

@@ -544,10 +544,9 @@ class OrdinalModel(Model):
     def independent(self) -> bool:
         """Whether the entries of each row are independent, so that no integral is needed."""
         rows, inner = self.centred.rows, self.inner.inner
-        plain = rows.region is None or (isinstance(rows.region, Box) and not rows.latent)
         matrices = [np.asarray(x) for x in (inner.fixed, rows.noise) if x is not None]
         linked = any(np.any(x * (1.0 - np.eye(rows.dimension))) for x in matrices)
-        return bool(plain and not inner.pairs and not linked)
+        return bool(rows.has_limits_alone and not inner.pairs and not linked)
 
     @property
     def expensive(self) -> bool:

@@ -104,6 +104,18 @@ class Box(LinearRegion):
     def rows(self, x: Array) -> Array:
         return x
 
+    def moved(self, by: Array) -> "Box":
+        return Box(self.low + by, self.high + by)
+
+    @property
+    def bounded(self) -> Array:
+        return jnp.isfinite(self.low) & jnp.isfinite(self.high)
+
+    @property
+    def middle(self) -> Array:
+        low, high = (jnp.where(self.bounded, side, jnp.nan) for side in (self.low, self.high))
+        return (low + high) / 2
+
     def log_bound(self, loc: Array, covariance: Covariance) -> Array:
         return smallest_log_mass(self.low, self.high, loc, covariance.variances)
 

@@ -1,5 +1,7 @@
 """Complements of regions."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +57,14 @@ class Outside(Region):
     @property
     def dimension(self) -> int:
         return self.region.dimension
+
+    def moved(self, by: Array) -> "Outside":
+        region: Any = self.region
+        return Outside(region.moved(by))
+
+    @property
+    def middle(self) -> Array:
+        return self.region.middle
 
     @property
     def is_proper(self) -> Bool[Array, ""]:

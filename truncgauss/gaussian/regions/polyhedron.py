@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
@@ -90,6 +91,30 @@ class Polyhedron(LinearRegion):
 
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
+
+    def moved(self, by: Array) -> "Polyhedron":
+        shift = self.matrix @ jnp.asarray(by)
+        return Polyhedron(self.matrix, self.low + shift, self.high + shift)
+
+    @property
+    def bounded(self) -> Array:
+        """Whether each coordinate lies within the span of constraints with two limits."""
+        rows = jnp.where(self._two_sided[..., None], self.matrix, 0.0)
+        spanned = jnp.linalg.pinv(rows) @ rows
+        return jnp.abs(jnp.diagonal(spanned, axis1=-2, axis2=-1) - 1.0) < 1e-6
+
+    @property
+    def middle(self) -> Array:
+        """The point in the middle of constraints with two limits; NaN in coordinates beside."""
+        both = self._two_sided
+        matrix = np.where(both[..., None], self.matrix, 0.0)
+        middles = (np.where(both, self.low, 0.0) + np.where(both, self.high, 0.0)) / 2
+        solution = (np.linalg.pinv(matrix) @ middles[..., None])[..., 0]
+        return jnp.where(np.any(matrix != 0, axis=-2), solution, jnp.nan)
+
+    @property
+    def _two_sided(self) -> Array:
+        return jnp.isfinite(self.low) & jnp.isfinite(self.high)
 
     def _variances(self, covariance: Covariance, rounding: float) -> tuple[Array, Array]:
         """The variances of matrix @ X, and what rounding makes of one that is 0; no derivative."""

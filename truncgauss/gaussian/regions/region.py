@@ -172,6 +172,21 @@ class Region(Batched):
         """The mean of points inside, moved back inside where rounding put it outside."""
         return mean
 
+    def moved(self, by: Array) -> "Region | None":
+        """The set of all x + by, for x inside, as a region of the same kind, or None."""
+        return None
+
+    @property
+    def middle(self) -> Array:
+        """The point about which the region, or its limits on both sides, are symmetric;
+        NaN in coordinates that have none."""
+        return jnp.full((*self.batch_shape, self.dimension), jnp.nan)
+
+    @property
+    def bounded(self) -> Bool[Array, "*batch d"]:
+        """Whether each coordinate is known to be bounded on both sides."""
+        return jnp.zeros((*self.batch_shape, self.dimension), bool)
+
 
 class LinearRegion(Region):
     """All x with low <= rows(x) <= high for linear functions `rows`: a `Box` or a `Polyhedron`."""
@@ -276,10 +291,17 @@ class QuadraticRegion(Region):
         and whether it has no inside: another one stands for it then."""
         raise NotImplementedError(f"{type(self).__name__} does not define section.")
 
-    def moved(self, by: Float[Array, "*#batch d"]) -> "QuadraticRegion":
-        """The set of all x + by, for x inside."""
+    def moved(self, by: Array) -> "QuadraticRegion":
         region: Any = self
         return cast(QuadraticRegion, dataclasses.replace(region, center=region.center + by))
+
+    @property
+    def middle(self) -> Array:
+        return self.center
+
+    @property
+    def bounded(self) -> Bool[Array, "*batch d"]:
+        return jnp.ones((*self.batch_shape, self.dimension), bool)
 
     @property
     def dimension(self) -> int:
