@@ -249,6 +249,8 @@ def fit_selection(
     0.999 too, of two regimes also with one rho there and all else as is best beside it. All
     maxima that they reach are listed in `notes`, and the fit is the highest.
 
+    All options go together. A `cluster` needs information="sandwich".
+
     Args:
         outcome: (n,); where a row is not selected its value does not matter, and may be NaN. With
             `binary` 0 and 1, or False and True. Or a formula such as "wage ~ age * education",

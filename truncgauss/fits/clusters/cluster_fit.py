@@ -1527,6 +1527,9 @@ def fit_clusters(
     covariance, else by separation of variables with fixed points, whose error is in the
     certificate.
 
+    All options go together, but for `binary`, a `tg.Ordinal` and `censored_low` or `censored_high`
+    with one another.
+
     Args:
         outcome: shape (n,), NaN where missing, or (n, 2) for the lower and upper ends of intervals,
             infinite where a side is open, as `np.hstack([rows.lower, rows.upper])` of

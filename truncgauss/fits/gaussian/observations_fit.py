@@ -193,6 +193,9 @@ def fit_observations(
     log standard deviations and Fisher's z of correlations. What is known of other
     maxima, and of the part that no row could show, stands in `notes`.
 
+    All options go together. A `cluster` needs information="sandwich", and a region that bounds
+    ordered entries a constant among their covariates.
+
     Args:
         observations: the rows, `tg.Observations`; or mixed rows with ordered or binary entries,
             `tg.Observations.of([tg.Ordinal(...), ...])`, whose limits are estimated: an

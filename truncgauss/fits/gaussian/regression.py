@@ -122,6 +122,10 @@ def fit_regression(
     all. Likelihoods are those of `tg.Observations`; Hessians are exact. Series and DataFrames of
     pandas go by the labels of their rows, arrays by position.
 
+    All options go together, but for `region` with `truncated_low` and `truncated_high`, and a
+    `tg.Ordinal` with these, `censored_low`, `censored_high`, `scale_design` and `noise`. A
+    `cluster` needs information="sandwich".
+
     Args:
         outcome: shape (n,), or (n, 2) for the lower and upper ends of intervals, which are equal
             where a value is known and infinite where a side is open; or a formula such as

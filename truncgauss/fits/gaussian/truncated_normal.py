@@ -103,6 +103,9 @@ def fit_truncated_normal(
     Rows with limits of their own, or measured with noise, are fitted one by one, as by
     `fit_observations`, whose coordinates are those of the covariance.
 
+    All options go together, but for `region` with `low` and `high`, and `statistics` with data,
+    `noise` and `weights`.
+
     Args:
         data: shape (n, d), or (n,) for one dimension; every row inside the limits. An array or a
             table, such as a DataFrame, all of whose columns are numbers.

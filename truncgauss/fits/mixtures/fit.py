@@ -335,6 +335,8 @@ def fit_mixture(
     The result is the highest maximum found; what the other starts found, and what the estimates
     rest on, is said with it.
 
+    All options go together.
+
     Args:
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
             noise, seen inside their regions. Their weights count rows.
