@@ -319,8 +319,27 @@ def test_steps_of_many_mixtures_at_once_are_those_of_a_few_lines(structure):
         np.testing.assert_allclose(values[k], expected, rtol=1e-9)
         for part, other in zip(ends, at):
             np.testing.assert_allclose(part[k], other, rtol=1e-6, atol=1e-8)
-    nothing = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 10.0), 3)
-    assert nothing[0].tolist() == [-np.inf] * 2
+    few = search.ascended_together(place, y, np.full(40, 0.1), begun, np.full(2, 10.0), 3)
+    assert few[0].tolist() == [-np.inf] * 2  # too narrow for components of less than ten rows
+    many = search.ascended_together(place, y, np.ones(40), begun, np.full(2, 10.0), 3)
+    np.testing.assert_array_equal(many[0], values)
+
+
+def test_a_small_component_about_neighbours_has_their_moments():
+    y, at = simulated(n=40)[0], Components(*TRUTH)
+    for seed in range(5):
+        end = search.with_neighbours(at, y, np.ones(40), np.random.default_rng(seed))
+        count = int(round(40 * end.weights[-1]))
+        assert count in search.NEIGHBOURS and abs(end.weights.sum() - 1.0) < 1e-12
+        whole = end.covariances[-1] - search.NARROW**2 * np.eye(2)
+        groups = [y[np.argsort(np.sum((y - row) ** 2, axis=1))[:count]] for row in y]
+        gap = [np.abs(group.mean(axis=0) - end.locs[-1]).max() for group in groups]
+        own = groups[int(np.argmin(gap))]
+        assert min(gap) < 1e-12
+        np.testing.assert_allclose(np.cov(own.T, bias=True), whole, atol=1e-12)
+        first = end.weights[:2] / (1 - end.weights[-1])
+        moments = [TRUTH[0] @ TRUTH[1], first @ end.locs[:2]]
+        np.testing.assert_allclose(*moments, atol=1e-12)
 
 
 def test_split_and_merged_components_have_the_moments_of_the_mixture():

@@ -103,7 +103,7 @@ def test_em_steps_by_scores_are_those_of_a_gradient_of_their_own(structure):
 def test_starts_that_come_to_one_mixture_without_the_region_are_one():
     loss, table = prepared_loss(tg.Observations.exact(simulated(300), region=REGION), 2, "full")
     keys = [jax.random.fold_in(loss.key, k) for k in range(6)]
-    begun = [em.scattered(table, np.ones(300), 2, key) for key in keys]
+    begun = [em.scattered(table, np.ones(300), 2, em.generator(key)) for key in keys]
     narrow = begun[0]._replace(covariances=1e-6 * begun[0].covariances)
     ends = without_region(loss, table, [*begun, narrow])
     assert ends[-1] is narrow and len({id(end) for end in ends[:-1]}) < 6

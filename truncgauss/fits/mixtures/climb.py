@@ -43,7 +43,7 @@ from truncgauss.fits.mixtures.curvature import (
 from truncgauss.fits.mixtures.em import ascended, expectation, has_collapsed, log_prior_of
 from truncgauss.fits.mixtures.likelihood import MixtureLoss, parts_of, planned, row_weights
 from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates, components_at
-from truncgauss.fits.mixtures.search import GAIN, least_variance, narrowest, proposed
+from truncgauss.fits.mixtures.search import GAIN, in_units, is_wide, least_variance, proposed
 from truncgauss.fitting.descent import PLANNED, Descent, Path, watched
 from truncgauss.fitting.existence import explained
 from truncgauss.fitting.newton import Point, newton_steps
@@ -186,22 +186,22 @@ class MixtureDescent(Descent):
     def searched(self, best: Climb, key: jax.Array) -> Climb:
         """The way to a maximum above the best one from mixtures that are `proposed`, over and over
         again as long as there is one."""
+        coordinates, size = best.loss.coordinates, float(best.loss.size)
         least: float | None = None
         for number in range(SEARCHES):
-            if not best.arrived:
-                break
-            at = components_at(best.loss.coordinates, best.end.x)
-            least = least_variance(best.loss, at) if least is None else least
+            at = components_at(coordinates, best.end.x)
+            least = least_variance(coordinates, at) if least is None else least
             key_of = jax.random.fold_in(key, number)
-            start = proposed(best.loss, self.model.table, at, least, key_of)
-            if start is None:
+            for start in proposed(best.loss, self.model.table, at, least, key_of, number == 0):
+                climb = self.path(start)
+                end = in_units(coordinates, components_at(coordinates, climb.end.x))
+                wide = is_wide(end.weights[None] * size, end.covariances[None], np.array([least]))
+                higher = climb.log_likelihood > best.log_likelihood + GAIN
+                if climb.arrived and higher and wide.all():
+                    best = climb
+                    break
+            else:
                 break
-            climb = self.path(start)
-            if not (climb.arrived and climb.log_likelihood > best.log_likelihood + GAIN):
-                break
-            if narrowest(best.loss, components_at(best.loss.coordinates, climb.end.x)) < least:
-                break
-            best = climb
         return best
 
     def best(self, starts: list[Any]) -> Climb:
@@ -224,7 +224,7 @@ class MixtureDescent(Descent):
         if best is None:
             raise NoMaximum(f"fit_mixture: {COLLAPSED}")
         loss: MixtureLoss = self.model.loss
-        if len(starts) > 1:
+        if len(starts) > 1 and best.arrived:
             best = self.searched(best, jax.random.fold_in(loss.key, len(starts)))
         coordinates, x = loss.coordinates, best.end.x
         at = components_at(coordinates, x)

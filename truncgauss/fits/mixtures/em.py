@@ -238,12 +238,16 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
     return np.where(known, (table - centre) / scale, np.nan), centre, scale
 
 
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's generator of random numbers that belongs to a key."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+
+
 def seeded(
-    table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array
+    table: np.ndarray, weights: np.ndarray, num_components: int, rng: np.random.Generator
 ) -> Components:
     """A mixture around centres by k-means++, in the units of the table (n, d), NaN if missing."""
     d = table.shape[1]
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     known, filled = ~np.isnan(table), np.nan_to_num(table)
 
     def squares(centre: np.ndarray) -> np.ndarray:
@@ -276,7 +280,7 @@ def seeded(
 
 
 def scattered(
-    table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array
+    table: np.ndarray, weights: np.ndarray, num_components: int, rng: np.random.Generator
 ) -> Components:
     """A mixture of equal weights around rows of the table (n, d), NaN if missing, drawn at random,
     with different parts of the spread of all rows.
@@ -285,7 +289,6 @@ def scattered(
     component within a wide one is none of them.
     """
     d = table.shape[1]
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     filled = np.nan_to_num(table)
     locs = np.array([drawn(filled, weights, rng.random()) for _ in range(num_components)])
     known = weights[:, None] * ~np.isnan(table)

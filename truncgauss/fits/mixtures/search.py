@@ -1,5 +1,6 @@
 r"""Mixtures that may lie near a higher maximum than the best one so far: two of its components
-merged and one split, and components about random rows, each after EM steps in closed form.
+merged and one split, two merged and a small one put about a row and its neighbours, and components
+about random rows. Hundreds take a few EM steps in closed form, and the highest go on.
 
 The steps of many mixtures at once are two products of matrices: the logarithm of a Gaussian density
 is linear in the products of a row's entries, and so are the sums that a step needs. Behind a region
@@ -7,7 +8,8 @@ the rows that it hid are draws from the best mixture, with the weights that they
 expected population; the steps only propose, and the likelihood decides.
 
 The likelihood has no bound where components shrink, and many accidental maxima on the way: mixtures
-of which some component is narrower than `least_variance` says are not proposed.
+are not proposed of which a component is narrower, in some direction, than `NARROW` of the spread of
+all rows, unless it stands for `ENOUGH_ROWS`, or than the best mixture of the starts is.
 
 References:
     Ueda, Nakano, Ghahramani and Hinton, "SMEM algorithm for mixture models", Neural Computation
@@ -26,75 +28,110 @@ from typing import Any
 import jax
 import numpy as np
 
-from truncgauss.fits.mixtures.em import expectation, scattered
+from truncgauss.fits.mixtures.em import expectation, generator, scattered
 from truncgauss.fits.mixtures.likelihood import MixtureLoss, row_weights
 from truncgauss.fits.mixtures.parameters import Components, MixtureCoordinates
 
-STEPS = 60  # of EM for each mixture
-LONG = 300  # likewise for starts, most of which then come to a maximum
+# EM steps of mixtures, and how many of these go on to them; rows times components of all mixtures
+# are then at most so many numbers, of which steps take a second or less in all.
+STAGES = (10, 700, 2**19), (20, 200, 2**17), (60, 50, 2**15), (200, 12, 2**13)
+LONG = 300  # EM steps of starts, most of which then come to a maximum
+AT_ONCE = 2**16  # numbers likewise, of which arrays fit into a processor's cache
 SAME = 1e-4  # nats, within which two of them have come to one maximum
-RANDOM = 40  # mixtures about random rows
 MOST_ROWS = 4000  # of the rows and of the draws that stand for hidden ones; of more a part is taken
-MOST_NUMBERS = 2**19  # rows times components of all mixtures, which take a second or less together
+MOST_NUMBERS = 2**19  # of the starts that go `LONG` together
 GAIN = 0.01  # nats by which a proposed mixture is higher
-# The smallest spread of a proposed mixture, over that of the best one and over that of all rows.
-NARROWER, NARROW = 0.1, 0.03
+# The smallest spread of a component, over that of all rows: of any one, and of one that stands for
+# so many rows that it is hardly an accident.
+NARROW, NARROWEST, ENOUGH_ROWS = 0.03, 0.005, 10.0
+FOLLOWED = 3  # proposed mixtures, as some lead to no maximum
+NEIGHBOURS = 6, 12, 25, 50  # rows about which a small component is put
 MOST_HIDDEN = 20.0  # hidden rows for each one seen, beyond which draws say too little
 APART, WIDTHS = 0.8, (0.25, 1.75)  # halves in spreads from the centre; parts of the variance
 
 
-def narrowest(loss: MixtureLoss, at: Components) -> float:
-    """The smallest variance in some direction of a component, in units of the rows' own."""
-    scale = np.asarray(loss.coordinates.scale)
-    return float(np.linalg.eigvalsh(at.covariances / np.outer(scale, scale)).min())
+def in_units(coordinates: MixtureCoordinates, at: Components) -> Components:
+    """A mixture in units of the rows' own centre and spread."""
+    scale, centre = np.asarray(coordinates.scale), np.asarray(coordinates.centre)
+    return Components(
+        at.weights, (at.locs - centre) / scale, at.covariances / np.outer(scale, scale)
+    )
 
 
-def least_variance(loss: MixtureLoss, first: Components) -> float:
-    """The least of these that mixtures may have which are proposed after a first one."""
-    variance = narrowest(loss, first)
-    return min(variance, max(NARROWER**2 * variance, NARROW**2))
+def least_variance(coordinates: MixtureCoordinates, first: Components) -> float:
+    """The smallest variance, in units of the rows' own, of components that stand for few rows in
+    mixtures which are proposed after a first one."""
+    variances = np.linalg.eigvalsh(in_units(coordinates, first).covariances)
+    return min(float(variances.min()), NARROW**2)
+
+
+def is_wide(counts: np.ndarray, matrices: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Whether no component of mixtures is too narrow, (s,).
+
+    Args:
+        counts: the rows that each component stands for, (s, K).
+        matrices: their covariances, in units of the rows' own, (s, K, d, d).
+        least: the smallest variance of a component that stands for few rows, (s,).
+    """
+    known = np.isfinite(matrices).all(axis=(1, 2, 3))
+    variances = np.linalg.eigvalsh(np.where(np.isfinite(matrices), matrices, 0.0))[..., 0]
+    floor = np.where(counts < ENOUGH_ROWS, np.inf, NARROWEST**2)
+    return known & np.all(variances > np.minimum(floor, least[:, None]), axis=1)
 
 
 def proposed(
-    loss: MixtureLoss, table: np.ndarray, best: Components, least: float, key: jax.Array
-) -> Components | None:
-    """The highest of the mixtures that EM steps in closed form lead to, if it is above the best
-    one; None if none is, or where rows are not known exactly or have regions of their own.
+    loss: MixtureLoss,
+    table: np.ndarray,
+    best: Components,
+    least: float,
+    key: jax.Array,
+    anywhere: bool,
+) -> list[Components]:
+    """The highest of the mixtures above the best one that EM steps in closed form lead to, at most
+    `FOLLOWED`; none where rows are not known exactly or have regions of their own.
 
     Args:
         loss: minus the mean log-likelihood, with plans made at the best mixture.
         table: the rows in units of their own, (n, d), NaN where missing.
         best: the best mixture so far, in the users' units.
-        least: the smallest variance of a proposed mixture, in units of the rows' own.
+        least: the smallest variance of a component of few rows, in units of the rows' own.
         key: random key of the rows about which mixtures begin and of hidden rows.
+        anywhere: whether some begin about random rows, besides those made from the best one.
     """
     rows, coordinates = loss.observations, loss.coordinates
     exact = np.array_equal(np.asarray(rows.lower), np.asarray(rows.upper))
     alike = rows.region is None or rows.region.batch_shape == ()
     if not exact or not alike or rows.noise is not None or loss.prior_rows is not None:
-        return None
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    scale, centre = np.asarray(coordinates.scale), np.asarray(coordinates.centre)
-    sizes = np.outer(scale, scale)
-    here = Components(best.weights, (best.locs - centre) / scale, best.covariances / sizes)
-    sample = completed_rows(loss, table, best, rng)
+        return []
+    rng = generator(key)
+    here, sample = in_units(coordinates, best), completed_rows(loss, table, best, rng)
     if sample is None:
-        return None
-    standard, weights = sample
-    begun = [here, *moved(here)]
-    seen = table, np.asarray(row_weights(rows, np.float64))
-    for number in range(RANDOM):
-        begun.append(scattered(*seen, len(here.weights), jax.random.fold_in(key, number)))
-    most = max(2, MOST_NUMBERS // (len(standard) * len(here.weights)))
-    if len(begun) > most:
-        begun = [here, *(begun[1 + k] for k in rng.permutation(len(begun) - 1)[: most - 1])]
-    limits = np.append(0.0, np.full(len(begun) - 1, least))  # the best one may be narrower
-    values, ends = ascended_together(coordinates, standard, weights, begun, limits, STEPS)
-    highest = int(np.argmax(values))
-    if not values[highest] > values[0] + GAIN:
-        return None
-    end = Components(*(part[highest] for part in ends))
-    return Components(end.weights, centre + scale * end.locs, end.covariances * sizes)
+        return []
+    size = len(sample[0]) * len(here.weights)
+    most, seen = min(STAGES[0][1], STAGES[0][2] // size), np.asarray(row_weights(rows, np.float64))
+    near = list(moved(here))
+    begun = [near[k] for k in rng.permutation(len(near))[: most // 3]]
+    begun += [with_neighbours(here, table, seen, rng) for _ in range(most // 3)]
+    if anywhere:
+        number = most - len(begun)
+        begun += [scattered(table, seen, len(here.weights), rng) for _ in range(number)]
+    # The best one may be narrower than others.
+    value = ascended_together(coordinates, *sample, [here], np.zeros(1), STAGES[-1][0])[0][0]
+    values = np.zeros(0)
+    for num_steps, count, numbers in STAGES:
+        begun = begun[: max(2, min(count, numbers // size))]
+        limits = np.full(len(begun), least)
+        values, ends = ascended_together(coordinates, *sample, begun, limits, num_steps)
+        order = np.argsort(-values)[: np.isfinite(values).sum()]
+        order = order[np.diff(values[order], prepend=np.inf) < -SAME]
+        begun, values = [Components(*(part[k] for part in ends)) for k in order], values[order]
+        if not begun:
+            return []
+    scale, centre = np.asarray(coordinates.scale), np.asarray(coordinates.centre)
+    return [
+        Components(end.weights, centre + scale * end.locs, end.covariances * np.outer(scale, scale))
+        for end in [begun[k] for k in np.flatnonzero(values > value + GAIN)[:FOLLOWED]]
+    ]
 
 
 def without_region(
@@ -148,25 +185,47 @@ def completed_rows(
     return np.vstack([table, draws[hidden > 0]]), np.append(weights, hidden[hidden > 0])
 
 
+def merged(at: Components, pair: Any) -> tuple[Any, Any, Any]:
+    """The weight, mean and covariance of two components of a mixture together."""
+    share = at.weights[pair].sum()
+    parts = at.weights[pair] / share
+    loc = parts @ at.locs[pair]
+    gaps = at.locs[pair] - loc
+    spread = np.einsum("k,kij->ij", parts, at.covariances[pair])
+    return share, loc, spread + np.einsum("k,ki,kj->ij", parts, gaps, gaps)
+
+
 def moved(at: Components) -> Iterator[Components]:
     """Mixtures in which two components are merged and a third one or the merged one is split, along
     its longest axis or into a narrow and a wide one."""
     k = len(at.weights)
     for i, j in itertools.combinations(range(k), 2):
         pair = [i, j]
-        share = at.weights[pair].sum()
-        parts = at.weights[pair] / share
-        loc = parts @ at.locs[pair]
-        gaps = at.locs[pair] - loc
-        spread = np.einsum("k,kij->ij", parts, at.covariances[pair])
-        spread = spread + np.einsum("k,ki,kj->ij", parts, gaps, gaps)
-        merged = share, loc, spread
+        both = merged(at, pair)
         for other in (None, *(c for c in range(k) if c not in pair)):
             rest = [tuple(part[c] for part in at) for c in range(k) if c not in (i, j, other)]
-            whole = merged if other is None else tuple(part[other] for part in at)
-            rest += [] if other is None else [merged]
+            whole = both if other is None else tuple(part[other] for part in at)
+            rest += [] if other is None else [both]
             for halves in split(*whole):
                 yield Components(*map(np.array, zip(*rest, *halves)))
+
+
+def with_neighbours(
+    at: Components, table: np.ndarray, weights: np.ndarray, rng: np.random.Generator
+) -> Components:
+    """A mixture in which two components are merged and one stands for a row of the table (n, d) and
+    its neighbours, all drawn at random."""
+    d, pair = table.shape[1], rng.permutation(len(at.weights))[:2]
+    centre = table[rng.choice(len(table), p=weights / weights.sum())]
+    count = rng.choice([n for n in NEIGHBOURS if n <= max(len(table) // 2, NEIGHBOURS[0])])
+    near = np.argsort(np.sum((table - centre) ** 2, axis=1))[:count]
+    part = weights[near].sum() / weights.sum()
+    loc = np.average(table[near], axis=0, weights=weights[near])
+    gaps = table[near] - loc
+    spread = (weights[near, None] * gaps).T @ gaps / weights[near].sum() + NARROW**2 * np.eye(d)
+    rest = [tuple(each[c] for each in at) for c in range(len(at.weights)) if c not in pair]
+    others = [((1 - part) * share, *gaussian) for share, *gaussian in [*rest, merged(at, pair)]]
+    return Components(*map(np.array, zip(*others, (part, loc, spread))))
 
 
 def split(share: float, loc: np.ndarray, matrix: np.ndarray) -> Iterator[list[tuple[Any, ...]]]:
@@ -187,16 +246,26 @@ def ascended_together(
     num_steps: int,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The log-likelihoods (s,) of mixtures after EM steps from each of those begun, -inf where a
-    variance in some direction fell below the least; and their weights, means and covariances.
+    component became too narrow (`is_wide`); and their weights, means and covariances.
 
     Args:
         coordinates: with the structure of covariances.
         table: exact rows, (n, d), without a region.
         weights: how often each counts, (n,).
         begun: s mixtures.
-        least: the smallest variance of each mixture, (s,).
+        least: the smallest variance of a component of few rows of each mixture, (s,).
         num_steps: the number of EM steps.
     """
+    most = max(1, AT_ONCE // (len(table) * coordinates.num_components))
+    if len(begun) > most:
+        parts = [
+            ascended_together(
+                coordinates, table, weights, begun[k : k + most], least[k:], num_steps
+            )
+            for k in range(0, len(begun), most)
+        ]
+        values, ends = zip(*parts)
+        return np.concatenate(values), [np.concatenate(each) for each in zip(*ends)]
     d, (i, j) = table.shape[1], np.tril_indices(table.shape[1])
     ones = np.ones((len(table), 1))
     features = np.hstack([ones, table, table[:, i] * table[:, j]])
@@ -205,8 +274,7 @@ def ascended_together(
     values, alive = np.full(len(begun), -np.inf), np.arange(len(begun))
     for step in range(num_steps + 1):
         shares, locs, matrices = (part[alive] for part in ends)
-        numbers = np.where(np.isfinite(matrices), matrices, 0.0)
-        wide = np.linalg.eigvalsh(numbers).min(axis=(1, 2)) > least[alive]
+        wide = is_wide(shares * weights.sum(), matrices, least[alive])
         values[alive[~wide]] = -np.inf
         if not wide.any():
             break
@@ -218,14 +286,14 @@ def ascended_together(
         constants += np.linalg.slogdet(precision)[1] / 2 - d / 2 * np.log(2 * np.pi)
         squares = precision[..., i, j] * np.where(i == j, -0.5, -1.0)
         linear = np.concatenate([constants[..., None], slopes, squares], axis=-1)
-        logs = (features @ linear.reshape(s * k, -1).T).reshape(-1, s, k)
-        top = logs.max(axis=2, keepdims=True)
+        logs = (linear.reshape(s * k, -1) @ features.T).reshape(s, k, -1)
+        top = logs.max(axis=1, keepdims=True)
         parts = np.exp(logs - top)
-        total = parts.sum(axis=2, keepdims=True)
-        values[alive] = weights @ (np.log(total) + top)[..., 0]
+        total = parts.sum(axis=1, keepdims=True)
+        values[alive] = (np.log(total) + top)[:, 0] @ weights
         if step == num_steps:
             break
-        sums = (counted.T @ (parts / total).reshape(len(table), -1)).T.reshape(s, k, -1)
+        sums = ((parts / total).reshape(s * k, -1) @ counted).reshape(s, k, -1)
         counts = np.maximum(sums[..., 0], np.finfo(float).tiny)
         locs, products = sums[..., 1 : 1 + d] / counts[..., None], np.empty_like(matrices)
         products[..., i, j] = products[..., j, i] = sums[..., 1 + d :] / counts[..., None]
