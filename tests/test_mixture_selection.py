@@ -123,8 +123,9 @@ def test_a_fit_behind_a_selection_is_that_of_quadrature_on_a_grid():
     y = simulated(500)
     fit = tg.fit_mixture(tg.Observations.exact(y, region=REGION), 2)
     assert fit.converged, fit.reason
-    (note,) = (note for note in fit.notes if "starts reached this maximum" in note)
-    assert note.startswith("8 of 8") and "so that only 2 of them were followed" in note, note
+    (note,) = (note for note in fit.notes if "reached this maximum" in note)
+    assert note.startswith("2 of 2 starts that were followed") and "The other 6 were not" in note
+    assert fit.num_reached == len(fit.start_log_likelihoods) == 2
     axis = np.linspace(-9.0, 12.0, 421)
     grid = jnp.array(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
     log_kept = jax.nn.log_sigmoid(3.0 * jnp.sum(grid, axis=1)) + 2 * np.log(axis[1] - axis[0])

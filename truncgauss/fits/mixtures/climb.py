@@ -96,8 +96,8 @@ class Climb(Path):
         hessian: of the loss at the end, (q, q); None where none was computed.
         ascending: the number of a component that widens beyond all bounds, and the direction of the
             columns, in units of their spread, along which it does, (d,); None if none does.
-        reached: the log-likelihood at the end of each start.
-        followed: how many ways these took, as starts that are one mixture share theirs.
+        reached: the log-likelihood at the end of each start that was followed.
+        shared: how many starts were not, as each is the same mixture as one that was.
         summary: the sums over all rows at the end of the best way; None of others.
     """
 
@@ -106,7 +106,7 @@ class Climb(Path):
     hessian: np.ndarray | None = None
     ascending: tuple[int, np.ndarray] | None = None
     reached: Any = ()
-    followed: int = 0
+    shared: int = 0
     summary: MixtureSummary | None = None
 
     @property
@@ -213,10 +213,13 @@ class MixtureDescent(Descent):
         """
         best: Climb | None = None
         reached: list[float] = []
-        climbs: dict[int, Climb] = {}  # by the start, of which several may be one
         shown = bar(starts, "starts", self.progress)
+        climbs: set[int] = set()  # by the start, of which several may be one
         for start in shown:
-            climb = climbs[id(start)] = climbs.get(id(start)) or self.path(start)
+            if id(start) in climbs:
+                continue
+            climbs.add(id(start))
+            climb = self.path(start)
             reached.append(climb.log_likelihood)
             shown.note = f"log-likelihood {reached[-1]:.8g}"
             if reached[-1] > max(reached[:-1], default=-np.inf):
@@ -247,7 +250,7 @@ class MixtureDescent(Descent):
             visited=[*best.visited[:-1], *traced(path[:-1]), path[-1]],
             ascending=ascending,
             reached=np.array(reached),
-            followed=len(climbs),
+            shared=len(starts) - len(climbs),
             summary=summary_at(planned_loss, path[-1].x),
         )
 

@@ -68,13 +68,14 @@ ACCIDENT = (
     "components, or a simpler covariance."
 )
 LONE = (
-    " {} of {} starts reached it, which is no proof that none is higher: fit again with more "
+    " {} of {} starts{} reached it, which is no proof that none is higher: fit again with more "
     "starts (num_starts) and another key, and take the fit of the highest log-likelihood."
 )
 FURTHER = " Splits and merges of the components that they reached, or short runs, led to it."
+WAYS = " that were followed"
 JOINED = (
-    " Some starts came to the same mixture by EM steps that leave the region out, so that only {} "
-    "of them were followed."
+    " The other {} were not: EM steps that leave the region out had led each to the mixture of one "
+    "that was."
 )
 SLENDER = 0.1  # of the spread of all rows, below which a component of few rows is narrow
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
@@ -116,9 +117,9 @@ class MixtureFit(RowsFit):
             processes those of this one.
         entropy: of the components of all rows, given these, in nats.
         fraction_not_truncated: of each component, (K,); the mean over rows.
-        start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
-            rows, where the likelihood has no maximum.
-        num_reached: how many starts reached the reported maximum; 0 where only mixtures did that
+        start_log_likelihoods: what each start that was followed reached; -inf where a component
+            shrank onto a few rows, where the likelihood has no maximum.
+        num_reached: how many of these reached the reported maximum; 0 where only mixtures did that
             were tried from the best of them.
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
@@ -536,7 +537,9 @@ class MixtureRows(Model):
         value, same = -path.end.loss * float(self.loss.size), max(SAME, 3.0 * path.summary.stderr)
         count = np.sum(path.reached > value - same)
         if converged and len(path.reached) > 1 and count <= 1:
-            reason += LONE.format("Only 1" if count else "None", len(path.reached))
+            reason += LONE.format(
+                "Only 1" if count else "None", len(path.reached), WAYS * bool(path.shared)
+            )
         return converged, reason
 
     # ---------------------------------------------------------------- notes
@@ -546,13 +549,13 @@ class MixtureRows(Model):
         value = -path.end.loss * float(self.loss.size)  # with the prior, if there is one
         same = max(SAME, 3.0 * path.summary.stderr)
         others = reached[finite & (np.abs(reached - value) > same)]
-        if len(reached) > 1:
+        if len(reached) + path.shared > 1:
             count = int(finite.sum()) - len(others)
             end = "maximum" if ending.converged else "end"
             further = FURTHER if count == 0 and ending.converged else ""
-            if path.followed < len(reached):
-                further = JOINED.format(path.followed) + further
-            notes.append(f"{count} of {len(reached)} starts reached this {end}.{further}")
+            joined = JOINED.format(path.shared) if path.shared else ""
+            which = f"{count} of {len(reached)} starts{WAYS * bool(path.shared)}"
+            notes.append(f"{which} reached this {end}.{joined}{further}")
         if len(others):
             notes.append(
                 f"{len(others)} reached other maxima or stopped, lower by "
