@@ -47,6 +47,7 @@ CANDIDATES = (
     "truncgauss.probability.sequential.SequentialMonteCarlo",
     "truncgauss.probability.complement.Complement",
     "truncgauss.probability.probit_scores.ProbitScores",
+    "truncgauss.probability.logistic_scores.LogisticScores",
     "truncgauss.probability.importance.ImportanceSampling",
     REWEIGHTING,
 )

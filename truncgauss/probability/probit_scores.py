@@ -8,7 +8,7 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.probit_selection import ProbitSelection
+from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, average
@@ -35,13 +35,17 @@ class ProbitScores(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ProbitScores | None":
-        return cls() if isinstance(problem.region, ProbitSelection) else None
+        return cls() if cls.applies(problem.region) else None
+
+    @staticmethod
+    def applies(region: Region) -> bool:
+        return isinstance(region, ScoreSelection) and region.curve == "probit"
 
     def reason(self, problem: Problem) -> str:
         return "a box of scores with the noise of their curves"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, ProbitSelection):
+        if not self.applies(region):
             raise ValueError(
                 f"ProbitScores applies to a Selection.probit, got {type(region).__name__}."
             )
@@ -49,7 +53,7 @@ class ProbitScores(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        assert isinstance(region, ProbitSelection)
+        assert isinstance(region, ScoreSelection)
         root = product(region.weights, covariance.scale_tril)
         scores = CovarianceMatrix(product(root, root.T) + jnp.diag(region.width**2))
         box = Box(region.midpoint, jnp.full_like(region.midpoint, jnp.inf))

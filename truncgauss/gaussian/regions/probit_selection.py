@@ -1,4 +1,4 @@
-"""Selections by probit curves of linear scores."""
+"""Selections by probit or logistic curves of linear scores."""
 
 from typing import Any
 
@@ -6,49 +6,54 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.region import Region
+from truncgauss.special.logspace import log_sigmoid
 from truncgauss.special.tails import log_ndtr
 
 
 @frozen_pytree
-class ProbitSelection(Region):
-    """Every x, kept with the product of Phi((w_j . x - m_j) / t_j): see `Selection.probit`.
+class ScoreSelection(Region):
+    """Every x, kept with the product of F((w_j . x - m_j) / t_j): see `Selection.probit`.
 
     Args:
         weights: w, shape (r, d), or (d,) for one curve; leading axes, one selection each.
         midpoint: m, shape (r,) or ().
         width: t, positive, shape (r,) or ().
+        curve: F, "probit", the normal distribution function, or "logistic" (static).
     """
 
     weights: Float[Array, "*batch r d"]
     midpoint: Float[Array, "*batch r"]
     width: Float[Array, "*batch r"]
+    curve: str = static_field(default="probit")
 
     event_ranks = {"weights": 2, "midpoint": 1, "width": 1}
 
-    def __init__(self, weights: Any, midpoint: Any, width: Any) -> None:
+    def __init__(self, weights: Any, midpoint: Any, width: Any, curve: str = "probit") -> None:
+        what = f"Selection.{curve}"
         w, m, t = (
-            as_float_array(value, f"Selection.probit: {name}")
+            as_float_array(value, f"{what}: {name}")
             for name, value in (("weights", weights), ("midpoint", midpoint), ("width", width))
         )
         w = w[None] if w.ndim == 1 else w
         if w.ndim == 0 or 0 in w.shape:
             raise ValueError(
-                f"Selection.probit: weights need shape (d,), or (r, d) for r curves, got {w.shape}."
+                f"{what}: weights need shape (d,), or (r, d) for r curves, got {w.shape}."
             )
         m, t = (jnp.broadcast_to(x, w.shape[-2:-1]) if x.ndim == 0 else x for x in (m, t))
         if not m.shape[-1] == t.shape[-1] == w.shape[-2]:
             raise ValueError(
-                f"Selection.probit: of {w.shape[-2]} curves midpoint and width need one number "
+                f"{what}: of {w.shape[-2]} curves midpoint and width need one number "
                 f"each in their last axis, got shapes {m.shape} and {t.shape}."
             )
         if is_concrete(t) and not np.all(np.asarray(t) > 0):
             raise ValueError(
-                f"Selection.probit: width must be positive, got {np.min(np.asarray(t))}. A sharp "
+                f"{what}: width must be positive, got {np.min(np.asarray(t))}. A sharp "
                 "limit is a tg.Polyhedron."
             )
         self._set(weights=w, midpoint=m, width=t)
+        object.__setattr__(self, "curve", curve)
 
     @property
     def dimension(self) -> int:
@@ -56,14 +61,19 @@ class ProbitSelection(Region):
 
     @property
     def is_convex(self) -> bool:
-        return True  # log Phi is concave
+        return True  # log F is concave
+
+    def flipped(self) -> "ScoreSelection":
+        """The selection of what one curve does not keep: 1 - F(z) = F(-z)."""
+        return ScoreSelection(-self.weights, -self.midpoint, self.width, self.curve)
 
     def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
         return x, jnp.zeros((), x.dtype)  # what moves with its numbers is the weight of a point
 
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         scores = jnp.einsum("...rd,...d->...r", self.weights, x)
-        return jnp.sum(log_ndtr((scores - self.midpoint) / self.width), axis=-1)
+        log_curve = {"probit": log_ndtr, "logistic": log_sigmoid}[self.curve]
+        return jnp.sum(log_curve((scores - self.midpoint) / self.width), axis=-1)
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         return jnp.exp(self.closeness(x))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from truncgauss.arrays.closures import hoisted, without_slopes
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.gaussian.regions.probit_selection import ProbitSelection
+from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.intervals import nan_slope
 from truncgauss.words.arguments import explained_class
@@ -106,7 +106,7 @@ class Selection(Region):
         object.__setattr__(self, "ranks", tuple(len(c.shape) for c in traced.constants))
 
     @staticmethod
-    def probit(weights: Any, midpoint: Any, width: Any) -> ProbitSelection:
+    def probit(weights: Any, midpoint: Any, width: Any) -> ScoreSelection:
         r"""A selection by probit curves of linear scores, whose probability is that of a box.
 
         .. math:: s(x) = \prod_j \Phi\{(w_j \cdot x - m_j) / t_j\}
@@ -126,7 +126,28 @@ class Selection(Region):
             >>> tg.fraction_not_truncated([19.0], [[0.75]], faint).round(6)  # Phi(-1)
             Array(0.158655, dtype=float64)
         """
-        return ProbitSelection(weights, midpoint, width)
+        return ScoreSelection(weights, midpoint, width)
+
+    @staticmethod
+    def logistic(weights: Any, midpoint: Any, width: Any) -> ScoreSelection:
+        r"""A selection by logistic curves of linear scores: a logistic regression of being kept.
+
+        .. math:: s(x) = \prod_j 1 / [1 + \exp\{-(w_j \cdot x - m_j) / t_j\}]
+
+        `log_probability` of one curve or two is a mixture of those of probit curves, to 1e-11 in
+        any tail, with derivatives as `probit` has them; of more curves by importance sampling.
+
+        Args:
+            weights: w, shape (d,) for one curve or (r, d); with leading axes, one selection each.
+            midpoint: m, the score that is kept with probability 1/2, () or (r,).
+            width: t, positive, () or (r,): one width above it is kept with probability .73.
+
+        Example:
+            >>> faint = tg.Selection.logistic([1.0], 20.0, 0.5)
+            >>> tg.fraction_not_truncated([[20.0], [-80.0]], [[0.75]], faint)
+            Array([5.00000000e-01, 6.20000000e-87], dtype=float64)
+        """
+        return ScoreSelection(weights, midpoint, width, "logistic")
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
