@@ -78,5 +78,6 @@ from truncgauss.fits.sample_selection import (
     TwoStep as TwoStep,
     fit_selection as fit_selection,
 )
+from truncgauss.fits.gaussian.selected import SelectedFit as SelectedFit
 from truncgauss.fits.gaussian.statistics import Statistics as Statistics
 from truncgauss.fits.gaussian.truncated_normal import fit_truncated_normal as fit_truncated_normal

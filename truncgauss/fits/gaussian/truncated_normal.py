@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,6 +41,7 @@ from truncgauss.fitting.widening import WIDEST, Precision, direction_in_words
 from truncgauss.gaussian.covariances import ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -76,7 +77,10 @@ def fit_truncated_normal(
     low: Any = None,
     high: Any = None,
     *,
-    region: Box | None = None,
+    region: Region | None = None,
+    estimate: Sequence[str] = (),
+    prior: Callable[[Any], Any] | None = None,
+    num_unobserved: int | None = None,
     statistics: Statistics | None = None,
     noise: Any = None,
     weights: Any = None,
@@ -86,7 +90,7 @@ def fit_truncated_normal(
     num_steps: int = 100,
     num_profiles: int = 10,
     progress: bool = True,
-) -> ObservationsFit:
+) -> Any:
     """Maximum likelihood of loc and covariance from a sample truncated to bounds.
 
     For rows x_i in the box B the log-likelihood is
@@ -113,7 +117,16 @@ def fit_truncated_normal(
             and n > 1. None or -inf leaves a side open. A dictionary or a Series goes by the names
             of the columns, of which it may leave some out.
         high: limits above, likewise.
-        region: in place of both, a `tg.Box`.
+        region: in place of both, a `tg.Box`; or a `tg.Selection`, which keeps a row with some
+            probability, one for all rows or, with leading axis n, one for each.
+        estimate: names of parameters of the selection that are estimated too, such as
+            ("midpoint", "width") of `tg.Selection.probit` and `logistic`, or those of
+            `parameters`; their values are the start. Of such curves for each row the estimates are
+            a shift of all midpoints and a factor of all widths. A selected sample alone tells its
+            curve only through the Gaussian shape: intervals say how much.
+        prior: the log density of these, a function of a dictionary of them, in JAX.
+        num_unobserved: how many objects of the population are known not to have been kept; then
+            rows are not conditioned on being kept.
         statistics: in place of data, `tg.Statistics` of the rows.
         noise: covariance of a row's measurement error: (d, d) for all rows, (n, d, d), or
             variances (n, d). The estimates are those without noise; the limits act on what was
@@ -131,7 +144,8 @@ def fit_truncated_normal(
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
-        ObservationsFit; without the rows where these share their limits.
+        ObservationsFit; without the rows where these share their limits. With a selection, or
+        num_unobserved, a SelectedFit, which has `curve` and `region` besides.
 
     Raises:
         ValueError: for rows outside the limits, NaN, a constant or linearly dependent column, too
@@ -151,10 +165,19 @@ def fit_truncated_normal(
     """
     what = "fit_truncated_normal"
     check_settings("observed", num_profiles)
-    low, high = limits_of_box(what, region, (low, high), "low and high")
     settings: dict[str, Any] = dict(
         num_steps=num_steps, num_profiles=num_profiles, progress=progress
     )
+    counted = num_unobserved is not None
+    if hasattr(region, "with_parameters") or counted or tuple(estimate) or prior is not None:
+        from truncgauss.fits.gaussian.selected import fit_selected  # which others do not need
+
+        return fit_selected(
+            what, data, (low, high), region, (statistics, noise), weights, estimate=estimate,
+            prior=prior, num_unobserved=num_unobserved, start=start, method=method, key=key,
+            **settings,
+        )  # fmt: skip
+    low, high = limits_of_box(what, region, (low, high), "low and high")
     table = None
     if statistics is not None and not (data is None and noise is None and weights is None):
         raise ValueError(

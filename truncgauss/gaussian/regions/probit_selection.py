@@ -56,6 +56,15 @@ class ScoreSelection(Region):
         object.__setattr__(self, "curve", curve)
 
     @property
+    def parameters(self) -> dict[str, Array]:
+        """Weights, midpoint and width by name."""
+        return {name: getattr(self, name) for name in self.event_ranks}
+
+    def with_parameters(self, parameters: dict[str, Array]) -> "ScoreSelection":
+        """The selection with other numbers in place of its parameters."""
+        return ScoreSelection(**parameters, curve=self.curve)
+
+    @property
     def dimension(self) -> int:
         return self.weights.shape[-1]
 

@@ -1,5 +1,6 @@
 """Selections: regions in which each point is kept with some probability."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -62,6 +63,7 @@ class Selection(Region):
     constants: tuple[Any, ...] = ()  # the traced numbers over which it closed, and parameters
     ranks: tuple[int, ...] = static_field(default=())  # of these
     jumps: tuple[int, ...] = static_field(default=())  # those of them without a derivative
+    structure: Any = static_field(default=None)  # of the parameters, the last constants
 
     event_ranks = {}
 
@@ -104,6 +106,7 @@ class Selection(Region):
         object.__setattr__(self, "constants", (*closed, *leaves))
         object.__setattr__(self, "jumps", without_slopes(traced, point))
         object.__setattr__(self, "ranks", tuple(len(c.shape) for c in traced.constants))
+        object.__setattr__(self, "structure", jax.tree.structure(parameters))
 
     @staticmethod
     def probit(weights: Any, midpoint: Any, width: Any) -> ScoreSelection:
@@ -148,6 +151,22 @@ class Selection(Region):
             Array([5.00000000e-01, 6.20000000e-87], dtype=float64)
         """
         return ScoreSelection(weights, midpoint, width, "logistic")
+
+    @property
+    def parameters(self) -> Any:
+        """The parameters, as they were given."""
+        return jax.tree.unflatten(self.structure, self.constants[self._num_closed :])
+
+    def with_parameters(self, parameters: Any) -> "Selection":
+        """The selection with other numbers in place of its parameters."""
+        region = copy.copy(self)
+        constants = (*self.constants[: self._num_closed], *jax.tree.leaves(parameters))
+        object.__setattr__(region, "constants", constants)
+        return region
+
+    @property
+    def _num_closed(self) -> int:
+        return len(self.constants) - self.structure.num_leaves
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

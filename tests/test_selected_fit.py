@@ -1,0 +1,177 @@
+"""Fits of a population and the curve that selected it, beside SciPy and in simulations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+import truncgauss as tg
+
+WANTED = ("midpoint", "width")
+
+
+def sample(seed=0, total=400, midpoint=0.3, width=0.5):
+    """Of N(0.5, 1.2^2) those that a probit curve keeps, and the number of the others."""
+    random = np.random.default_rng(seed)
+    x = random.normal(0.5, 1.2, total)
+    kept = random.uniform(size=total) < special.ndtr((x - midpoint) / width)
+    return x[kept], int(np.sum(~kept))
+
+
+def log_likelihood(p, x, lost, depths=0.0):
+    """By SciPy, of mean, standard deviation, midpoint and width; None unobserved: conditional."""
+    loc, scale, midpoint, width = p
+    if min(scale, width) <= 0:
+        return -np.inf
+    curve = stats.norm.logcdf((x - depths - midpoint) / width)
+    z = (loc - depths - midpoint) / np.hypot(scale, width)
+    each = stats.norm.logpdf(x, loc, scale) + curve
+    if lost is None:
+        return np.sum(each - stats.norm.logcdf(z))
+    n = len(x)
+    ways = special.gammaln(n + lost + 1) - special.gammaln(n + 1) - special.gammaln(lost + 1)
+    return np.sum(each) + lost * stats.norm.logsf(z) + ways
+
+
+def check_against_scipy(fit, start, *data):
+    """The log-likelihood at the estimates, its maximum, and the errors by second differences."""
+    found = lambda p: -log_likelihood(p, *data)
+    np.testing.assert_allclose(fit.log_likelihood, -found(fit.estimates), rtol=1e-10)
+    best = optimize.minimize(found, start, method="Nelder-Mead", options={"maxiter": 4000})
+    assert fit.log_likelihood >= -best.fun - 1e-6
+    h = 1e-3 * fit.errors
+    units = np.diag(h)
+    at = lambda *moves: found(fit.estimates + sum(moves))
+    corners = lambda a, b: at(a, b) - at(a, -b) - at(-a, b) + at(-a, -b)
+    bends = np.array([[corners(a, b) for b in units] for a in units])
+    errors = np.sqrt(np.diagonal(np.linalg.inv(bends / 4 / np.outer(h, h))))
+    np.testing.assert_allclose(fit.errors, errors, rtol=1e-3)
+
+
+def test_a_curve_and_its_population_with_the_unobserved_counted():
+    x, lost = sample()
+    curve = tg.Selection.probit([1.0], 0.0, 1.0)
+    fit = tg.fit_truncated_normal(x, region=curve, estimate=WANTED, num_unobserved=lost)
+    assert fit.converged and fit.names == ("loc[0]", "sigma", "midpoint", "width")
+    check_against_scipy(fit, [0.5, 1.2, 0.3, 0.5], x, lost)
+    np.testing.assert_allclose(fit.region.midpoint, [fit.curve["midpoint"]])
+    np.testing.assert_allclose(fit.standard_errors.curve["width"], fit.errors[3])
+    np.testing.assert_allclose(fit.loc, fit.estimates[:1])
+    share = len(x) / (len(x) + lost)
+    np.testing.assert_allclose(fit.fraction_not_truncated, share, atol=0.05)
+    assert fit.range_of(3) == (0.0, np.inf) and fit.derived("width").value > 0
+    low, high = fit.profile("midpoint")
+    assert low < fit.curve["midpoint"] < high
+
+
+@pytest.mark.full
+def test_without_the_count_the_sample_tells_little_and_a_prior_more():
+    x, lost = sample(total=2000)
+    curve = tg.Selection.probit([1.0], 0.0, 1.0)
+    settings = dict(region=curve, estimate=WANTED)
+    alone = tg.fit_truncated_normal(x, **settings)
+    check_against_scipy(alone, [0.5, 1.2, 0.3, 0.5], x, None)
+    counted = tg.fit_truncated_normal(x, **settings, num_unobserved=lost)
+    assert np.all(counted.errors < alone.errors)
+    prior = lambda p: -0.5 * ((p["midpoint"] - 0.3) / 1e-3) ** 2
+    known = tg.fit_truncated_normal(x, **settings, prior=prior)
+    assert abs(known.curve["midpoint"] - 0.3) < 2e-3 and known.errors[2] < 1.01e-3
+    assert any("100% on midpoint" in note and "0% on width" in note for note in known.notes)
+    truth = log_likelihood(known.estimates, x, None)  # without the prior
+    np.testing.assert_allclose(known.log_likelihood, truth, rtol=1e-10)
+    fixed = tg.Selection.probit([1.0], float(known.curve["midpoint"]), 0.5)
+    rest = tg.fit_truncated_normal(x, region=fixed, estimate=["width"])
+    np.testing.assert_allclose(rest.estimates[:2], known.estimates[:2], rtol=1e-3)
+
+
+@pytest.mark.full
+def test_rows_with_midpoints_of_their_own():
+    random = np.random.default_rng(1)
+    x, depths = random.normal(0.5, 1.2, 1500), random.normal(0.0, 1.0, 1500)
+    kept = random.uniform(size=1500) < special.ndtr((x - depths - 0.3) / 0.5)
+    x, depths = x[kept], depths[kept]
+    ones = np.ones((len(x), 1))
+    rows = tg.Selection.probit(ones[:, :, None], depths[:, None], 0.4 * ones)
+    fit = tg.fit_truncated_normal(x, region=rows, estimate=WANTED)
+    assert fit.names[2:] == ("midpoint shift", "width factor")
+    estimates = fit.estimates * [1.0, 1.0, 1.0, 0.4]
+    value = log_likelihood(estimates, x, None, depths)
+    np.testing.assert_allclose(fit.log_likelihood, value, rtol=1e-10)
+    best = optimize.minimize(
+        lambda p: -log_likelihood(p, x, None, depths), [0.5, 1.2, 0.3, 0.5], method="Nelder-Mead"
+    )
+    assert fit.log_likelihood >= -best.fun - 1e-6
+    assert np.all(np.abs(estimates - [0.5, 1.2, 0.3, 0.5]) < 4 * fit.errors)
+
+
+@pytest.mark.full
+def test_a_function_with_parameters_as_the_curve():
+    random = np.random.default_rng(2)
+    x = random.multivariate_normal([20.0, 0.8], [[1.5, 0.2], [0.2, 0.1]], 1500)
+    x = x[random.uniform(size=1500) < special.expit((20.5 - x[:, 0]) / 0.3)]
+
+    def curve(x, p):
+        return jax.nn.sigmoid((p["midpoint"] - x[0]) / jnp.exp(p["log_width"]))
+
+    start = {"midpoint": 20.0, "log_width": -1.0}
+    by_points = tg.Selection(curve, 2, True, parameters=start)
+    closed = tg.Selection.logistic([-1.0, 0.0], -20.0, 0.4)
+    method = tg.ImportanceSampling(num_points=1024, num_replicates=4)
+    settings = dict(num_profiles=0, method=method)
+    one = tg.fit_truncated_normal(
+        x, region=by_points, estimate=("midpoint", "log_width"), **settings
+    )
+    two = tg.fit_truncated_normal(x, region=closed, estimate=WANTED)
+    assert one.names[-2:] == ("log_width", "midpoint")  # as JAX orders a dictionary
+    truth = np.append(two.estimates[:-2], [np.log(two.curve["width"]), -two.curve["midpoint"]])
+    np.testing.assert_array_less(np.abs(one.estimates - truth), 0.2 * one.errors)
+    np.testing.assert_allclose(one.errors[:-2], two.errors[:-2], rtol=0.1)
+
+
+def test_refusals():
+    x, _ = sample()
+    curve = tg.Selection.probit([1.0], 0.0, 1.0)
+    step = tg.Selection(lambda x, p: x[0] > p["m"], 1, parameters={"m": -9.0})
+    above = tg.Selection(lambda x, a: a * jnp.exp(0.0 * x[0]), 1, parameters=2.0)
+    for settings, message in [
+        (dict(region=curve, estimate=["depth"]), "is no parameter of the region, which has"),
+        (dict(region=curve, estimate=("weights", "width")), "one scale in common"),
+        (dict(region=step, estimate="m"), "by a step"),
+        (dict(region=above), "no probability"),
+        (dict(region=curve, prior=lambda p: 0.0), "prior is the log density"),
+        (dict(region=curve, num_unobserved=-1), "a whole number from 0 on"),
+        (dict(region=curve, low=0.0), "either region or low and high"),
+        (dict(low=-9.0, estimate=["low"]), "parameters of a selection"),
+        (dict(region=tg.Selection.probit([1.0, 0.0], 0.0, 1.0)), "region has dimension 2"),
+        (dict(region=curve, noise=np.eye(1)), "without noise"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            tg.fit_truncated_normal(x, **settings)
+    with pytest.raises(ValueError, match="needs data, the rows"):
+        tg.fit_truncated_normal(statistics=tg.Statistics.from_rows(x[:, None]), region=curve)
+
+
+def survey(seed):
+    random = np.random.default_rng(seed)
+    x = random.multivariate_normal([20.0, 0.8], [[1.5, 0.2], [0.2, 0.1]], 6300)
+    kept = random.uniform(size=len(x)) < special.expit((21.2 - x[:, 0]) / 0.3)
+    return x[kept], int(np.sum(~kept))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counted", [False, True])
+def test_coverage_of_a_survey(counted):
+    """Of 5,000 objects in two dimensions behind a logistic curve, 1,100 not observed."""
+    truth, inside = np.array([20.0, 0.8, 1.5, 0.2, 0.1, -21.2, 0.3]), []
+    for seed in range(400):
+        x, lost = survey(seed)
+        curve = tg.Selection.logistic([-1.0, 0.0], -21.0, 0.5)
+        count = lost if counted else None
+        fit = tg.fit_truncated_normal(x, region=curve, estimate=WANTED, num_unobserved=count)
+        assert fit.converged
+        shown = [fit.profiles.get(name, ends) for name, ends in zip(fit.names, fit.wald())]
+        low, high = np.transpose(shown)
+        inside.append((low < truth) & (truth < high))
+    covered = np.mean(inside, axis=0)
+    assert np.all((covered > 0.917) & (covered < 0.983)), covered  # .95 with 3 standard errors
