@@ -40,7 +40,7 @@ from truncgauss.fitting.derived import (
 from truncgauss.fitting.wald import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
@@ -410,6 +410,8 @@ def predict(
         arrays = arrays_at(fit)(fit.estimates)
         n, d = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
         if known is not None:
+            if isinstance(known, Observations):
+                as_observations(known, "predict")
             if known.dimension != d or (designs and known.num_rows != n):
                 raise ValueError(
                     f"predict: what is known must have shape {(n if designs else 'n', d)}, got "

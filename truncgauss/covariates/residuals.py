@@ -15,7 +15,7 @@ from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64
 from truncgauss.covariates.rows_fit import RowsFit
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.likelihood.rows import log_likelihood
 from truncgauss.probability.automatic import Automatic
@@ -113,6 +113,7 @@ def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observat
             "normal keeps none: give (tg.Observations.exact(rows, region=tg.Box(low, high)), "
             "fit.loc, fit.covariance_matrix)."
         )
+    as_observations(rows, "quantile_residuals")
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
     rows = floats_as_float64(dataclasses.replace(rows, weights=None))
     return rows, lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob)

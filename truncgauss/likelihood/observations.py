@@ -13,6 +13,7 @@ from truncgauss import tables
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.likelihood.dropout import check_observed, placed
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
     Pattern,
@@ -25,6 +26,7 @@ from truncgauss.words.arguments import INSTEAD, explained, explained_class
 from truncgauss.words.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
+WITH_DROPOUT = ("log_likelihood", "fit_observations")  # entries missing because of their value
 MOST_NAMES = 6  # of entries, in a print
 INSTEAD += [
     (
@@ -73,6 +75,9 @@ class Observations:
             those of the columns of `lower`, if it is a table (static).
         index: labels of the rows, by default those of `lower`, if it has some, such as the index of
             a DataFrame: what else has labels is brought into their order (static).
+        observed: by which probability an entry is observed, by its value, a `Selection.probit` of
+            one entry or with a curve for each (dropout): a missing entry is then one that was not,
+            which is the same as one censored at the midpoint with noise of the curve's width.
 
     Raises:
         ValueError: for NaN, lower above upper, shapes or names that disagree, noise that is no
@@ -96,6 +101,8 @@ class Observations:
     region_orders: RowOrders | None = None
     names: tuple[str, ...] | None = static_field(default=None)
     index: tables.RowLabels | None = static_field(default=None)
+    observed: Region | None = None
+    placed: bool = static_field(default=False)  # whether missing entries have limits by `observed`
 
     def __post_init__(self) -> None:
         check_choice(self.limits_on, LIMITS_ON, "Observations: limits_on")
@@ -130,7 +137,22 @@ class Observations:
         region: Any = self.region
         if region and not region.answers_points:
             self._set(region=region.of_sample(self))
+        if self.observed is not None:
+            if not self.placed:
+                check_observed(self.observed, self.lower, self.upper, self.noise, self.region)
+            self._place(self.observed)
         self._set_patterns()
+
+    def with_observed(self, observed: Any) -> "Observations":
+        """The rows whose entries are observed by a curve of other numbers, with their patterns."""
+        rows = copy.copy(self)
+        rows._place(observed)
+        return rows
+
+    def _place(self, observed: Any) -> None:
+        observed = jax.tree.map(lambda leaf: jnp.asarray(leaf, self.lower.dtype), observed)
+        lower, upper, noise = placed(observed, self.lower, self.upper)
+        self._set(lower=lower, upper=upper, noise=noise, observed=observed, placed=True)
 
     @classmethod
     def exact(cls, values: Any, *, nan_is_missing: bool = False, **settings: Any) -> "Observations":
@@ -267,6 +289,8 @@ class Observations:
                 f"got one {type(entries).__name__} of shape {entries.shape}. Exact outcomes, one "
                 "in each column, are tg.Observations.exact(...)."
             )
+        if settings.get("observed") is not None:
+            raise ValueError("Observations.of: takes no observed=: its entries are given in full.")
         entries, weights = tables.in_one_order("Observations.of", entries=entries, weights=weights)
         (codes, lower, upper, levels, unused), names = entries_of(entries, weights)
         settings.setdefault("index", tables.labels_of(entries))
@@ -573,6 +597,8 @@ def as_observations(rows: Any, what: str) -> Observations:
             "write tg.Observations.exact(rows), with nan_is_missing=True where NaN is a missing "
             "entry; for censored ones tg.Observations(low, high), with their bounds."
         )
+    if rows.observed is not None and what not in WITH_DROPOUT:
+        raise ValueError(f"{what}: takes no rows with observed=; {' and '.join(WITH_DROPOUT)} do.")
     return rows
 
 

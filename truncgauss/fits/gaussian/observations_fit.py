@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import jax
@@ -174,6 +174,8 @@ def fit_observations(
     design: Any = None,
     covariance: Any = "full",
     *,
+    estimate: Sequence[str] = (),
+    prior: Callable[[Any], Any] | None = None,
     start: Mapping[str, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
@@ -205,6 +207,9 @@ def fit_observations(
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
         covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated and
             a number where it is known, such as the 1 of a probit model.
+        estimate: of rows with `observed`, which parameters of that curve are estimated too, such as
+            ("midpoint", "width"), without covariates; their values are the start.
+        prior: the log density of these, a function of a dictionary of them, in JAX.
         start: {"coefficients": one array an outcome, "covariance": (d, d)} to begin with, without a
             design "loc" (d,) in place of the first; as `dict(fit.parameters())` of another fit.
         method: how probabilities are computed; its plans and key are held in a fit. By default
@@ -232,7 +237,7 @@ def fit_observations(
             a cluster's name.
 
     Returns:
-        ObservationsFit, or OrdinalFit.
+        ObservationsFit, OrdinalFit, or with `estimate` a SelectedFit.
 
     Raises:
         ValueError: for rows that are impossible, collinear covariates, no more rows than
@@ -255,6 +260,11 @@ def fit_observations(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
+    if estimate or prior is not None or getattr(observations, "observed", None) is not None:
+        structure = design is not None or covariance != "full"
+        fit_dropout = dropout_fit_of(observations, estimate, prior, structure)
+        if fit_dropout is not None:
+            return fit_dropout(method, key, **settings)
     if isinstance(observations, LatentRows) and not any(observations.levels):
         observations = observations.observations
     if isinstance(observations, LatentRows):
@@ -278,6 +288,26 @@ def fit_observations(
             settings["start"] = model.as_start(start)
         fit, hidden = maximum_likelihood(model, **settings), coarse(observations)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
+
+
+def dropout_fit_of(rows: Any, estimate: Any, prior: Any, structure: bool) -> Any:
+    """The fit of rows by dropout whose curve is estimated too; None if that is known."""
+    if getattr(rows, "observed", None) is None:
+        raise ValueError(
+            "fit_observations: estimate and prior are of the curve by which entries are observed: "
+            "give tg.Observations(..., observed=tg.Selection.probit(...)). For a selection of rows "
+            "use tg.fit_truncated_normal."
+        )
+    if structure:
+        raise ValueError(
+            "fit_observations: rows with observed= are fitted without covariates and with "
+            'covariance="full".'
+        )
+    if not estimate and prior is None:
+        return None
+    from truncgauss.fits.gaussian.dropout_fit import fit_dropout  # which others do not need
+
+    return functools.partial(fit_dropout, rows, estimate, prior)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -210,10 +210,27 @@ class SelectedCoordinates:
         gaussian, curve = x[: self.split], x[self.split :]
         return jnp.concatenate([self.inner.estimates(gaussian), self.curve.estimates(curve)])
 
+    def values(self, x: Any) -> tuple[tuple[Any, ...], Any]:
+        """Means, and the covariance matrix; of numbers in NumPy."""
+        return self.inner.values(x[: self.split])
+
     def gaussian(self, x: Any) -> tuple[Any, Any]:
         """Mean and covariance matrix."""
-        parts, matrix = self.inner.values(x[: self.split])
+        parts, matrix = self.values(x)
         return jnp.concatenate(parts), matrix
+
+    def units(self, x: np.ndarray) -> np.ndarray | None:
+        """Moves of each coordinate where the Gaussian, or the curve, changes by about itself."""
+        gaussian, region = self.inner.units(x[: self.split]), self.curve.region
+        width = float(np.mean(region.width)) if isinstance(region, ScoreSelection) else 1.0
+        units = [np.full(p.size, 1.0 if p.positive else width) for p in self.curve.parts]
+        return None if gaussian is None else np.concatenate([gaussian, *units])
+
+    def log_prior(self, prior: Callable[[Any], Any] | None, x: jax.Array) -> jax.Array:
+        """The log density of the curve's estimates."""
+        if prior is None:
+            return jnp.zeros((), x.dtype)
+        return jnp.asarray(prior(self.curve.by_name(x[self.split :])), x.dtype).reshape(())
 
     def region(self, x: Any) -> Any:
         return self.curve.region_at(x[self.split :])
@@ -256,13 +273,7 @@ class SelectedLoss(Loss):
 
     def total(self, x: jax.Array) -> Estimate:
         value, stderr = self.of_rows(x)
-        return Estimate(value + self.log_prior(x), stderr)
-
-    def log_prior(self, x: jax.Array) -> jax.Array:
-        if self.prior is None:
-            return jnp.zeros((), x.dtype)
-        of_curve = self.coordinates.curve.by_name(x[self.coordinates.split :])
-        return jnp.asarray(self.prior(of_curve), x.dtype).reshape(())
+        return Estimate(value + self.coordinates.log_prior(self.prior, x), stderr)
 
     def of_rows(self, x: jax.Array) -> Estimate:
         """The log-likelihood without the prior."""
@@ -302,12 +313,8 @@ class SelectedLoss(Loss):
         """Moves between gradients whose differences are the Hessian, where that is expensive."""
         if not self.iterated:
             return None
-        gaussian = self.coordinates.inner.units(np.asarray(x[: self.coordinates.split]))
-        region = self.coordinates.curve.region
-        width = float(np.mean(region.width)) if isinstance(region, ScoreSelection) else 1.0
-        parts = self.coordinates.curve.parts
-        units = [np.full(p.size, 1.0 if p.positive else width) for p in parts]
-        return None if gaussian is None else STEP * np.concatenate([gaussian, *units])
+        units = self.coordinates.units(np.asarray(x))
+        return None if units is None else STEP * units
 
 
 def log_kept(region: Any, rows: jax.Array) -> jax.Array:
@@ -427,7 +434,7 @@ class SelectedSample(Model):
         guesses = [moments_of(self.rows, inverse), self.moments]
         mean, matrix = self.moments
         random = np.random.default_rng(0)
-        for _ in range(max(0, (count or 2) - 2)):
+        for _ in range((count or 2) - 2):
             moved = mean + np.sqrt(np.diagonal(matrix)) * random.normal(size=len(mean))
             guesses.append((moved, matrix * np.exp(random.normal())))
         return [self.as_start(guess) for guess in guesses[: count or 2]]
@@ -479,11 +486,11 @@ class SelectedSample(Model):
         if self.prior is None:
             return None
         loss, x = path.loss, jnp.asarray(path.end.x)
-        value = -float(loss.size) * path.end.loss - loss.log_prior(x)
+        value = -float(loss.size) * path.end.loss - self.coordinates.log_prior(self.prior, x)
         return Estimate(value, jnp.sqrt(path.end.variance))
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
-        seen = np.exp(np.asarray(at_end(path.loss, path.end.x)[2]))
+        seen = np.exp(np.asarray(log_seen(path.loss, path.end.x)))
         weights = self.weights if seen.ndim else np.ones(1)
         return float(np.average(np.atleast_1d(seen), weights=weights)), None
 
@@ -491,7 +498,8 @@ class SelectedSample(Model):
         if self.prior is None or not ending.converged:
             return common
         x = jnp.asarray(path.end.x)
-        bends = -np.diagonal(np.asarray(jax.hessian(path.loss.log_prior)(x)))
+        log_prior = functools.partial(self.coordinates.log_prior, self.prior)
+        bends = -np.diagonal(np.asarray(jax.hessian(log_prior)(x)))
         covariance = np.linalg.inv(float(path.loss.size) * path.end.hessian)
         shares = (bends * np.diagonal(covariance))[self.coordinates.split :]
         words = [f"{share:.0%} on {name}" for name, share in zip(self.curve.names, shares)]
@@ -499,7 +507,8 @@ class SelectedSample(Model):
 
     def result(self, ending: Ending, path: Path) -> SelectedFit:
         x, coordinates, errors = jnp.asarray(path.end.x), self.coordinates, ending.errors
-        loc, matrix = map(np.asarray, at_end(path.loss, path.end.x)[:2])
+        parts, matrix = self.inner.values(path.end.x[: coordinates.split])
+        loc = np.concatenate(parts)
         d, of_matrix = len(loc), np.zeros(matrix.shape)
         of_entries = errors[d : coordinates.split]
         of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries if d == 1 else of_entries
@@ -523,11 +532,9 @@ log_kept_by = Compiled(log_kept)
 
 
 @Compiled
-def at_end(loss: SelectedLoss, x: jax.Array) -> tuple[jax.Array, ...]:
-    """Mean, covariance matrix and log P."""
-    loc, covariance = loss.coordinates.gaussian(x)
-    log_prob = loss.probability(loc, covariance, loss.coordinates.region(x)).log_prob
-    return loc, covariance, log_prob
+def log_seen(loss: SelectedLoss, x: jax.Array) -> jax.Array:
+    """The log of P, of one row or of each."""
+    return loss.probability(*loss.coordinates.gaussian(x), loss.coordinates.region(x)).log_prob
 
 
 def moments_of(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -595,18 +602,27 @@ def fit_selected(
         return fit
 
 
-def model_of(
-    what: str, rows: Any, weights: Any, region: Any, estimate: Any, prior: Any, num_unobserved: Any
-) -> SelectedSample:
-    """The model of rows, whose region, prior and count are checked."""
-    n = len(rows)
-    region = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), region)
+def in_float64(region: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), region)
+
+
+def checked_parts(what: str, region: Any, estimate: Any, prior: Any) -> tuple[CurveParameter, ...]:
+    """The parameters that are estimated, for which a prior may be given."""
     parts = parts_of(region, estimate, what)
     if prior is not None and not (callable(prior) and parts):
         raise ValueError(
             f"{what}: prior is the log density of what estimate= names, a function of a dictionary "
             f"of these, got {prior!r} with estimate={estimate!r}."
         )
+    return parts
+
+
+def model_of(
+    what: str, rows: Any, weights: Any, region: Any, estimate: Any, prior: Any, num_unobserved: Any
+) -> SelectedSample:
+    """The model of rows, whose region, prior and count are checked."""
+    n, region = len(rows), in_float64(region)
+    parts = checked_parts(what, region, estimate, prior)
     if num_unobserved is not None:
         check_count(f"{what}: num_unobserved", num_unobserved)
         if region.batch_shape:
