@@ -13,7 +13,6 @@ from truncgauss import tables
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
-from truncgauss.likelihood.dropout import check_observed, placed
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
     Pattern,
@@ -138,20 +137,22 @@ class Observations:
         if region and not region.answers_points:
             self._set(region=region.of_sample(self))
         if self.observed is not None:
-            if not self.placed:
-                check_observed(self.observed, self.lower, self.upper, self.noise, self.region)
-            self._place(self.observed)
+            self._set_observed(self.observed, check=not self.placed)
         self._set_patterns()
 
     def with_observed(self, observed: Any) -> "Observations":
         """The rows whose entries are observed by a curve of other numbers, with their patterns."""
         rows = copy.copy(self)
-        rows._place(observed)
+        rows._set_observed(observed, check=False)
         return rows
 
-    def _place(self, observed: Any) -> None:
+    def _set_observed(self, observed: Any, check: bool) -> None:
+        from truncgauss.likelihood import dropout  # which other rows do not need
+
+        if check:
+            dropout.check_observed(observed, self.lower, self.upper, self.noise, self.region)
         observed = jax.tree.map(lambda leaf: jnp.asarray(leaf, self.lower.dtype), observed)
-        lower, upper, noise = placed(observed, self.lower, self.upper)
+        lower, upper, noise = dropout.placed(observed, self.lower, self.upper)
         self._set(lower=lower, upper=upper, noise=noise, observed=observed, placed=True)
 
     @classmethod

@@ -17,7 +17,6 @@ from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.dropout import log_observed
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
 from truncgauss.likelihood.observations import Observations, as_observations
@@ -303,6 +302,8 @@ def row_terms(
     (data, data_variance), (region, region_variance) = map(together, by_sign.values())
     data = jnp.where(outside(observations), -jnp.inf, data)
     if observations.observed is not None:
+        from truncgauss.likelihood.dropout import log_observed  # which other rows do not need
+
         data += log_observed(observations.observed, observations.lower, observations.upper)
     return RowTerms(data, region, data_variance, region_variance)
 

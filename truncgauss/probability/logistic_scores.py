@@ -81,8 +81,9 @@ class LogisticScores(Method):
 
     @staticmethod
     def applies(region: Region) -> bool:
-        logistic = isinstance(region, ScoreSelection) and region.curve == "logistic"
-        return logistic and region.width.shape[-1] <= MOST_CURVES
+        if not isinstance(region, ScoreSelection) or region.curve != "logistic":
+            return False
+        return region.width.shape[-1] <= MOST_CURVES
 
     def reason(self, problem: Problem) -> str:
         return "a mixture of boxes of scores with normal noise"

@@ -26,7 +26,6 @@ from truncgauss.fitting.least_squares import (
     median_of,
 )
 from truncgauss.gaussian.regions.section import Section
-from truncgauss.likelihood.dropout import moved_curves
 from truncgauss.likelihood.observations import Observations
 from truncgauss.words.earlier import warn
 
@@ -252,7 +251,11 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     if region is not None:
         region = region.moved(-by) or Section(region, by, tuple(range(by.shape[-1])))
     lower, upper = as_float_array(low), as_float_array(high)
-    observed = rows.observed and moved_curves(rows.observed, by)
+    observed = rows.observed
+    if observed is not None:
+        from truncgauss.likelihood.dropout import moved_curves  # which other rows do not need
+
+        observed = moved_curves(observed, by)
     return dataclasses.replace(rows, lower=lower, upper=upper, region=region, observed=observed)
 
 
