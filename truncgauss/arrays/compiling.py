@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.arrays import kept_programs, parallel
+from truncgauss.arrays import parallel
 from truncgauss.arrays.importing import uncollected
 from truncgauss.arrays.pytrees import is_concrete, is_staged
 
@@ -177,6 +177,8 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         if not is_concrete(args):
             return self.traced(*args)
+        from truncgauss.arrays import kept_programs  # of no use until something is computed
+
         with uncollected():
             effort = effort_of(self.cost(*args))
             dtypes = (getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(args))
@@ -188,29 +190,15 @@ class Compiled:
             kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
             settings = kept_programs.settings()
             kind = tuple(effort.items()), fixed, structure, kinds, parallel.plan(), settings
+            compiled = lambda: self.program(effort).lower(*args).compile()
             if kind not in self.ahead:
-                alone = parallel.plan() == parallel.MeshPlan()
-                kept = alone and settings and kept_programs.are_on()
-                self.ahead[kind] = self._kept(effort, args, fixed, arrays) if kept else None
+                self.ahead[kind] = kept_programs.program_of(kind, self.function, arrays, compiled)
             if self.ahead[kind] is None:
                 if not is_staged():
                     return self.program(effort)(*args)
                 # It would be traced as well, and may not have compiler options of its own there.
-                self.ahead[kind] = self.program(effort).lower(*args).compile()
+                self.ahead[kind] = compiled()
             return self.ahead[kind](*arrays)
-
-    def _kept(self, effort: dict[str, Any], args: Any, fixed: Any, arrays: Any) -> Any:
-        """The program for these inputs, from an earlier process or for later ones; None where it
-        may not be kept."""
-        try:
-            key = kept_programs.key_of(self.function, effort, fixed, arrays)
-        except kept_programs.Unknown:
-            return None
-        found = kept_programs.read(key)
-        if found is None:
-            found = self.program(effort).lower(*args).compile()
-            kept_programs.write(key, found)
-        return found
 
     def program(self, effort: dict[str, Any]) -> Any:
         """The function under `jax.jit`, to be compiled with one of the efforts."""

@@ -29,6 +29,8 @@ import jax
 import jaxlib
 import numpy as np
 
+from truncgauss.arrays import parallel
+
 SETTING = "TRUNCGAUSS_CACHE"  # of the environment: "off" for none, or a folder
 MOST_BYTES = 256 * 2**20  # in the folder; above, what was used longest ago is removed
 PACKAGE = __name__.partition(".")[0]
@@ -53,14 +55,34 @@ def folder() -> Path | None:
     return home / PACKAGE / "programs" if home.is_absolute() else None
 
 
-def are_on() -> bool:
-    """Whether programs are kept: on a CPU, in a single process, unless the user wants none."""
-    return folder() is not None and jax.default_backend() == "cpu" and jax.process_count() == 1
+def program_of(
+    kind: tuple[Any, ...], function: Callable[..., Any], arrays: Any, compiled: Callable[[], Any]
+) -> Any:
+    """The program of a function as an earlier process kept it, or compiled and kept; None where it
+    may not be kept.
+
+    Args:
+        kind: of its call, see `Compiled`: options of the compiler, static arguments, ...,
+            `parallel.plan()` and `settings()`.
+        compiled: compiles it.
+    """
+    options, fixed, *_, plan, settings = kind
+    if settings is None or plan != parallel.MeshPlan() or folder() is None:
+        return None
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
+        return None
+    try:
+        key = key_of(function, options, fixed, arrays)
+    except Unknown:
+        return None
+    program = read(key)
+    if program is None:
+        program = compiled()
+        write(key, program)
+    return program
 
 
-def key_of(
-    function: Callable[..., Any], options: dict[str, Any], fixed: tuple[Any, ...], arrays: Any
-) -> str:
+def key_of(function: Callable[..., Any], options: Any, fixed: tuple[Any, ...], arrays: Any) -> str:
     """A text that determines the compiled program of a function of this package.
 
     Raises:
@@ -152,11 +174,11 @@ def named(value: Any) -> str:
         raise Unknown
     if module == "builtins":  # such as NoneType, which is found nowhere
         return str(name)
-    found: Any = importlib.import_module(module)
+    defined: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
+        defined = getattr(defined, part, None)
     # A decorated function has the name of the one within.
-    if found is not value and inspect.unwrap(found) is not inspect.unwrap(value):
+    if defined is not value and inspect.unwrap(defined) is not inspect.unwrap(value):
         raise Unknown
     return f"{module}.{name}"
 
@@ -175,7 +197,8 @@ def surroundings() -> str:
 
 
 def processor() -> str:
-    """What tells processors apart that do not run each other's programs, and their number."""
+    """The model and features of the processors, which do not run each other's programs, and their
+    number."""
     text = platform.machine() + platform.processor()
     with contextlib.suppress(OSError):  # elsewhere than on Linux
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -247,14 +270,14 @@ def write(key: str, program: Any) -> None:
         make_room(path.parent)
 
 
-def make_room(place: Path) -> None:
+def make_room(kept: Path) -> None:
     """Remove what was used longest ago, down to MOST_BYTES."""
-    found = []
-    for entry in os.scandir(place):
+    files = []
+    for entry in os.scandir(kept):
         with contextlib.suppress(FileNotFoundError):  # another process makes room too
-            found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
-    excess = sum(size for _, size, _ in found) - MOST_BYTES
-    for _, size, path in sorted(found):
+            files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+    excess = sum(size for _, size, _ in files) - MOST_BYTES
+    for _, size, path in sorted(files):
         if excess <= 0:
             return
         with contextlib.suppress(FileNotFoundError):
@@ -263,5 +286,5 @@ def make_room(place: Path) -> None:
 
 
 def place_of(key: str) -> Path | None:
-    place = folder()
-    return place and place / hashlib.sha256(key.encode()).hexdigest()
+    kept = folder()
+    return kept and kept / hashlib.sha256(key.encode()).hexdigest()

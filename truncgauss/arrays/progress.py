@@ -53,7 +53,7 @@ class Compilations:
 
     @property
     def stage(self) -> str:
-        """What goes on: tracing, which programs that are kept on disk need too, or compiling."""
+        """The stage that goes on: tracing, which programs on disk need too, or compiling."""
         return "compiling" if self.until == float("inf") else "tracing"
 
 
