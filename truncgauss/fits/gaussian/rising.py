@@ -1,5 +1,7 @@
 """Directions in which the likelihood of rows rises for ever, by their limits and regions."""
 
+from typing import cast
+
 import numpy as np
 
 from truncgauss.arrays.pytrees import as_float_array
@@ -82,7 +84,7 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
         return None
     if rows.dimension == 1:
         return rows
-    column, region = slice(outcome, outcome + 1), rows.region
+    column, region = slice(outcome, outcome + 1), cast(Box | None, rows.region)
     if region is not None:
         region = Box(*(np.asarray(side)[..., column] for side in (region.low, region.high)))
     sides = (np.asarray(side)[:, column] for side in (rows.lower, rows.upper))

@@ -104,7 +104,7 @@ class Box(LinearRegion):
     def rows(self, x: Array) -> Array:
         return x
 
-    def moved(self, by: Array) -> "Box":
+    def moved(self, by: ArrayLike) -> "Box":
         return Box(self.low + by, self.high + by)
 
     @property

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from truncgauss.arrays.pytrees import frozen_pytree
@@ -58,7 +59,7 @@ class Outside(Region):
     def dimension(self) -> int:
         return self.region.dimension
 
-    def moved(self, by: Array) -> "Outside":
+    def moved(self, by: ArrayLike) -> "Outside":
         region: Any = self.region
         return Outside(region.moved(by))
 

@@ -92,7 +92,7 @@ class Polyhedron(LinearRegion):
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
 
-    def moved(self, by: Array) -> "Polyhedron":
+    def moved(self, by: ArrayLike) -> "Polyhedron":
         shift = self.matrix @ jnp.asarray(by)
         return Polyhedron(self.matrix, self.low + shift, self.high + shift)
 

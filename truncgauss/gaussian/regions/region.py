@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from truncgauss.arrays.linalg import (
@@ -172,7 +173,7 @@ class Region(Batched):
         """The mean of points inside, moved back inside where rounding put it outside."""
         return mean
 
-    def moved(self, by: Array) -> "Region | None":
+    def moved(self, by: ArrayLike) -> "Region | None":
         """The set of all x + by, for x inside, as a region of the same kind, or None."""
         return None
 
@@ -291,7 +292,7 @@ class QuadraticRegion(Region):
         and whether it has no inside: another one stands for it then."""
         raise NotImplementedError(f"{type(self).__name__} does not define section.")
 
-    def moved(self, by: Array) -> "QuadraticRegion":
+    def moved(self, by: ArrayLike) -> "QuadraticRegion":
         region: Any = self
         return cast(QuadraticRegion, dataclasses.replace(region, center=region.center + by))
 
