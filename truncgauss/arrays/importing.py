@@ -4,7 +4,6 @@ import ast
 import contextlib
 import gc
 import importlib
-import importlib.abc
 import importlib.machinery
 import pathlib
 import sys
@@ -45,8 +44,10 @@ def served(
     return sorted(homes), attribute, lambda: sorted(homes)
 
 
-class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Moved:
     """A finder of modules by their earlier names, with a warning that says the new ones.
+
+    It has the methods of `importlib.abc`, which takes longer to import than all else here.
 
     Args:
         homes: new names by earlier ones.
@@ -58,7 +59,8 @@ class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self) if name in self.homes else None
+        loader: Any = self
+        return importlib.machinery.ModuleSpec(name, loader) if name in self.homes else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         """Nothing: Python makes a module, in the place of which the one that moved is put."""
