@@ -516,13 +516,15 @@ class SelectedSample(Model):
             of_matrix[i, j] = of_matrix[j, i] = error
         ends = np.cumsum([part.size for part in self.curve.parts])[:-1]
         pieces = zip(self.curve.parts, np.split(errors[coordinates.split :], ends))
-        of_curve = {part.name: piece.reshape(part.shape) for part, piece in pieces}
+        of_curve = {
+            p.name: piece[0] if p.size == 1 else piece.reshape(p.shape) for p, piece in pieces
+        }
         by_name = self.curve.by_name(x[coordinates.split :])
         return SelectedFit(
             **vars(ending),
             loc=loc,
             covariance_matrix=matrix,
-            curve={name: np.asarray(value) for name, value in by_name.items()},
+            curve={name: np.asarray(value)[()] for name, value in by_name.items()},
             region=coordinates.region(x),
             standard_errors=SelectedErrors(errors[:d], of_matrix, of_curve),
         )
