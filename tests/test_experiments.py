@@ -361,3 +361,18 @@ def test_many_devices_agree_with_a_filter_in_numpy():
     np.testing.assert_allclose(results["gradient"], slopes.mean(1), rtol=1e-10)
     np.testing.assert_allclose(results["exact"]["value"], norm.cdf(results["shift"]), rtol=1e-12)
     check_picture(picture)
+
+
+# ---------------------------------------------------------------- completeness_curve
+
+
+@pytest.mark.full
+def test_completeness_curve():
+    results, picture = completed("completeness_curve", num_objects=1500)
+    assert len(picture.axes) == 2
+    alone, counted = results["alone"], results["counted"]
+    assert counted["midpoint_stderr"] < alone["midpoint_stderr"]
+    for one in (alone, counted):
+        assert abs(one["midpoint"] - 21.0) < 4 * one["midpoint_stderr"]
+        assert np.all(np.abs(one["loc"] - [20.0, 0.8]) < 4 * one["stderr"])
+        assert np.all((one["low"] <= one["curve"]) & (one["curve"] <= one["high"]))

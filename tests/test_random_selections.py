@@ -1,0 +1,97 @@
+"""Three hundred random selections beside quadrature and closed forms, with their derivatives."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+
+CURVES = {"probit": tg.special.log_ndtr, "logistic": tg.special.log_sigmoid}
+
+
+def log_prob(kind, loc, covariance, weights, midpoint, width):
+    region = getattr(tg.Selection, kind)(weights, midpoint, width)
+    return tg.log_probability(loc, covariance, region).log_prob
+
+
+def by_quadrature(kind, num, loc, covariance, weights, midpoint, width):
+    """The trapezoidal rule along standard normal variables behind the scores, about their mode."""
+    log_curve, r = CURVES[kind], len(midpoint)
+    mean = (weights @ loc - midpoint) / width
+    root = jnp.linalg.cholesky(weights @ covariance @ weights.T) / width[:, None]
+    loss = lambda u: 0.5 * u @ u - jnp.sum(log_curve(mean + root @ u))
+
+    def newton(_, u):
+        step = jnp.linalg.solve(jax.hessian(loss)(u), jax.grad(loss)(u))
+        return u - step * jnp.minimum(1.0, 2.0 / jnp.linalg.norm(step + 1e-300))
+
+    u = jax.lax.stop_gradient(jax.lax.fori_loop(0, 200, newton, jnp.zeros(r)))
+    axes = [u[j] + jnp.linspace(-9.0, 9.0, num) for j in range(r)]
+    logs = -jax.vmap(loss)(jnp.stack(jnp.meshgrid(*axes), -1).reshape(-1, r))
+    return jax.nn.logsumexp(logs) + r * jnp.log(18.0 / (num - 1) / jnp.sqrt(2 * jnp.pi))
+
+
+def problems(seed, count, d, r):
+    """Gaussians and curves, from wide to narrow ones, and tails down to e^-100 and lower."""
+    random = np.random.default_rng(seed)
+    loc = random.normal(size=(count, d))
+    factor = random.normal(size=(count, d, d)) / d**0.5
+    covariance = factor @ np.swapaxes(factor, 1, 2) + 0.3 * np.eye(d)
+    weights = random.normal(size=(count, r, d))
+    scale = np.sqrt(np.einsum("krd,kde,kre->kr", weights, covariance, weights))
+    distance = random.choice([-1.0, 1.0, 4.0, 9.0], (count, 1)) * random.uniform(size=(count, r))
+    midpoint = np.einsum("krd,kd->kr", weights, loc) + scale * distance
+    width = scale * np.exp(random.uniform(-1.0, 1.0, (count, r)))
+    return tuple(map(jnp.asarray, (loc, covariance, weights, midpoint, width)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probit", "logistic"])
+@pytest.mark.parametrize(
+    "d, r, count", [(1, 1, 35), (2, 1, 35), (6, 1, 35), (2, 2, 15), (5, 2, 15)]
+)
+def test_curves(kind, d, r, count):
+    arguments = problems(d + 10 * r, count, d, r)
+    every, num = tuple(range(5)), 4001 if r == 1 else 301
+    sloped = jax.value_and_grad(partial(log_prob, kind), every)
+    mine, slopes = jax.jit(jax.vmap(sloped))(*arguments)
+    truth, true_slopes = jax.lax.map(
+        lambda row: jax.value_and_grad(partial(by_quadrature, kind, num), every)(*row), arguments
+    )
+    np.testing.assert_allclose(mine, truth, rtol=1e-10, atol=1e-10)
+    for slope, true_slope in zip(slopes, true_slopes):
+        sizes = np.abs(true_slope).reshape(count, -1).max(axis=1)
+        gaps = np.abs(slope - true_slope).reshape(count, -1).max(axis=1)
+        assert np.all(gaps <= 1e-8 * sizes + 1e-12), (gaps / sizes).max()
+    assert np.exp(np.min(mine)) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 5])
+def test_rings_and_steps(d):
+    """Spherical shells, and half-spaces, as functions of a point; 15 of each."""
+    random = np.random.default_rng(d)
+    for _ in range(15):
+        inner, outer = np.sort(random.uniform(0.3, 3.0, 2))
+        ring = tg.Selection(
+            lambda x, p: (
+                jax.nn.sigmoid(50.0 * (p["outer"] - jnp.linalg.norm(x)))
+                * jax.nn.sigmoid(50.0 * (jnp.linalg.norm(x) - p["inner"]))
+            ),
+            d,
+            parameters={"inner": inner, "outer": outer},
+        )
+        value, stderr = tg.log_probability(jnp.zeros(d), jnp.eye(d), ring)
+        radii = np.linspace(0.0, 12.0, 200_001)
+        kept = 1 / (1 + np.exp(-50 * (outer - radii))) / (1 + np.exp(-50 * (radii - inner)))
+        truth = np.log(np.trapezoid(kept * stats.chi.pdf(radii, d), radii))
+        assert abs(value - truth) < 5 * stderr + 1e-12
+        bound = random.uniform(-1.0, 4.0)
+        step = tg.Selection(lambda x, bound: x[0] > bound, d, log_concave=True, parameters=bound)
+        loc = jnp.zeros(d).at[0].set(0.3)
+        value, stderr = tg.log_probability(loc, jnp.eye(d), step)
+        assert abs(value - stats.norm.logsf(bound - 0.3)) < 5 * stderr + 1e-12
