@@ -8,6 +8,7 @@ from scipy import integrate, optimize, stats
 
 import truncgauss as tg
 from truncgauss.likelihood.nested import log_box, points_in
+from truncgauss.likelihood.ordinal import between_cuts
 
 
 def sample(n=300, seed=0):
@@ -298,3 +299,14 @@ def test_intervals_hold_where_cuts_are_extreme():
             ends = [fit.profiles.get(name, end) for name, end in zip(fit.names, wald)]
             inside.append([low < at < high for (low, high), at in zip(ends, [0.5, -2.2, 2.2])])
     assert len(inside) > 290 and np.all(np.mean(inside, axis=0) > 0.91)
+
+
+def test_a_cut_that_is_not_a_number_is_that_of_its_own_rows():
+    codes, cuts = np.arange(4), np.array([0.0, np.nan, np.inf])
+    free = np.full(4, np.inf)
+    for xp in (np, jnp):
+        lower, upper = between_cuts(
+            codes, xp.asarray(cuts), xp.asarray(-free), xp.asarray(free), xp
+        )
+        np.testing.assert_array_equal(lower, [-np.inf, 0.0, np.nan, np.inf])
+        np.testing.assert_array_equal(upper, [0.0, np.nan, np.inf, np.inf])

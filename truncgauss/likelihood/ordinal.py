@@ -154,9 +154,10 @@ def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) ->
     ends = xp.concatenate([xp.zeros(1), cuts, xp.zeros(1)])
 
     def limits(side: int, end: Any) -> Any:
-        # By a product, as the derivative of ends[codes + side] adds one number after the other.
+        # By a sum, as the derivative of ends[codes + side] adds one number after the other; not by
+        # a product, in which a cut that is NaN or infinite would reach the rows of the others.
         number = codes + side
-        chosen = (number[..., None] == np.arange(len(ends))) @ ends
+        chosen = xp.where(number[..., None] == np.arange(len(ends)), ends, 0.0).sum(-1)
         below, above = xp.where(number == 0, -xp.inf, chosen), number == len(ends) - 1
         return xp.where(codes < 0, end, xp.where(above, xp.inf, below))
 
