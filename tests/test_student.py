@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from narrow_t import log_narrow
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import truncgauss as tg
 
@@ -25,6 +25,23 @@ def test_one_coordinate_is_students(df):
     known = truth > 1e-300
     np.testing.assert_allclose(np.exp(result.log_prob)[known], truth[known], rtol=1e-9)
     assert np.all(result.stderr == 0)
+
+
+def test_one_coordinate_of_traced_degrees_of_freedom():
+    """By SciPy's incomplete beta function: the number of nodes is not chosen for such a df."""
+    dfs, x = np.array([0.02, 0.1, 0.3, 1.0, 4.0, 50.0]), np.array([0.5, 3.0, 200.0])
+    of = jax.jit(
+        lambda df, x: tg.log_probability([0.0], [[4.0]], tg.Box([2.0 * x], [jnp.inf]), df=df)
+    )
+    result = jax.vmap(lambda df: jax.vmap(lambda x: of(df, x))(x))(dfs)
+    df, x = dfs[:, None], x
+    truth = np.log(special.betainc(df / 2, 0.5, df / (df + x**2)) / 2)
+    np.testing.assert_allclose(result.log_prob, truth, rtol=1e-11, atol=1e-11)
+    assert np.all(result.stderr == 0)
+    slope = jax.grad(lambda df: of(df, 3.0).log_prob)
+    for df in (0.1, 1.0):
+        ends = [float(of(df * (1 + sign * 1e-4), 3.0).log_prob) for sign in (1, -1)]
+        np.testing.assert_allclose(slope(df), (ends[0] - ends[1]) / (2e-4 * df), rtol=1e-6)
 
 
 def gaussian_pair(loc, low, high):

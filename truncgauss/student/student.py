@@ -54,6 +54,7 @@ from truncgauss.probability.method import average
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special.logspace import log_sum_exp
 from truncgauss.special.normal import fixed_interval, standardize
+from truncgauss.special.student_t import log_t_mass
 from truncgauss.words.names import check_choice
 
 KINDS = "shifted", "Kshirsagar"
@@ -481,6 +482,9 @@ def log_probability(
         pieces, empty = region.broadcast_to(rows).pieces()
         parts = as_problem(problem.loc, problem.covariance, pieces)
         return sum_of_pieces(log_probability(parts, df, kind, gaussian), empty)
+    one = problem.loc.shape[-1] == 1 and isinstance(region, Box) and kind == "shifted"
+    if one and values_of(df) is None:  # for which no number of nodes is chosen
+        return of_one_variable(problem, df)
     nodes = nodes_of(problem, df, kind)
 
     def at(log_scale: Array) -> Estimate:
@@ -490,6 +494,16 @@ def log_probability(
         # One after the other: the program for many rows compiles for half as long again.
         return mixed(nodes, df, lax.map(at, nodes.log_scale))
     return mixed(nodes, df, at(nodes.log_scale))
+
+
+def of_one_variable(problem: Problem, df: Array) -> Estimate:
+    """The log probability of an interval under Student's t, by `log_t_mass`."""
+    loc, covariance, region = problem
+    assert isinstance(region, Box)
+    scale = jnp.sqrt(covariance.variances)
+    interval = standardize(*(x[..., 0] for x in (region.low, region.high, loc, scale)))
+    log_prob = log_t_mass(jnp.minimum(df, LARGEST_DF), interval)
+    return Estimate(log_prob, lax.stop_gradient(jnp.where(jnp.isnan(log_prob), jnp.nan, 0.0)))
 
 
 def drawn_log_scales(
