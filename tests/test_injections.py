@@ -137,6 +137,14 @@ def test_too_few_injections_for_the_rows_are_refused():
     assert np.isinf(tg.log_mean_weights(jnp.zeros(9), 1000).stderr)
 
 
+def test_too_few_injections_for_a_component_are_said():
+    rows, two = rows_of(40, injections(400)), np.stack([COVARIANCE, COVARIANCE])
+    with pytest.raises(ValueError, match="mixture_log_likelihood: .* injections are effective"):
+        tg.mixtures.mixture_log_likelihood(rows, [0.5, 0.5], np.stack([LOC, LOC]), two)
+    with pytest.raises(ValueError, match="fit_mixture: .* injections are effective"):
+        tg.fit_mixture(rows, 2, start=([0.5, 0.5], np.stack([LOC, LOC]), two), progress=False)
+
+
 @pytest.mark.full
 def test_fit_behind_injections_is_that_behind_the_curve():
     survey = injections(400_000)
@@ -160,6 +168,9 @@ def test_refusals():
             tg.Injections(*arguments)
     with pytest.raises(ValueError, match="do not know"):
         tg.log_probability(LOC, COVARIANCE, SURVEY, tg.ImportanceSampling())
+    for method in (tg.SoftMonteCarlo(), tg.Separation(), tg.SequentialMonteCarlo()):
+        with pytest.raises(ValueError, match=r"got Injections. Use tg.Automatic\(\)"):
+            tg.log_probability(LOC, COVARIANCE, SURVEY, method)
     with pytest.raises(NotImplementedError, match="not known whether"):
         tg.truncated_samples(jax.random.key(0), LOC, COVARIANCE, SURVEY, 10)
     with pytest.raises(ValueError, match="complete rows"):
