@@ -369,7 +369,7 @@ def _log_likelihood(
     result: tuple[Estimate, jax.Array, jax.Array] = first_rows(results, observations.num_rows)
     region: Any = observations.region
     if region and not region.answers_points and is_concrete((observations, result)):
-        region.check_enough(observations.weights, *result[0])
+        region.check_enough("log_likelihood", observations.weights, *result[0])
     return result
 
 

@@ -32,6 +32,7 @@ from truncgauss.fits.mixtures.curvature import (
 from truncgauss.fits.mixtures.em import generator, scattered, seeded, standard_rows
 from truncgauss.fits.mixtures.likelihood import (
     MixtureLoss,
+    check_enough,
     divided,
     mixture_log_likelihood,
     planned,
@@ -463,6 +464,7 @@ class MixtureRows(Model):
         terms = terms_at(planned_loss, coordinates.free(*starts[0]))
         wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))
         if len(wrong):
+            check_enough("fit_mixture", rows, starts[0].locs, starts[0].covariances)
             raise ValueError(
                 f"fit_mixture: {len(wrong)} of {rows.num_rows} observation(s) are impossible, "
                 f"first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper {rows.upper[wrong[0]]} "

@@ -21,7 +21,7 @@ from truncgauss.gaussian.regions.region import LinearRegion
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import RowTerms, held_for_key, prepared, row_terms
-from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
 
 KEPT = 2**25  # numbers that a gradient may keep of all components; beyond, each is computed twice
@@ -104,7 +104,16 @@ def mixture_log_likelihood(
     """
     rows, mixture = prepared_mixture(observations, weights, locs, covariances)
     result: Estimate = of_filled(_rows, rows, mixture, method, as_key(key))
+    if is_concrete((rows, result)):
+        check_enough("mixture_log_likelihood", rows, mixture.locs, mixture.covariance)
     return result
+
+
+def check_enough(caller: str, observations: Observations, locs: Any, covariances: Any) -> None:
+    """Raise ValueError if a component, given as numbers, has too few injections for the rows."""
+    region: Any = observations.region
+    if region is not None and not region.answers_points:
+        region.check_enough(caller, None, *log_probability(locs, covariances, region))
 
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:

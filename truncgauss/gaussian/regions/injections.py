@@ -110,7 +110,7 @@ class Injections(Region):
         object.__setattr__(region, "num_rows", jnp.broadcast_to(number, self.batch_shape))
         return region
 
-    def check_enough(self, weights: Any, log_prob: Any, stderr: Any) -> None:
+    def check_enough(self, caller: str, weights: Any, log_prob: Any, stderr: Any) -> None:
         """Raise ValueError if the likelihood of weighted rows is NaN for too few injections."""
         each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
         refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
@@ -119,7 +119,7 @@ class Injections(Region):
         effective, rows = float(np.min(each[refused] ** -2)), float(np.max(self.num_rows))
         needed = EFFECTIVE_PER_ROW * rows
         raise ValueError(
-            f"log_likelihood: {effective:.3g} injections are effective under this Gaussian, and "
+            f"{caller}: {effective:.3g} injections are effective under this Gaussian, and "
             f"the {rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as "
             "many draws would do, or as many from a density closer to that of what is found."
         )
