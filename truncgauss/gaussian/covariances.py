@@ -92,6 +92,10 @@ class Covariance(Batched, ABC):
         """The covariance with variance 1 for the coordinates that have none, marked in `still`."""
         return self  # in this parametrisation no variance can be zero
 
+    def log_likelihood(self, observations: Any, loc: Any, method: Any, key: Any) -> Any:
+        """The log-likelihood of rows by a way of its own, None for that of any covariance."""
+        return None
+
     @abstractmethod
     def check(self) -> None:
         """Raise ValueError for what is no covariance; does nothing while tracing."""

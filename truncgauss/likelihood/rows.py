@@ -94,6 +94,11 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
+    if isinstance(covariance, Covariance):
+        rows = as_observations(observations, "log_likelihood").unnamed()
+        own = covariance.log_likelihood(rows, loc, method, as_key(key))
+        if own is not None:
+            return own
     return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
 
 

@@ -289,7 +289,8 @@ def answer(
     if chosen.growth is None:
         # An error then comes from the rounding of the inputs, which no other method mends.
         exact = isinstance(problem.region, QuadraticRegion | Outside)
-        certain = problem.covariance.dimension <= 3 or exact
+        own = type(chosen) in problem.covariance.methods  # the last word on such a covariance
+        certain = problem.covariance.dimension <= 3 or exact or own
         if certain and not wanted:
             return Answer(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
