@@ -18,8 +18,8 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 # A room imports from the rooms before it, never from those behind.
 ROOMS = (
     "words", "arrays", "special", "gaussian", "quadrature", "separation", "probability", "student",
-    "draws", "tables", "execution", "likelihood", "diagnosis", "optimize", "fitting", "covariates",
-    "fits", "distributions", "plotting", "runs",
+    "fields", "draws", "tables", "execution", "likelihood", "diagnosis", "optimize", "fitting",
+    "covariates", "fits", "distributions", "plotting", "runs",
 )  # fmt: skip
 TYPED_BY_USERS = {"", "__main__", "cli", "sklearn", "torch"}  # the only files outside of rooms
 DOORS = {

@@ -588,7 +588,7 @@ NOT_DIFFERENTIABLE = {
     **dict.fromkeys("Factor Kinship Matern RandomEffects Residual Unstructured".split(), TERM),
     **dict.fromkeys("explain first_nonfinite progress use_compilation_cache".split(), "a report"),
     **dict.fromkeys("truncated_draws truncated_samples weighted_samples".split(), "draws"),
-    **dict.fromkeys("SequentialMonteCarlo Surrogate".split(), RULE),
+    **dict.fromkeys("Directed FieldParticles SequentialMonteCarlo Surrogate".split(), RULE),
     **dict.fromkeys("Estimate Method Region Ordinal".split(), "a container or a contract"),
     "Hard": "its gradient is 0 everywhere, see its docstring",
     "effective_sample_size": "it carries no derivative, see its docstring",

@@ -1,0 +1,160 @@
+"""Blocks of points, their neighbours, and the factors of a kernel on them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.arrays.pytrees import is_concrete, values_of
+
+AT_ONCE = 4  # blocks whose matrices are factorised together
+SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
+
+
+class Arrangement(NamedTuple):
+    """The order of points in blocks, and the neighbours of each block.
+
+    Attributes:
+        order: the point at each place, shape (n,).
+        neighbours: places of the nearest points in earlier blocks, nearest first, shape (blocks,
+            m), filled up with blocks * size.
+        ahead: likewise of later blocks.
+        size: of a block; the last may have fewer points.
+    """
+
+    order: np.ndarray
+    neighbours: np.ndarray
+    ahead: np.ndarray
+    size: int
+
+
+def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The points by which neighbours are chosen, as numbers."""
+    known = values_of(points)
+    if known is None:
+        raise ValueError(
+            "from_points: neighbours are chosen by numbers, and the points are traced by jax.jit: "
+            "pass neighbour_points=, of numbers."
+        )
+    places = np.asarray(known, float)
+    places = places[:, None] if places.ndim == 1 else places
+    if len(shape) != 2 or places.ndim != 2 or len(places) != shape[0] or not len(places):
+        raise ValueError(
+            "from_points: points must have shape (n, p) and neighbour_points (n, q), got "
+            f"{shape} and {places.shape}."
+        )
+    if not np.all(np.isfinite(places)):
+        raise ValueError("from_points: points must be finite; leave out those that are not known.")
+    return places
+
+
+def check_distinct(points: Array, noise: Any) -> None:
+    """Raise ValueError for two points at one place where neither has noise."""
+    known = values_of(points)
+    if known is None:
+        return
+    bare = np.broadcast_to(np.asarray(noise), (len(points),)) == 0
+    sites = np.asarray(known)[bare]
+    distinct, counts = np.unique(sites, axis=0, return_counts=True)
+    if len(distinct) < len(sites):
+        raise ValueError(
+            f"from_points: {counts.max()} points are at {distinct[np.argmax(counts)].tolist()}, "
+            "where the field has one value: give them noise, or keep one of them."
+        )
+
+
+def arranged(points: np.ndarray, neighbours: int, size: int) -> Arrangement:
+    """The points in compact blocks along the domain, with the nearest ones of other blocks."""
+    from scipy.spatial import cKDTree
+
+    n = len(points)
+    for name, count in (("neighbours", neighbours), ("block", size)):
+        if not isinstance(count, int) or count < 2:
+            raise ValueError(f"from_points: {name} must be an int of at least 2, got {count!r}.")
+    size = min(size, n)
+    order = np.concatenate(_halved(points, np.arange(n), size))
+    blocks, most = -(-n // size), max(min(neighbours, n - 1), 2)
+    before, after = (np.full((blocks, most), blocks * size) for _ in range(2))
+    points = points[order]
+    tree, looked_at = cKDTree(points), min(n, SURROUNDINGS * (2 * most + size))
+    for k in range(blocks):
+        own = points[k * size : (k + 1) * size]
+        _, found = tree.query(own.mean(0), looked_at)
+        found = np.atleast_1d(found)
+        gaps = np.square(points[found][:, None] - own[None]).sum(-1).min(1)
+        found = found[np.argsort(gaps, kind="stable")]
+        for table, some in (
+            (before, found[found < k * size]),
+            (after, found[found >= (k + 1) * size]),
+        ):
+            table[k, : len(some[:most])] = some[:most]
+    return Arrangement(order, before, after, size)
+
+
+def _halved(points: np.ndarray, chosen: np.ndarray, size: int) -> list[np.ndarray]:
+    """Blocks of `size` points, of which the last may have fewer, by halving the longest side."""
+    if len(chosen) <= size:
+        return [chosen]
+    axis = np.argmax(np.ptp(points[chosen], axis=0))
+    along = chosen[np.argsort(points[chosen, axis], kind="stable")]
+    cut = size * (-(-len(chosen) // size) // 2)
+    return _halved(points, along[:cut], size) + _halved(points, along[cut:], size)
+
+
+def factors(
+    points: Array, kernel: Callable[[Array, Array], Array], plan: Arrangement
+) -> dict[str, Array]:
+    """The regressions of each block, and of the points ahead, on the block's neighbours.
+
+    With the neighbours first, then the block, then the points ahead, the Cholesky factor of their
+    covariance matrix has the rows (L_N, 0) and (L_XN, L_X); the regression is L_XN L_N^{-1} and
+    what it leaves has the factor L_X. The coarse one has the nearer half of the neighbours only.
+    """
+    size, most = plan.size, plan.neighbours.shape[1]
+    n, blocks = len(points), len(plan.neighbours)
+    half = most if most >= n - 1 else most // 2  # with all earlier points nothing is left out
+    # Behind the points are places that stand for none: independent, with variance 1.
+    spare = blocks * size + 1 - n
+    placed = jnp.concatenate([points[plan.order], jnp.repeat(points[:1], spare, axis=0)])
+    pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
+
+    def of_block(part: tuple[Array, Array, Array]) -> dict[str, Array]:
+        start, neighbours, ahead = part
+        chosen = jnp.concatenate([neighbours, start + jnp.arange(size), ahead])
+        there = chosen < n
+        some = placed[chosen]
+        both = there[:, None] & there
+        matrix = jnp.where(both, pairs(some, some), jnp.eye(len(chosen), dtype=some.dtype))
+        factor = jnp.linalg.cholesky(matrix)
+        cross, inner = factor[most:, :most], factor[:most, :most]
+        left = factor[most : most + size, half : most + size]
+        return {
+            "weights": solve_triangular(inner.T, cross.T, lower=False).T,
+            "scale": factor[most:, most:],
+            "coarse_weights": solve_triangular(
+                inner[:half, :half].T, cross[:size, :half].T, lower=False
+            ).T,
+            "coarse_scale": jnp.linalg.cholesky(left @ left.T),
+        }
+
+    @jax.checkpoint
+    def of_blocks(parts: tuple[Array, Array, Array]) -> dict[str, Array]:
+        return of_block(parts)
+
+    starts = size * jnp.arange(blocks)
+    parts = starts, jnp.asarray(plan.neighbours), jnp.asarray(plan.ahead)
+    return lax.map(of_blocks, parts, batch_size=min(AT_ONCE, blocks))
+
+
+def check_positive_definite(parts: dict[str, Array]) -> None:
+    scale = parts["scale"]
+    if is_concrete(scale) and not np.all(np.isfinite(np.asarray(scale))):
+        block = int(np.argmax(~np.isfinite(np.asarray(scale)).all((-2, -1))))
+        raise ValueError(
+            f"from_points: the kernel is not positive definite, to rounding, on the points around "
+            f"block {block}. Give a smooth kernel fewer neighbours, or k(x, y) symmetric values."
+        )

@@ -1,0 +1,260 @@
+"""Covariances of fields, given by the distribution of each block of sites given earlier ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.fields import building, method
+from truncgauss.gaussian.covariances import Covariance, check_positive
+
+MOST_DENSE = 20_000  # coordinates of which the matrix is formed
+
+
+@frozen_pytree
+class Directed(Covariance):
+    r"""The covariance of a field in which each coordinate depends on few earlier ones.
+
+    .. math:: f_i = \sum_j w_{ij} f_{n_{ij}} + \sigma_i z_i, \qquad X_i = f_i + \tau_i e_i
+
+    with independent standard normal z and e, neighbours n_ij < i and X less its mean. A sparse
+    precision matrix, a tree and Vecchia's approximation of a random field are of this form, and
+    `Markov` is the case of one neighbour. The noise tau is no part of the field: given the field,
+    coordinates are independent, which is why few neighbours are enough.
+
+    Of `from_points` the neighbours are those of a block of sites, with a factor of the covariance
+    of the block in place of sigma, and rows follow for the later sites nearest to the block.
+
+    Args:
+        neighbours: places of earlier coordinates in the order, shape (n, m), filled up with n.
+        weights: of the neighbours, shape (n, m), 0 where there is none.
+        scale: standard deviation of each coordinate given its neighbours, positive, shape (n,).
+        order: the coordinate at each place, shape (n,); by default 0, 1, 2, ...
+        noise: tau, shape (n,) or a number, of each coordinate.
+
+    Raises:
+        ValueError: if the shapes disagree, a neighbour is not earlier, or a scale is not positive
+            (of values only where they are known, not while tracing).
+
+    References:
+        Vecchia (1988), Estimation and model identification for continuous spatial processes.
+        Guinness (2018), Permutation and grouping methods for sharpening Gaussian process
+        approximations, for blocks. Katzfuss and Guinness (2021), A general framework for Vecchia
+        approximations of Gaussian processes, for noise.
+
+    Example:
+        >>> chain = tg.Directed([[3], [0], [1]], [[0.0], [0.5], [0.5]], [1.0, 1.0, 1.0])
+        >>> chain.covariance_matrix
+        Array([[1.    , 0.5   , 0.25  ],
+               [0.5   , 1.25  , 0.625 ],
+               [0.25  , 0.625 , 1.3125]], dtype=float64)
+    """
+
+    order: Float[Array, "*batch n"]  # places are floats: all leaves of a problem have one dtype
+    neighbours: Float[Array, "*batch blocks m"]
+    ahead: Float[Array, "*batch blocks k"]
+    weights: Float[Array, "*batch blocks rows m"]
+    scale: Float[Array, "*batch blocks rows rows"]
+    noise: Float[Array, "*batch n"]
+    coarse_weights: Float[Array, "*batch blocks size half"]
+    coarse_scale: Float[Array, "*batch blocks size size"]
+
+    event_ranks = {
+        "order": 1,
+        "neighbours": 2,
+        "ahead": 2,
+        "weights": 3,
+        "scale": 3,
+        "noise": 1,
+        "coarse_weights": 3,
+        "coarse_scale": 3,
+    }
+    methods = (method.FieldParticles,)
+
+    def __init__(
+        self, neighbours: Any, weights: Any, scale: Any, order: Any = None, noise: Any = 0.0
+    ) -> None:
+        scale = as_float_array(scale, "Directed: scale")
+        weights = as_float_array(weights, "Directed: weights")
+        places = as_float_array(neighbours, "Directed: neighbours")
+        n = scale.shape[-1] if scale.ndim else 0
+        if weights.shape != places.shape or weights.ndim != 2 or scale.shape != weights.shape[:1]:
+            raise ValueError(
+                "Directed: neighbours and weights must have one shape (n, m) and scale (n,), got "
+                f"{places.shape}, {weights.shape} and {scale.shape}."
+            )
+        order = jnp.arange(n) if order is None else order
+        noise = jnp.broadcast_to(as_float_array(noise, "Directed: noise"), (n,))
+        one_each, none = weights[:, None, :], jnp.zeros((n, 0))
+        self._set(
+            order=as_float_array(order, "Directed: order"),
+            neighbours=places,
+            ahead=none,
+            weights=one_each,
+            scale=scale[:, None, None],
+            noise=noise,
+            # Such a factor is what it says, not an approximation: it has no coarser one.
+            coarse_weights=one_each,
+            coarse_scale=scale[:, None, None],
+        )
+        self.check()
+
+    @classmethod
+    def from_points(
+        cls,
+        points: Any,
+        kernel: Callable[[Array, Array], Array],
+        neighbours: int = 256,
+        noise: Any = 0.0,
+        block: int = 64,
+        neighbour_points: Any = None,
+    ) -> "Directed":
+        """A random field at scattered points, by the approximation of Vecchia in blocks.
+
+        The points are divided into compact blocks, and the field in a block is given by that at
+        the nearest points of earlier blocks. The approximation is without error where `neighbours`
+        is the number of points. Its error shows in the stderr of `log_probability`: half of the
+        neighbours are compared on the same draws.
+
+        Args:
+            points: shape (n, p), or (n,) on a line.
+            kernel: the covariance k(x, y) of the field at two points of shape (p,), of JAX; it is
+                differentiated in whatever numbers it holds. tinygp's kernels are such functions
+                by their method `evaluate`.
+            neighbours: earlier points on which a block depends, and later ones that guide draws.
+            noise: standard deviation of what is added to the field at each point (the root of a
+                nugget), a number or shape (n,).
+            block: points in a block.
+            neighbour_points: the points in coordinates in which nearness is judged, (n, q), such as
+                divided by the ranges of an anisotropic kernel; by default `points`. Numbers, not
+                tracers.
+
+        Raises:
+            ValueError: for points that are not finite, of which two are equal without noise, or a
+                kernel that is not positive definite on them.
+
+        Example:
+            >>> line = tg.Directed.from_points(
+            ...     jnp.arange(50.0), lambda x, y: jnp.exp(-jnp.abs(x - y)[0] / 5.0)
+            ... )
+            >>> line.dimension, round(float(line.covariance_matrix[0, 1]), 4)
+            (50, 0.8187)
+        """
+        points = as_float_array(points, "from_points: points")
+        points = points[:, None] if points.ndim == 1 else points
+        by = points if neighbour_points is None else neighbour_points
+        plan = building.arranged(building.places_of(by, points.shape), neighbours, block)
+        if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
+            building.check_distinct(points, noise)
+        parts = building.factors(points, kernel, plan)
+        building.check_positive_definite(parts)
+        noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))
+        return cls._of(
+            order=plan.order, neighbours=plan.neighbours, ahead=plan.ahead, noise=noise, **parts
+        )
+
+    @classmethod
+    def _of(cls, **leaves: Any) -> "Directed":
+        self = object.__new__(cls)
+        dtype = leaves["weights"].dtype
+        self._set(**{name: jnp.asarray(leaf, dtype) for name, leaf in leaves.items()})
+        self.check()
+        return self
+
+    @property
+    def dimension(self) -> int:
+        return self.order.shape[-1]
+
+    @property
+    def block_size(self) -> int:
+        """The number of coordinates in a block."""
+        return self.coarse_scale.shape[-1]
+
+    def in_blocks(self, values: Array, fill: float) -> Array:
+        """Values of the coordinates, shape (n,), in blocks of the order, filled up."""
+        blocks, size = self.weights.shape[-3], self.block_size
+        placed = values[self.order.astype(int)]
+        filled = jnp.full(blocks * size, fill, values.dtype).at[: self.dimension].set(placed)
+        return filled.reshape(blocks, size)
+
+    @property
+    def covariance_matrix(self) -> Float[Array, "*batch n n"]:
+        """The dense matrix, for at most 20,000 coordinates."""
+        if self.dimension > MOST_DENSE:
+            raise ValueError(
+                f"Directed: a dense matrix of {self.dimension} coordinates is too large, and "
+                "nothing but tg.FieldParticles() and tg.log_likelihood serves so many."
+            )
+        for _ in self.batch_shape:
+            return jax.vmap(lambda one: one.covariance_matrix)(self)
+        blocks, size, n = self.weights.shape[-3], self.block_size, self.dimension
+        whole = blocks * size
+
+        def step(rows: Array, part: Any) -> tuple[Array, None]:
+            start, neighbours, weights, scale = part
+            block = weights[:size] @ rows[neighbours.astype(int)]
+            own = lax.dynamic_update_slice_in_dim(
+                jnp.zeros_like(block), scale[:size, :size], start, 1
+            )
+            return lax.dynamic_update_slice_in_dim(rows, block + own, start, 0), None
+
+        parts = size * jnp.arange(blocks), self.neighbours, self.weights, self.scale
+        start = jnp.zeros((whole + 1, whole), self.weights.dtype)
+        rows, _ = lax.scan(step, start, parts)
+        root = jnp.zeros_like(rows[:n]).at[self.order.astype(int)].set(rows[:n])
+        return root @ root.T + jnp.diag(self.noise**2)
+
+    @property
+    def scale_tril(self) -> Float[Array, "*batch n n"]:
+        return jnp.linalg.cholesky(self.covariance_matrix)
+
+    def scaled(self, by: Float[Array, "*batch n"]) -> "Directed":
+        if self.batch_shape or by.ndim > 1:
+            raise ValueError("Directed: scaled takes one field at a time; use jax.vmap for more.")
+        own = self.in_blocks(by, 1.0)
+        flat = jnp.append(own.reshape(-1), 1.0)
+        before = flat[self.neighbours.astype(int)]
+        rows = jnp.concatenate([own, flat[self.ahead.astype(int)]], axis=1)
+        half = self.coarse_weights.shape[-1]
+        return self._of(
+            order=self.order,
+            neighbours=self.neighbours,
+            ahead=self.ahead,
+            weights=self.weights * rows[:, :, None] / before[:, None, :],
+            scale=self.scale * rows[:, :, None],
+            noise=self.noise * by,
+            coarse_weights=self.coarse_weights * own[:, :, None] / before[:, None, :half],
+            coarse_scale=self.coarse_scale * own[:, :, None],
+        )
+
+    def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:
+        """The log-likelihood of each row by `FieldParticles`."""
+        return method.likelihood(self, observations, loc, method_given, key)
+
+    def check(self) -> None:
+        check_positive("Directed", "scale", jnp.diagonal(self.scale, axis1=-2, axis2=-1))
+        if not is_concrete(self.order):
+            return
+        order, n = np.asarray(self.order), self.dimension
+        if not np.array_equal(np.sort(order, axis=-1), np.broadcast_to(np.arange(n), order.shape)):
+            raise ValueError("Directed: order must hold each of 0, ..., n - 1 once.")
+        if is_concrete(self.noise) and np.any(np.asarray(self.noise) < 0):
+            raise ValueError("Directed: noise is a standard deviation and must not be negative.")
+        if not is_concrete(self.neighbours):
+            return
+        blocks, size = self.weights.shape[-3], self.block_size
+        places, fill = np.asarray(self.neighbours), blocks * size
+        first = size * np.arange(blocks)[:, None]
+        wrong = ~(((places >= 0) & (places < first)) | (places == fill)) | (places % 1 != 0)
+        if wrong.any():
+            *_, i, j = (int(k) for k in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"Directed: neighbours must be places that come earlier in the order, got "
+                f"{places[..., i, j].flat[0]:g} for place {first[i, 0]}; write {fill} where there "
+                "is none. Where neighbours form a cycle no order exists."
+            )

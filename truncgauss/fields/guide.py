@@ -1,0 +1,156 @@
+r"""A Gaussian that guides the draws of a field: sites of the limits, and conditionals given them.
+
+The limits of coordinate i are replaced by a site exp(-p_i f_i^2 / 2 + h_i f_i). With C the
+covariance of a block and of the points ahead of it given the neighbours N, C = L L^T, and W their
+regression, the distribution of all of them given f_N and their sites has
+
+    S = (C^{-1} + P)^{-1} = L (I + L^T P L)^{-1} L^T,  mean  (I - S P) W f_N + S h.
+
+Reference:
+    Minka (2001), Expectation Propagation for Approximate Bayesian Inference.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.special.normal import fixed_interval, quick_moments
+
+NUM_PATHS = 64  # and their reflections, from which marginal variances are estimated
+NUM_STEPS, DAMPING = 10, 0.8
+LEAST_CAVITY = 0.05  # of a marginal precision, which is an estimate
+LEAST_SHARE = 1 / 3  # of a site's precision, as in `twisting.sites_for`
+REACH = 2.0
+AT_ONCE = 4
+
+
+class Rows(NamedTuple):
+    """The limits of each coordinate less its mean, in blocks, shape (blocks, size).
+
+    Attributes:
+        low, high: limits.
+        noise: variance of what is added to the field.
+        exact: whether the coordinate is known, to be `low`.
+    """
+
+    low: Array
+    high: Array
+    noise: Array
+    exact: Array
+
+
+class Sites(NamedTuple):
+    precision: Array
+    force: Array
+
+
+class Conditional(NamedTuple):
+    """The guide's distribution of a block given its neighbours: Normal(weights f + shift, factor
+    factor^T)."""
+
+    weights: Array
+    shift: Array
+    factor: Array
+
+
+def conditionals(field: Any, sites: Sites) -> Conditional:
+    """The guide's distribution of each block given its neighbours."""
+    size = sites.precision.shape[1]
+    every = [jnp.append(part.reshape(-1), 0.0) for part in sites]
+
+    def of_block(part: Any) -> Conditional:
+        ahead, weights, factor, *own = part
+        places = ahead.astype(int)
+        precision, force = (jnp.concatenate([a, b[places]]) for a, b in zip(own, every))
+        identity = jnp.eye(len(precision), dtype=precision.dtype)
+        inner = jnp.linalg.cholesky(identity + (factor.T * precision) @ factor)
+        root = solve_triangular(inner, factor.T, lower=True)
+        spread = root[:, :size].T @ root
+        return Conditional(
+            weights[:size] - (spread * precision) @ weights,
+            spread @ force,
+            jnp.linalg.cholesky(spread[:, :size]),
+        )
+
+    parts = field.ahead, field.weights, field.scale, *sites
+    return lax.map(of_block, parts, batch_size=min(AT_ONCE, len(field.ahead)))
+
+
+def _paths(field: Any, conditional: Conditional, normals: Array) -> Array:
+    """Draws from the guide, shape (blocks, size, number), from standard normal ones."""
+    blocks, size, number = normals.shape
+
+    def step(paths: Array, part: Any) -> tuple[Array, None]:
+        start, neighbours, (weights, shift, factor), normals = part
+        drawn = weights @ paths[neighbours.astype(int)] + shift[:, None] + factor @ normals
+        return lax.dynamic_update_slice_in_dim(paths, drawn, start, 0), None
+
+    start = jnp.zeros((blocks * size + 1, number), normals.dtype)
+    parts = size * jnp.arange(blocks), field.neighbours, conditional, normals
+    return lax.scan(step, start, parts)[0][:-1].reshape(normals.shape)
+
+
+def sites_of(field: Any, rows: Rows, key: Array) -> Sites:
+    """Sites by expectation propagation, their precisions reduced beyond a single limit.
+
+    Marginal means and variances of the guide are those of the same few draws at every step, which
+    is enough: sites decide the variance of an estimate, not its mean. The reduction is that of
+    `separation.twisting.sites_for`, whose docstring has the reason.
+    """
+    blocks, size = rows.low.shape
+    normals = jax.random.normal(key, (blocks, size, NUM_PATHS), rows.low.dtype)
+    normals = jnp.concatenate([normals, -normals], axis=-1)
+    normals = normals / jnp.sqrt(jnp.mean(normals**2, axis=-1, keepdims=True))
+    pivots = jnp.diagonal(field.scale[:, :size, :size], axis1=-2, axis2=-1)
+    # Beyond it the variance of a cavity would lose more than half of its digits to cancellation.
+    most = 1.0 / (jnp.sqrt(jnp.finfo(pivots.dtype).eps) * pivots**2)
+    known = jnp.where(
+        rows.noise * most > 1.0, 1.0 / jnp.where(rows.noise > 0, rows.noise, 1.0), most
+    )
+
+    def cavities(sites: Sites) -> tuple[Array, Array, Array]:
+        paths = _paths(field, conditionals(field, sites), normals)
+        mean, variance = paths.mean(-1), paths.var(-1)
+        left = 1.0 / variance - sites.precision
+        spread = 1.0 / jnp.maximum(left, LEAST_CAVITY / variance)
+        return mean, spread, spread * (mean / variance - sites.force)
+
+    def slopes(mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Of the log mass in the mean: the first, and the negative of the second."""
+        whole = variance + rows.noise
+        root = jnp.sqrt(whole)
+        low, high = jnp.where(rows.exact, -jnp.inf, rows.low), rows.high
+        inner = quick_moments(fixed_interval(low, high, mean, root))
+        return inner.mean / root, (1.0 - inner.variance) / whole
+
+    def kept(sites: Sites) -> Sites:
+        bound = jnp.minimum(1.0, most / jnp.maximum(sites.precision, most))
+        force = known * jnp.where(rows.exact, rows.low, 0.0)
+        return Sites(
+            jnp.where(rows.exact, known, bound * sites.precision),
+            jnp.where(rows.exact, force, bound * sites.force),
+        )
+
+    def step(_: Any, sites: Sites) -> Sites:
+        _, variance, mean = cavities(sites)
+        slope, curvature = slopes(mean, variance)
+        left = 1.0 - variance * curvature
+        new = Sites(curvature / left, (slope + curvature * mean) / left)
+        return kept(Sites(*(old + DAMPING * (x - old) for old, x in zip(sites, new))))
+
+    nothing = jnp.zeros_like(rows.low)
+    sites = lax.fori_loop(0, NUM_STEPS, step, kept(Sites(nothing, nothing)))
+    mean, variance, middle = cavities(sites)
+    reach = REACH * jnp.sqrt(variance + rows.noise)
+    around = jnp.stack([middle, middle - reach, middle + reach])
+    curvature, *others = slopes(around, variance)[1]
+    least = jnp.minimum(*others)
+    share = jnp.clip(least / jnp.where(curvature > 0, curvature, 1.0), LEAST_SHARE, 1.0)
+    precision = share * sites.precision
+    # The log of a site keeps its slope at the mean.
+    reduced = Sites(precision, sites.force - (sites.precision - precision) * mean)
+    sound = jnp.all(jnp.isfinite(reduced.precision) & jnp.isfinite(reduced.force))
+    return kept(Sites(*(jnp.where(sound, x, 0.0) for x in reduced)))

@@ -1,0 +1,186 @@
+"""The method for fields, and the log-likelihood of one row of a field."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.fields import guide, particles
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region
+from truncgauss.probability.method import Method, check_counts
+from truncgauss.special.logspace import log_mean_exp, standard_error
+
+LEAST_EFFECTIVE = 10.0
+LARGEST_CHANGE = 3.0  # of log P by half of the neighbours, beyond which no error is known
+
+
+@frozen_pytree
+class FieldParticles(Method):
+    """Sequential Monte Carlo over the blocks of a `Directed` covariance, guided by Gaussian sites.
+
+    Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr has two
+    parts, in quadrature: the scatter of the replicates, and how much log P changes on the same
+    draws with half of the neighbours. The latter exceeds the error of the approximation where that
+    falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
+    coordinates that all depend on each other, or too few particles were effective.
+
+    The value is discontinuous where resampling changes. `grad` returns an estimate of the gradient
+    by Fisher's identity, with an error of its own, which more particles reduce; second derivatives
+    raise.
+
+    Args:
+        num_particles: of each replicate (static).
+        num_replicates: independent runs, whose scatter gives the error (static).
+
+    Raises:
+        ValueError: for another covariance, or a region other than a `Box`.
+
+    Example:
+        >>> line = tg.Directed.from_points(
+        ...     jnp.arange(200.0), lambda x, y: jnp.exp(-jnp.abs(x - y)[0] / 5.0), neighbours=4
+        ... )
+        >>> below = tg.Box(jnp.full(200, -jnp.inf), 1.0)
+        >>> found = tg.log_probability(jnp.zeros(200), line, below)
+        >>> bool(abs(found.log_prob + 10.58) < 0.2)
+        True
+    """
+
+    num_particles: int = static_field(default=1000)
+    num_replicates: int = static_field(default=8)
+
+    own_units = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_particles", "num_replicates")
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "FieldParticles | None":
+        return cls() if isinstance(problem.region, Box) else None
+
+    def reason(self, problem: Problem) -> str:
+        return "a field, block by block given its neighbours"
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if not isinstance(region, Box) or FieldParticles not in covariance.methods:
+            raise ValueError(
+                "FieldParticles applies to a tg.Box under a tg.Directed covariance, got "
+                f"{type(region).__name__} and {type(covariance).__name__}."
+            )
+
+    def numbers_held(self, dimension: int) -> int:
+        return 2 * self.num_particles * dimension
+
+    def averaged(self, row: Problem, key: Array) -> Estimate:
+        none = jnp.zeros(row.loc.shape, bool)
+        box: Any = row.region
+        return self.of_rows(row.covariance, box.low, box.high, row.loc, none, key)
+
+    def of_rows(
+        self, field: Any, low: Array, high: Array, loc: Array, exact: Array, key: Array
+    ) -> Estimate:
+        """The log of the probability of limits, times the density of the coordinates known."""
+        rows = guide.Rows(
+            field.in_blocks(_less(low, loc), -jnp.inf),
+            field.in_blocks(_less(high, loc), jnp.inf),
+            field.in_blocks(field.noise**2, 0.0),
+            field.in_blocks(exact, False),
+        )
+        log_prob, stderr = _estimate(field, rows, key, self.num_particles, self.num_replicates)
+        empty = jnp.any((low >= high) & ~exact)
+        log_prob = jnp.where(empty, -jnp.inf, log_prob)
+        return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
+
+
+def _less(limits: Array, loc: Array) -> Array:
+    """Limits less the mean; an infinite one has no derivative in either."""
+    finite = jnp.isfinite(limits)
+    return jnp.where(finite, jnp.where(finite, limits, 0.0) - loc, lax.stop_gradient(limits))
+
+
+def _with_slopes(
+    field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int, sloped: bool
+) -> tuple[Estimate, particles.Slopes | None]:
+    first, *keys = jax.random.split(key, 1 + num_replicates)
+    sites = guide.sites_of(field, rows, first)
+    conditional = guide.conditionals(field, sites)
+
+    def one(key: Array) -> Any:
+        record = particles.run(field, rows, sites, conditional, key, num_particles)
+        found = record.log_prob, record.change, record.least
+        return found, particles.slopes(field, rows, record) if sloped else None
+
+    (log_probs, changes, least), slopes = lax.map(one, jnp.stack(keys))
+    shares = jax.nn.softmax(log_probs)
+    slopes = jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes)
+    value = log_mean_exp(log_probs, axis=0)
+    change = jnp.abs(log_mean_exp(log_probs + changes, axis=0) - value)
+    scatter = standard_error(jnp.expm1(log_probs - value)) if num_replicates > 1 else jnp.nan
+    unknown = (jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)) | (change > LARGEST_CHANGE)
+    stderr = jnp.where(unknown, jnp.inf, jnp.hypot(scatter, change))
+    return Estimate(value, stderr), slopes
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _estimate(
+    field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int
+) -> Estimate:
+    return _with_slopes(field, rows, key, num_particles, num_replicates, False)[0]
+
+
+@_estimate.defjvp
+@in_full_precision
+def _estimate_jvp(
+    num_particles: int, num_replicates: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Estimate, Estimate]:
+    field, rows, key = primals
+    moved, moved_rows, _ = tangents
+    value, slopes = _once(field, rows, key, num_particles, num_replicates)
+    change = jnp.vdot(slopes.weights, moved.weights) + jnp.vdot(slopes.scale, moved.scale)
+    change += sum(map(jnp.vdot, slopes.rows, moved_rows[:3]))
+    return value, Estimate(change, jnp.zeros_like(value.stderr))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _once(
+    field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int
+) -> tuple[Estimate, Any]:
+    return _with_slopes(field, rows, key, num_particles, num_replicates, True)
+
+
+@_once.defjvp
+def _once_jvp(*_: Any) -> Any:
+    raise ValueError(
+        "FieldParticles has no second derivatives: particles are resampled. Use differences of "
+        "gradients at one key, or a dense covariance with tg.Separation()."
+    )
+
+
+def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Array) -> Estimate:
+    """The log-likelihood of each row: coordinates that are known, limited or missing."""
+    if observations.region is not None or observations.noise is not None or field.batch_shape:
+        raise ValueError(
+            "log_likelihood: under a tg.Directed covariance observations have neither region nor "
+            "noise, and there is one covariance: give the field its noise, "
+            "tg.Directed.from_points(points, kernel, noise=...)."
+        )
+    chosen = method if isinstance(method, FieldParticles) else FieldParticles()
+    lower, upper = observations.lower, observations.upper
+    n, d = lower.shape
+    locs = jnp.broadcast_to(jnp.asarray(loc, lower.dtype), (n, d))
+
+    def of_row(part: Any) -> Estimate:
+        low, high, mean, number = part
+        own = jax.random.fold_in(key, number)
+        return chosen.of_rows(field, low, high, mean, low == high, own)
+
+    log_prob, stderr = lax.map(of_row, (lower, upper, locs, jnp.arange(n)))
+    weights = 1.0 if observations.weights is None else observations.weights
+    return Estimate(weights * log_prob, weights * stderr)

@@ -1,0 +1,260 @@
+"""Sequential Monte Carlo over the blocks of a field, and the slopes along the surviving paths.
+
+With q the guide of `guide` and t its sites, the particles of a block are drawn from the guide's
+conditional distribution within the limits, and weighted by
+
+    prod_i int q(f_i | before) g_i(f_i) / t_i(f_i) df_i,
+
+g_i the probability of the limits given f_i. They are resampled between blocks. What the guide's
+conditionals lack, since they look ahead to near points only, is made good at the end, by the ratio
+p(f) t(f) / q(f) of each path. So E exp(log_prob) is the probability for every guide.
+
+References:
+    Ridgway (2016), Computation of Gaussian orthant probabilities in high dimension. Guarniero,
+    Johansen and Lee (2017), The iterated auxiliary particle filter. Poyiadjis, Doucet and Singh
+    (2011), Particle approximations of the score, for Fisher's identity.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.fields.guide import Conditional, Rows, Sites
+from truncgauss.special.logspace import effective_sample_size, log_sum_exp
+from truncgauss.special.normal import (
+    fixed_interval,
+    log_interval_mass,
+    separation_step,
+    standardize,
+)
+from truncgauss.special.tails import LOG_SQRT_2PI
+
+
+class Run(NamedTuple):
+    """One run.
+
+    Attributes:
+        log_prob: log of the estimate.
+        change: of log_prob, if the field had half of the neighbours.
+        least: the smallest effective sample size at any step.
+        log_weights: of the particles, shape (n,).
+        drawn: draws of each place, shape (places + 1, n).
+        ancestors: for each block, the particle then that each particle comes from, (blocks + 1, n).
+    """
+
+    log_prob: Array
+    change: Array
+    least: Array
+    log_weights: Array
+    drawn: Array
+    ancestors: Array
+
+
+class _Cloud(NamedTuple):
+    drawn: Array
+    ancestors: Array
+    log_weights: Array
+    owed: Array  # log p t / q so far, not yet in the weights
+    change: Array
+    log_prob: Array
+    least: Array
+
+
+def run(
+    field: Any, rows: Rows, sites: Sites, conditional: Conditional, key: Array, num_particles: int
+) -> Run:
+    """One run over all blocks."""
+    (blocks, size), n, dtype = rows.low.shape, num_particles, rows.low.dtype
+    lanes, nothing = jnp.arange(n), jnp.zeros(n, dtype)
+
+    def block(cloud: _Cloud, part: Any) -> tuple[_Cloud, None]:
+        k, field, conditional, rows, sites, key = part
+        neighbours, weights, scale, coarse_weights, coarse_scale = field
+        keys = jax.random.split(key, 3)
+        cloud = _resampled(cloud, keys[0])
+        near = neighbours.astype(int)
+        earlier = cloud.drawn[near[:, None], cloud.ancestors[near // size]]
+        uniforms = jax.random.uniform(keys[1], (size, n), dtype)
+        uniforms = jnp.clip(uniforms, jnp.finfo(dtype).tiny, 1.0 - jnp.finfo(dtype).epsneg)
+        random = uniforms, jax.random.normal(keys[2], (size, n), dtype)
+        drawn, offsets, gains = _drawn(conditional, rows, sites, earlier, random)
+        fine = _squares(weights[:size], scale[:size, :size], drawn, earlier)
+        half = coarse_weights.shape[1]
+        coarse = _squares(coarse_weights, coarse_scale, drawn, earlier[:half])
+        p, h = (x[:, None] for x in sites)
+        guide = jnp.sum(0.5 * offsets**2, axis=0) + jnp.sum(
+            jnp.log(jnp.diagonal(conditional.factor))
+        )
+        at_sites = jnp.sum(h * drawn - 0.5 * p * drawn**2, axis=0)
+        cloud = cloud._replace(
+            drawn=lax.dynamic_update_slice_in_dim(cloud.drawn, drawn, k * size, 0),
+            ancestors=lax.dynamic_update_index_in_dim(cloud.ancestors, lanes, k, 0),
+            log_weights=cloud.log_weights + gains,
+            owed=cloud.owed + guide + at_sites + fine,
+            change=cloud.change + coarse - fine,
+        )
+        return cloud, None
+
+    start = _Cloud(
+        jnp.zeros((blocks * size + 1, n), dtype),
+        jnp.zeros((blocks + 1, n), lanes.dtype),
+        *(nothing, nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
+    )
+    own = field.neighbours, field.weights, field.scale, field.coarse_weights, field.coarse_scale
+    parts = jnp.arange(blocks), own, conditional, rows, sites, jax.random.split(key, blocks)
+    cloud, _ = lax.scan(block, start, parts)
+    log_weights = cloud.log_weights + cloud.owed
+    total = log_sum_exp(log_weights)
+    return Run(
+        cloud.log_prob + total - math.log(n),
+        log_sum_exp(log_weights + cloud.change) - total,
+        jnp.minimum(cloud.least, effective_sample_size(log_weights)),
+        log_weights,
+        cloud.drawn,
+        cloud.ancestors,
+    )
+
+
+def _resampled(cloud: _Cloud, key: Array) -> _Cloud:
+    """The particles, systematically resampled if less than half of them are effective."""
+    n = len(cloud.log_weights)
+    effective = effective_sample_size(cloud.log_weights)
+    at = (jnp.arange(n) + jax.random.uniform(key, (), cloud.log_weights.dtype)) / n
+
+    def anew() -> tuple[Array, ...]:
+        heights = jnp.cumsum(jnp.exp(cloud.log_weights - jnp.max(cloud.log_weights)))
+        chosen = jnp.searchsorted(heights, at * heights[-1], side="right")
+        parents = jnp.minimum(chosen, n - 1)
+        mean = log_sum_exp(cloud.log_weights) - math.log(n)
+        moved = cloud.ancestors[:, parents], jnp.zeros_like(cloud.log_weights)
+        return *moved, cloud.owed[parents], cloud.change[parents], cloud.log_prob + mean
+
+    kept = cloud.ancestors, cloud.log_weights, cloud.owed, cloud.change, cloud.log_prob
+    parts = lax.cond(effective < 0.5 * n, anew, lambda: kept)
+    names = "ancestors", "log_weights", "owed", "change", "log_prob"
+    least = jnp.minimum(cloud.least, effective)
+    return cloud._replace(least=least, **dict(zip(names, parts, strict=True)))
+
+
+def _drawn(
+    conditional: Conditional, rows: Rows, sites: Sites, earlier: Array, random: tuple[Array, Array]
+) -> tuple[Array, Array, Array]:
+    """The draws of a block, in standard deviations of the guide too, and the gains in weight.
+
+    The guide's conditional mean and variance of f_i are those of a cavity, v and m, with the site
+    i. X_i = f_i + noise is drawn from Normal(m, v + noise) within the limits, f_i given X_i.
+    """
+    base = conditional.weights @ earlier + conditional.shift[:, None]
+    pivots = jnp.diagonal(conditional.factor)
+
+    def step(carry: tuple[Array, Array], part: Any) -> tuple[Any, Array]:
+        offsets, gains = carry
+        k, row, pivot, base, (low, high, noise, exact), (p, h), (uniform, normal) = part
+        mean = base + row @ offsets
+        variance = 1.0 / (1.0 / pivot**2 - p)
+        middle = variance * (mean / pivot**2 - h)
+        whole = jnp.sqrt(variance + noise)
+        limits = fixed_interval(low, jnp.where(exact, jnp.inf, high), middle, whole)
+        value, log_mass = separation_step(limits.low, limits.high, uniform, limits.width)
+        value = jnp.where(exact, limits.low, value)
+        density = -0.5 * limits.low**2 - jnp.log(whole) - LOG_SQRT_2PI
+        left = jnp.sqrt(variance * noise) / whole
+        draw = middle + variance / whole * value + left * normal
+        ratio = 1.0 + p * variance
+        at_site = h * middle + 0.5 * variance * h**2 - 0.5 * p * middle**2
+        site = at_site / ratio - 0.5 * jnp.log(ratio)
+        offsets = lax.dynamic_update_index_in_dim(offsets, (draw - mean) / pivot, k, 0)
+        return (offsets, gains + jnp.where(exact, density, log_mass) - site), draw
+
+    start = jnp.zeros_like(base), jnp.zeros_like(base[0])
+    parts = jnp.arange(len(base)), conditional.factor, pivots, base, rows, sites, random
+    (offsets, gains), drawn = lax.scan(step, start, parts)
+    return drawn, offsets, gains
+
+
+def _squares(weights: Array, factor: Array, drawn: Array, earlier: Array) -> Array:
+    """The log density of a block given its neighbours, without the powers of 2 pi."""
+    left = solve_triangular(factor, drawn - weights @ earlier, lower=True)
+    return -0.5 * jnp.sum(left**2, axis=0) - jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+class Slopes(NamedTuple):
+    """Derivatives of log P in the numbers of a field, and in the rows."""
+
+    weights: Array
+    scale: Array
+    rows: tuple[Array, Array, Array]
+
+
+def slopes(field: Any, rows: Rows, record: Run) -> Slopes:
+    """Derivatives of the log of one run's estimate by Fisher's identity: the mean, over surviving
+    paths, of the derivative of the log density of a path and of what is asked of it.
+
+    A path moves with its limits where these are those of the field itself (no noise): between two
+    in proportion, else with the one that there is. The domain of a path is then fixed. With r the
+    residual of a block, e = L^{-1} r and v = L^{-T} e, the derivative of its log density is -v in
+    the block, W^T v in the neighbours, v f_N^T in W and v e^T - diag(1 / L) in L.
+    """
+    blocks, size = rows.low.shape
+    share = jax.nn.softmax(record.log_weights)
+    drawn = record.drawn.at[:-1].set(
+        jnp.take_along_axis(
+            record.drawn[:-1].reshape(blocks, size, -1), record.ancestors[:-1, None], axis=2
+        ).reshape(blocks * size, -1)
+    )
+
+    def step(pulls: Array, part: Any) -> tuple[Array, tuple[Array, Array]]:
+        start, neighbours, weights, scale = part
+        near, factor = neighbours.astype(int), scale[:size, :size]
+        earlier, own = drawn[near], lax.dynamic_slice_in_dim(drawn, start, size)
+        left = solve_triangular(factor, own - weights[:size] @ earlier, lower=True)
+        force = solve_triangular(factor.T, left, lower=False)
+        pulls = pulls.at[near].add(weights[:size].T @ force)
+        before = lax.dynamic_slice_in_dim(pulls, start, size)
+        pulls = lax.dynamic_update_slice_in_dim(pulls, before - force, start, 0)
+        by_scale = jnp.tril((force * share) @ left.T) - jnp.diag(1.0 / jnp.diagonal(factor))
+        return pulls, ((force * share) @ earlier.T, by_scale)
+
+    parts = size * jnp.arange(blocks), field.neighbours, field.weights, field.scale
+    pulls, (by_weights, by_scale) = lax.scan(step, jnp.zeros_like(drawn), parts)
+    paths = drawn[:-1].reshape(blocks, size, -1)
+    pulls = pulls[:-1].reshape(paths.shape)
+
+    def asked(low: Array, high: Array, noise: Array) -> Array:
+        some = jax.tree.map(lambda x: x[..., None], Rows(low, high, noise, rows.exact))
+        path, stretch = _moved(paths, some, jax.tree.map(lambda x: x[..., None], rows))
+        along = jnp.sum(path * pulls + stretch + _asked(paths, some), axis=(0, 1))
+        return jnp.sum(along * share)
+
+    by_rows = jax.grad(asked, (0, 1, 2))(*rows[:3])
+    padded = [(0, 0), (0, field.weights.shape[1] - size), (0, 0)]
+    by_scale = jnp.pad(by_scale, [(0, 0), padded[1], padded[1]])
+    return Slopes(jnp.pad(by_weights, padded), by_scale, by_rows)
+
+
+def _moved(paths: Array, rows: Rows, before: Rows) -> tuple[Array, Array]:
+    """Paths that move with their limits, and the log of the factor by which they stretch."""
+    low, high = jnp.isfinite(before.low), jnp.isfinite(before.high) & ~before.exact
+    ends = (low, rows.low), (high, rows.high), (low, before.low), (high, before.high)
+    lower, upper, low0, high0 = (jnp.where(known, end, 0.0) for known, end in ends)
+    both, width = low & high, jnp.where(low & high, high0 - low0, 1.0)
+    ratio = jnp.where(both, (upper - lower) / width, 1.0)
+    start = jnp.where(low, low0, high0)
+    moved = jnp.where(low, lower, upper) + (paths - start) * ratio
+    bare = before.noise == 0
+    return jnp.where(bare, moved, paths), jnp.where(bare & both, jnp.log(ratio), 0.0)
+
+
+def _asked(paths: Array, rows: Rows) -> Array:
+    """The log probability, or density, of what is asked of coordinates given the field."""
+    noisy = rows.noise > 0
+    scale = jnp.sqrt(jnp.where(noisy, rows.noise, 1.0))
+    limits = standardize(rows.low, jnp.where(rows.exact, jnp.inf, rows.high), paths, scale)
+    log_mass = log_interval_mass(*limits)
+    at = jnp.where(rows.exact, limits.low, 0.0)
+    density = -0.5 * at**2 - jnp.log(scale) - LOG_SQRT_2PI
+    return jnp.where(noisy, jnp.where(rows.exact, density, log_mass), 0.0)
