@@ -254,12 +254,12 @@ REACH = {
     "gaussian.regions.box": (14, 3_300),
     "probability.soft": (24, 6_150),
     "probability.automatic": (24, 6_050),
-    "distributions.univariate": (15, 3_100),
-    "optimize.loop": (12, 3_150),
+    "distributions.univariate": (14, 2_800),
+    "optimize.loop": (12, 3_000),
     "fitting.model": (24, 4_900),  # of any rows, which its own defines
     "fitting.engine": (25, 5_200),
-    "fits.gaussian.truncated_normal": (90, 24_450),
-    "fits.fractions": (49, 12_050),
+    "fits.gaussian.truncated_normal": (90, 24_600),
+    "fits.fractions": (49, 12_100),
     "fits.ordinal.polychoric_correlations": (32, 6_950),
 }
 

@@ -164,10 +164,8 @@ def _is_zero(x: object) -> bool:
 def _along_matrix(
     inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array, none: Array
 ) -> Array:
-    """The derivative of log P along a change of the matrix, less that within plain blocks.
-
-    It is 0 in rows of `none`, of probability 0, of which no moments exist.
-    """
+    """The derivative of log P along a change of the matrix, less that within plain blocks; 0 in
+    rows of `none`, of probability 0, which have no moments."""
     loc, region, matrix = inputs
     problem, total = Problem(loc, CovarianceMatrix(matrix), region), jnp.zeros((), matrix.dtype)
     slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
