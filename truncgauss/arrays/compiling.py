@@ -190,7 +190,7 @@ class Compiled:
             kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
             settings = kept_programs.settings()
             kind = tuple(effort.items()), fixed, structure, kinds, parallel.plan(), settings
-            compiled = lambda: self.program(effort).lower(*args).compile()
+            compiled: Callable[[], Any] = lambda: self.program(effort).lower(*args).compile()
             if kind not in self.ahead:
                 self.ahead[kind] = kept_programs.program_of(kind, self.function, arrays, compiled)
             if self.ahead[kind] is None:

@@ -14,7 +14,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import importlib
+import importlib.metadata
 import inspect
 import os
 import pickle
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 
 from truncgauss.arrays import parallel
@@ -191,8 +190,9 @@ def surroundings() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_PLATFORMS")]
-    versions = platform.python_version(), jax.__version__, jaxlib.__version__, np.__version__
-    digest.update(repr((versions, flags, platform.platform(), processor(), jax.devices())).encode())
+    versions = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")]
+    machine = platform.python_version(), platform.platform(), processor(), jax.devices()
+    digest.update(repr((versions, flags, machine)).encode())
     return digest.hexdigest()
 
 

@@ -592,8 +592,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     replicate it is that of the replicate. If replicates with too few effective samples (stderr inf)
     make up more than half of the mean, stderr is inf. Reversed limits, which are known only in a
     trace, make the value NaN, and all its derivatives. Equal ones make it -inf, and its derivatives
-    in the two limits the largest number of the dtype in place of infinity, of which a row that is
-    masked out adds 0 to a sum, not NaN.
+    in the two limits the largest number, in place of infinity, of which a masked row adds 0.
     """
     if isinstance(problem.region, LinearRegion):
         sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
