@@ -37,6 +37,7 @@ class DropoutLoss(ObservationsLoss):
     """Minus the mean log-likelihood of a row whose entries a curve observes, by the coordinates of
     a Gaussian and of that curve; `prior` is the log density of its parameters (static)."""
 
+    coordinates: Any
     prior: Callable[[Any], Any] | None = static_field(default=None)
 
     def rows_at(self, x: jax.Array) -> Observations:
@@ -58,10 +59,10 @@ class DropoutRows(SelectedSample):
     def starts(self, count: int | None) -> list[np.ndarray]:
         return super().starts((count or 1) + 1)[1:]  # weighted by no inverse probability
 
-    def loss_at(self, x: np.ndarray) -> DropoutLoss:
+    def loss_at(self, x: np.ndarray) -> Any:
         return self.general_loss.held_at(x)
 
-    def loss_that_reaches(self, x: np.ndarray) -> DropoutLoss:
+    def loss_that_reaches(self, x: np.ndarray) -> Any:
         return self.general_loss.held_at(x, 0.0)
 
     @functools.cached_property

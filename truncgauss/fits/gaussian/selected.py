@@ -320,7 +320,7 @@ class SelectedLoss(Loss):
 def log_kept(region: Any, rows: jax.Array) -> jax.Array:
     """The log of the probability with which each row is kept, (n,); that of a box is 0 or -inf."""
     if region.batch_shape:
-        of_row = lambda region, x: log_kept(region, x[None])[0]
+        of_row: Any = lambda region, x: log_kept(region, x[None])[0]
         return jax.vmap(of_row)(region, rows)
     if isinstance(region, ScoreSelection):
         return region.closeness(rows)
@@ -450,7 +450,7 @@ class SelectedSample(Model):
             )
         return np.append(self.inner.free(loc, matrix), self.curve.start())
 
-    def loss_at(self, x: np.ndarray) -> SelectedLoss:
+    def loss_at(self, x: np.ndarray) -> Any:
         coordinates, n = self.coordinates, len(self.rows)
         # Filled up by rows that do not count, so that samples of about as many share programs.
         number = n if self.curve.region.batch_shape else filled_length(n)

@@ -168,8 +168,8 @@ def fit_truncated_normal(
     settings: dict[str, Any] = dict(
         num_steps=num_steps, num_profiles=num_profiles, progress=progress
     )
-    counted = num_unobserved is not None
-    if hasattr(region, "with_parameters") or counted or tuple(estimate) or prior is not None:
+    asked = tuple(estimate) or prior is not None or num_unobserved is not None
+    if asked or hasattr(region, "with_parameters"):
         from truncgauss.fits.gaussian.selected import fit_selected  # which others do not need
 
         return fit_selected(
