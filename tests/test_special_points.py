@@ -392,13 +392,14 @@ def probabilities():
             )
         routes = "backward forward"
         if form in ("LowRank", "Markov"):
-            table[f"log P, {form}, 4"] = Case(
-                f"log_probability {form}",
-                log_p(form),
-                gaussians(form, 4, ("mixed",)),
-                **moved,
-                routes="backward jit forward",
-            )
+            for d in (4, 6) if form == "LowRank" else (4,):
+                table[f"log P, {form}, {d}"] = Case(
+                    f"log_probability {form}",
+                    log_p(form),
+                    gaussians(form, d, ("mixed",)),
+                    **moved,
+                    routes="backward jit" + " forward" * (d == 4),
+                )
             continue
         table[f"log P, {form}, 3"] = Case(
             form,
