@@ -333,15 +333,12 @@ def check_method(method: Any) -> None:
     )
 
 
-NONE_KNOWN = "tg.Automatic(), as of no other point it is known whether it is kept"
-
-
 def check_linear(owner: str, region: Region) -> None:
     if not isinstance(region, LinearRegion):
-        other = "tg.ImportanceSampling() for other regions" if region.answers_points else NONE_KNOWN
+        other = "ImportanceSampling() for other regions" if region.answers_points else "Automatic()"
         raise ValueError(
             f"{owner} applies to bounds on linear functions, a tg.Box or a tg.Polyhedron; got "
-            f"{type(region).__name__}. Use {other}."
+            f"{type(region).__name__}. Use tg.{other}."
         )
 
 

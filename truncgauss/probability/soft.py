@@ -13,7 +13,7 @@ from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.region import LinearRegion, Region
-from truncgauss.probability.method import NONE_KNOWN, Growth, Method, check_counts
+from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special.logspace import effective_sample_size
 from truncgauss.words.names import check_choice
@@ -91,10 +91,7 @@ class SoftMonteCarlo(Method):
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not region.answers_points:
-            kind = type(region).__name__
-            raise ValueError(
-                f"SoftMonteCarlo needs margins of points, got {kind}. Use {NONE_KNOWN}."
-            )
+            raise ValueError(f"SoftMonteCarlo: got {type(region).__name__}. Use tg.Automatic().")
         if widths := cast(Edge, self.edge).num_widths:
             point = jax.ShapeDtypeStruct((covariance.dimension,), jnp.result_type(float))
             faces = jax.eval_shape(region.margins, point).shape[-1]
