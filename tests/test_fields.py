@@ -153,3 +153,9 @@ def test_other_regions_and_rows_are_refused_in_a_sentence():
     row = tg.Observations(LOW[None], HIGH[None], noise=jnp.ones((1, N)))
     with pytest.raises(ValueError, match="give the field its noise"):
         tg.log_likelihood(row, LOC, field())
+
+
+def test_a_likelihood_by_another_method_is_refused():
+    rows = tg.Observations(np.full((1, N), -1.0), np.full((1, N), 1.0))
+    with pytest.raises(ValueError, match="tg.FieldParticles.. computes it, got Separation"):
+        tg.log_likelihood(rows, LOC, field(), tg.Separation())

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.fields import building, method
+from truncgauss.fields import building, field_particles
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
@@ -74,7 +74,7 @@ class Directed(Covariance):
         "coarse_weights": 3,
         "coarse_scale": 3,
     }
-    methods = (method.FieldParticles,)
+    methods = (field_particles.FieldParticles,)
 
     def __init__(
         self, neighbours: Any, weights: Any, scale: Any, order: Any = None, noise: Any = 0.0
@@ -234,7 +234,7 @@ class Directed(Covariance):
 
     def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:
         """The log-likelihood of each row by `FieldParticles`."""
-        return method.likelihood(self, observations, loc, method_given, key)
+        return field_particles.likelihood(self, observations, loc, method_given, key)
 
     def check(self) -> None:
         check_positive("Directed", "scale", jnp.diagonal(self.scale, axis1=-2, axis2=-1))

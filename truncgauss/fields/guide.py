@@ -42,12 +42,12 @@ class Rows(NamedTuple):
     exact: Array
 
 
-class Sites(NamedTuple):
+class FieldSites(NamedTuple):
     precision: Array
     force: Array
 
 
-class Conditional(NamedTuple):
+class BlockConditional(NamedTuple):
     """The guide's distribution of a block given its neighbours: Normal(weights f + shift, factor
     factor^T)."""
 
@@ -56,12 +56,12 @@ class Conditional(NamedTuple):
     factor: Array
 
 
-def conditionals(field: Any, sites: Sites) -> Conditional:
+def conditionals(field: Any, sites: FieldSites) -> BlockConditional:
     """The guide's distribution of each block given its neighbours."""
     size = sites.precision.shape[1]
     every = [jnp.append(part.reshape(-1), 0.0) for part in sites]
 
-    def of_block(part: Any) -> Conditional:
+    def of_block(part: Any) -> BlockConditional:
         ahead, weights, factor, *own = part
         places = ahead.astype(int)
         precision, force = (jnp.concatenate([a, b[places]]) for a, b in zip(own, every))
@@ -69,7 +69,7 @@ def conditionals(field: Any, sites: Sites) -> Conditional:
         inner = jnp.linalg.cholesky(identity + (factor.T * precision) @ factor)
         root = solve_triangular(inner, factor.T, lower=True)
         spread = root[:, :size].T @ root
-        return Conditional(
+        return BlockConditional(
             weights[:size] - (spread * precision) @ weights,
             spread @ force,
             jnp.linalg.cholesky(spread[:, :size]),
@@ -79,7 +79,7 @@ def conditionals(field: Any, sites: Sites) -> Conditional:
     return lax.map(of_block, parts, batch_size=min(AT_ONCE, len(field.ahead)))
 
 
-def _paths(field: Any, conditional: Conditional, normals: Array) -> Array:
+def _paths(field: Any, conditional: BlockConditional, normals: Array) -> Array:
     """Draws from the guide, shape (blocks, size, number), from standard normal ones."""
     blocks, size, number = normals.shape
 
@@ -93,7 +93,7 @@ def _paths(field: Any, conditional: Conditional, normals: Array) -> Array:
     return lax.scan(step, start, parts)[0][:-1].reshape(normals.shape)
 
 
-def sites_of(field: Any, rows: Rows, key: Array) -> Sites:
+def sites_of(field: Any, rows: Rows, key: Array) -> FieldSites:
     """Sites by expectation propagation, their precisions reduced beyond a single limit.
 
     Marginal means and variances of the guide are those of the same few draws at every step, which
@@ -111,7 +111,7 @@ def sites_of(field: Any, rows: Rows, key: Array) -> Sites:
         rows.noise * most > 1.0, 1.0 / jnp.where(rows.noise > 0, rows.noise, 1.0), most
     )
 
-    def cavities(sites: Sites) -> tuple[Array, Array, Array]:
+    def cavities(sites: FieldSites) -> tuple[Array, Array, Array]:
         paths = _paths(field, conditionals(field, sites), normals)
         mean, variance = paths.mean(-1), paths.var(-1)
         left = 1.0 / variance - sites.precision
@@ -126,23 +126,23 @@ def sites_of(field: Any, rows: Rows, key: Array) -> Sites:
         inner = quick_moments(fixed_interval(low, high, mean, root))
         return inner.mean / root, (1.0 - inner.variance) / whole
 
-    def kept(sites: Sites) -> Sites:
+    def kept(sites: FieldSites) -> FieldSites:
         bound = jnp.minimum(1.0, most / jnp.maximum(sites.precision, most))
         force = known * jnp.where(rows.exact, rows.low, 0.0)
-        return Sites(
+        return FieldSites(
             jnp.where(rows.exact, known, bound * sites.precision),
             jnp.where(rows.exact, force, bound * sites.force),
         )
 
-    def step(_: Any, sites: Sites) -> Sites:
+    def step(_: Any, sites: FieldSites) -> FieldSites:
         _, variance, mean = cavities(sites)
         slope, curvature = slopes(mean, variance)
         left = 1.0 - variance * curvature
-        new = Sites(curvature / left, (slope + curvature * mean) / left)
-        return kept(Sites(*(old + DAMPING * (x - old) for old, x in zip(sites, new))))
+        new = FieldSites(curvature / left, (slope + curvature * mean) / left)
+        return kept(FieldSites(*(old + DAMPING * (x - old) for old, x in zip(sites, new))))
 
     nothing = jnp.zeros_like(rows.low)
-    sites = lax.fori_loop(0, NUM_STEPS, step, kept(Sites(nothing, nothing)))
+    sites = lax.fori_loop(0, NUM_STEPS, step, kept(FieldSites(nothing, nothing)))
     mean, variance, middle = cavities(sites)
     reach = REACH * jnp.sqrt(variance + rows.noise)
     around = jnp.stack([middle, middle - reach, middle + reach])
@@ -151,6 +151,6 @@ def sites_of(field: Any, rows: Rows, key: Array) -> Sites:
     share = jnp.clip(least / jnp.where(curvature > 0, curvature, 1.0), LEAST_SHARE, 1.0)
     precision = share * sites.precision
     # The log of a site keeps its slope at the mean.
-    reduced = Sites(precision, sites.force - (sites.precision - precision) * mean)
+    reduced = FieldSites(precision, sites.force - (sites.precision - precision) * mean)
     sound = jnp.all(jnp.isfinite(reduced.precision) & jnp.isfinite(reduced.force))
-    return kept(Sites(*(jnp.where(sound, x, 0.0) for x in reduced)))
+    return kept(FieldSites(*(jnp.where(sound, x, 0.0) for x in reduced)))

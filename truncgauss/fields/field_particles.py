@@ -10,11 +10,12 @@ from jaxtyping import Float
 
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fields import guide, particles
+from truncgauss.fields import guide, passes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
+from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, check_counts
 from truncgauss.special.logspace import log_mean_exp, standard_error
 
@@ -63,13 +64,13 @@ class FieldParticles(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "FieldParticles | None":
-        return cls() if isinstance(problem.region, Box) else None
+        return cls() if _is_served(problem.covariance, problem.region) else None
 
     def reason(self, problem: Problem) -> str:
         return "a field, block by block given its neighbours"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, Box) or FieldParticles not in covariance.methods:
+        if not _is_served(covariance, region):
             raise ValueError(
                 "FieldParticles applies to a tg.Box under a tg.Directed covariance, got "
                 f"{type(region).__name__} and {type(covariance).__name__}."
@@ -99,6 +100,10 @@ class FieldParticles(Method):
         return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
 
 
+def _is_served(covariance: Covariance, region: Region) -> bool:
+    return isinstance(region, Box) and FieldParticles in covariance.methods
+
+
 def _less(limits: Array, loc: Array) -> Array:
     """Limits less the mean; an infinite one has no derivative in either."""
     finite = jnp.isfinite(limits)
@@ -107,15 +112,15 @@ def _less(limits: Array, loc: Array) -> Array:
 
 def _with_slopes(
     field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int, sloped: bool
-) -> tuple[Estimate, particles.Slopes | None]:
+) -> tuple[Estimate, passes.FieldSlopes | None]:
     first, *keys = jax.random.split(key, 1 + num_replicates)
     sites = guide.sites_of(field, rows, first)
     conditional = guide.conditionals(field, sites)
 
     def one(key: Array) -> Any:
-        record = particles.run(field, rows, sites, conditional, key, num_particles)
+        record = passes.run(field, rows, sites, conditional, key, num_particles)
         found = record.log_prob, record.change, record.least
-        return found, particles.slopes(field, rows, record) if sloped else None
+        return found, passes.slopes(field, rows, record) if sloped else None
 
     (log_probs, changes, least), slopes = lax.map(one, jnp.stack(keys))
     shares = jax.nn.softmax(log_probs)
@@ -168,8 +173,14 @@ def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Arr
     if observations.region is not None or observations.noise is not None or field.batch_shape:
         raise ValueError(
             "log_likelihood: under a tg.Directed covariance observations have neither region nor "
-            "noise, and there is one covariance: give the field its noise, "
+            "noise nor observed=, and there is one covariance: give the field its noise, "
             "tg.Directed.from_points(points, kernel, noise=...)."
+        )
+    if not isinstance(method, FieldParticles | Automatic):
+        raise ValueError(
+            "log_likelihood: of a tg.Directed covariance tg.FieldParticles() computes it, got "
+            f"{type(method).__name__}. Leave method out, or give the matrix: "
+            "field.covariance_matrix."
         )
     chosen = method if isinstance(method, FieldParticles) else FieldParticles()
     lower, upper = observations.lower, observations.upper

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.fields.guide import Conditional, Rows, Sites
+from truncgauss.fields.guide import BlockConditional, FieldSites, Rows
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 from truncgauss.special.normal import (
     fixed_interval,
@@ -34,7 +34,7 @@ from truncgauss.special.normal import (
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 
-class Run(NamedTuple):
+class Pass(NamedTuple):
     """One run.
 
     Attributes:
@@ -54,7 +54,7 @@ class Run(NamedTuple):
     ancestors: Array
 
 
-class _Cloud(NamedTuple):
+class _Paths(NamedTuple):
     drawn: Array
     ancestors: Array
     log_weights: Array
@@ -65,13 +65,18 @@ class _Cloud(NamedTuple):
 
 
 def run(
-    field: Any, rows: Rows, sites: Sites, conditional: Conditional, key: Array, num_particles: int
-) -> Run:
+    field: Any,
+    rows: Rows,
+    sites: FieldSites,
+    conditional: BlockConditional,
+    key: Array,
+    num_particles: int,
+) -> Pass:
     """One run over all blocks."""
     (blocks, size), n, dtype = rows.low.shape, num_particles, rows.low.dtype
     lanes, nothing = jnp.arange(n), jnp.zeros(n, dtype)
 
-    def block(cloud: _Cloud, part: Any) -> tuple[_Cloud, None]:
+    def block(cloud: _Paths, part: Any) -> tuple[_Paths, None]:
         k, field, conditional, rows, sites, key = part
         neighbours, weights, scale, coarse_weights, coarse_scale = field
         keys = jax.random.split(key, 3)
@@ -99,7 +104,7 @@ def run(
         )
         return cloud, None
 
-    start = _Cloud(
+    start = _Paths(
         jnp.zeros((blocks * size + 1, n), dtype),
         jnp.zeros((blocks + 1, n), lanes.dtype),
         *(nothing, nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
@@ -109,7 +114,7 @@ def run(
     cloud, _ = lax.scan(block, start, parts)
     log_weights = cloud.log_weights + cloud.owed
     total = log_sum_exp(log_weights)
-    return Run(
+    return Pass(
         cloud.log_prob + total - math.log(n),
         log_sum_exp(log_weights + cloud.change) - total,
         jnp.minimum(cloud.least, effective_sample_size(log_weights)),
@@ -119,7 +124,7 @@ def run(
     )
 
 
-def _resampled(cloud: _Cloud, key: Array) -> _Cloud:
+def _resampled(cloud: _Paths, key: Array) -> _Paths:
     """The particles, systematically resampled if less than half of them are effective."""
     n = len(cloud.log_weights)
     effective = effective_sample_size(cloud.log_weights)
@@ -141,7 +146,11 @@ def _resampled(cloud: _Cloud, key: Array) -> _Cloud:
 
 
 def _drawn(
-    conditional: Conditional, rows: Rows, sites: Sites, earlier: Array, random: tuple[Array, Array]
+    conditional: BlockConditional,
+    rows: Rows,
+    sites: FieldSites,
+    earlier: Array,
+    random: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:
     """The draws of a block, in standard deviations of the guide too, and the gains in weight.
 
@@ -182,7 +191,7 @@ def _squares(weights: Array, factor: Array, drawn: Array, earlier: Array) -> Arr
     return -0.5 * jnp.sum(left**2, axis=0) - jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
-class Slopes(NamedTuple):
+class FieldSlopes(NamedTuple):
     """Derivatives of log P in the numbers of a field, and in the rows."""
 
     weights: Array
@@ -190,7 +199,7 @@ class Slopes(NamedTuple):
     rows: tuple[Array, Array, Array]
 
 
-def slopes(field: Any, rows: Rows, record: Run) -> Slopes:
+def slopes(field: Any, rows: Rows, record: Pass) -> FieldSlopes:
     """Derivatives of the log of one run's estimate by Fisher's identity: the mean, over surviving
     paths, of the derivative of the log density of a path and of what is asked of it.
 
@@ -233,7 +242,7 @@ def slopes(field: Any, rows: Rows, record: Run) -> Slopes:
     by_rows = jax.grad(asked, (0, 1, 2))(*rows[:3])
     padded = [(0, 0), (0, field.weights.shape[1] - size), (0, 0)]
     by_scale = jnp.pad(by_scale, [(0, 0), padded[1], padded[1]])
-    return Slopes(jnp.pad(by_weights, padded), by_scale, by_rows)
+    return FieldSlopes(jnp.pad(by_weights, padded), by_scale, by_rows)
 
 
 def _moved(paths: Array, rows: Rows, before: Rows) -> tuple[Array, Array]:
