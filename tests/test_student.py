@@ -235,15 +235,15 @@ def test_tails_beyond_the_range_of_squares_and_limits_far_from_zero():
 
 def test_the_error_of_few_degrees_of_freedom_in_a_trace():
     """They have the nodes of two, whose error half of the nodes may show by chance as nearly 0."""
-    df, low = np.linspace(0.3, 2.0, 200), np.full((200, 1), 0.7)
-    high = low + 2.0**-20
+    df, low = np.linspace(0.3, 2.0, 200), np.tile([0.7, -np.inf], (200, 1))
+    high = np.tile([0.7 + 2.0**-20, np.inf], (200, 1))  # one variable alone has a rule of its own
     result = jax.jit(
-        lambda df: tg.log_probability(np.zeros(1), np.eye(1), tg.Box(low, high), df=df)
+        lambda df: tg.log_probability(np.zeros(2), np.eye(2), tg.Box(low, high), df=df)
     )(df)
     truth = stats.t.logpdf(low[:, 0] + 2.0**-21, df) - 20.0 * math.log(2.0)
     error = np.abs(result.log_prob - truth)
     assert np.all(error <= result.stderr + 1e-12) and error[0] > 1e-4
-    assert np.all(result.stderr < 0.01) and result.stderr[-1] == 0
+    assert np.all(result.stderr < 0.02) and result.stderr[-1] == 0
 
 
 @pytest.mark.full
