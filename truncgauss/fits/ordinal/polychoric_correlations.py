@@ -153,7 +153,7 @@ def polychoric(
 
     Example:
         >>> fit = tg.polychoric([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
-        >>> round(fit.rho, 6), fit.standard_errors[0].round(6), round(fit.log_likelihood, 4)
+        >>> round(fit.rho, 6), round(float(fit.standard_errors[0]), 6), round(fit.log_likelihood, 4)
         (0.491479, 0.048554, -890.8319)
 
     References:
