@@ -142,7 +142,8 @@ def test_too_few_injections_for_a_component_are_said():
     with pytest.raises(ValueError, match="mixture_log_likelihood: .* injections are effective"):
         tg.mixtures.mixture_log_likelihood(rows, [0.5, 0.5], np.stack([LOC, LOC]), two)
     with pytest.raises(ValueError, match="fit_mixture: .* injections are effective"):
-        tg.fit_mixture(rows, 2, start=([0.5, 0.5], np.stack([LOC, LOC]), two), progress=False)
+        start = {"weights": [0.5, 0.5], "locs": np.stack([LOC, LOC]), "covariances": two}
+        tg.fit_mixture(rows, 2, start=start, progress=False)
 
 
 @pytest.mark.full

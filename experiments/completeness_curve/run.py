@@ -54,7 +54,7 @@ def fitted(fit, grid):
         return (-jnp.asarray(grid) - p["midpoint"]) / p["width"]
 
     odds = fit.derived(log_odds)
-    half = 1.96 * odds.standard_error
+    half = 1.96 * odds.standard_errors
     values = [jax.nn.sigmoid(odds.value + move) for move in (0.0, -half, half)]
     names = ("curve", "low", "high")
     return {

@@ -148,7 +148,7 @@ class Selection(Region):
         Example:
             >>> faint = tg.Selection.logistic([1.0], 20.0, 0.5)
             >>> tg.fraction_not_truncated([[20.0], [-80.0]], [[0.75]], faint)
-            Array([5.00000000e-01, 6.20000000e-87], dtype=float64)
+            Array([5.00000000e-01, 6.20219394e-87], dtype=float64)
         """
         return ScoreSelection(weights, midpoint, width, "logistic")
 
