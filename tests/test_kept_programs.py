@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import truncgauss as tg
 from truncgauss.arrays import compiling, kept_programs
@@ -65,8 +66,13 @@ def test_a_later_process_compiles_nothing_that_was_kept(precision, tmp_path):
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
+    """A folder for programs; JAX's own cache, of which they would come, is off."""
     monkeypatch.setenv(kept_programs.SETTING, str(tmp_path))
-    return tmp_path
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield tmp_path
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 def fresh():
@@ -82,6 +88,17 @@ def test_a_program_is_read_again(kept, monkeypatch):
     monkeypatch.setattr(compiling.Compiled, "program", None)  # so that nothing is compiled
     np.testing.assert_array_equal(fresh()(x), first)
     assert list(kept.iterdir()) == [path]
+
+
+def test_a_program_that_jax_had_kept_is_right_or_not_kept(tmp_path, monkeypatch):
+    """What JAX read from its own cache cannot be written again: its functions are missing."""
+    x, folders = np.linspace(0.1, 3.0, 5), [tmp_path / name for name in "ab"]
+    values = []
+    for folder in folders:  # the second is read from JAX's cache, which is on in these tests
+        monkeypatch.setenv(kept_programs.SETTING, str(folder))
+        values += [fresh()(x), fresh()(x)]
+    for value in values:
+        np.testing.assert_array_equal(value, values[0])
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle", "cut off"])

@@ -77,7 +77,7 @@ def program_of(
     program = read(key)
     if program is None:
         program = compiled()
-        write(key, program)
+        write(key, program, arrays)
     return program
 
 
@@ -246,17 +246,25 @@ def ready_kernels() -> None:
     jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
 
-def write(key: str, program: Any) -> None:
-    """Keep a program, if JAX can and the folder takes it; room is made for it."""
+def write(key: str, program: Any, arrays: Any) -> None:
+    """Keep a program, if JAX can and the folder takes it; room is made for it.
+
+    It is read and run once first: a program that JAX found in its own cache and not compiled is
+    written without some of its functions (jaxlib 0.10.2), of which only a run tells.
+    """
     from jax.experimental import serialize_executable
 
     path = place_of(key)
     if path is None:
         return
     try:
-        text = pickle.dumps((key, *serialize_executable.serialize(program)))
+        stored = serialize_executable.serialize(program)
+        jax.block_until_ready(_loaded(*stored)(*arrays))
+        text = pickle.dumps((key, *stored))
     except (ValueError, TypeError, AttributeError, NotImplementedError, pickle.PicklingError):
         return  # with constants, callbacks, or a static part that has no name
+    except jax.errors.JaxRuntimeError:
+        return
     with contextlib.suppress(OSError):  # a full or read-only disk
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
