@@ -52,7 +52,7 @@ def lines(process):
 
 
 @FULL
-@pytest.mark.parametrize("precision", ["64", "32"])
+@pytest.mark.parametrize("precision", ["64", pytest.param("32", marks=pytest.mark.slow)])
 def test_a_later_process_compiles_nothing_that_was_kept(precision, tmp_path):
     """Two at once first, of which each may read what the other writes; then a third."""
     both = [lines(process) for process in [start(tmp_path, precision), start(tmp_path, precision)]]
