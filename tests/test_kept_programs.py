@@ -1,6 +1,7 @@
 """Programs on disk: the same numbers from them, and none where another program could be meant."""
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -149,6 +150,7 @@ def test_everything_that_determines_a_program_is_in_its_key(monkeypatch):
         key(x, fixed=(1,)),
         key(x, fixed=(1.0,)),
         key(x, fixed=(True,)),
+        key(x, fixed=(jax.nn.softplus,)),
         key(x, options={"xla_backend_optimization_level": 1}),
         key(x, function=truncated_log_mass),
         key(tg.Automatic(), x),
@@ -170,6 +172,9 @@ def test_everything_that_determines_a_program_is_in_its_key(monkeypatch):
     "fixed",
     [
         lambda x: x,
+        functools.wraps(jax.nn.softplus)(lambda x: x),
+        jax.grad(jax.nn.softplus),
+        jax.jit(truncated_mean),
         Stranger(),
         tg.Selection(lambda x: jax.nn.sigmoid(x[0]), 1),
         tg.SoftMonteCarlo(edge=lambda margin: jax.nn.sigmoid(margin)),

@@ -15,7 +15,6 @@ import enum
 import functools
 import hashlib
 import importlib.metadata
-import inspect
 import os
 import pickle
 import platform
@@ -176,8 +175,8 @@ def named(value: Any) -> str:
     defined: Any = importlib.import_module(module)
     for part in name.split("."):
         defined = getattr(defined, part, None)
-    # A decorated function has the name of the one within.
-    if defined is not value and inspect.unwrap(defined) is not inspect.unwrap(value):
+    # Others may carry its name: what `functools.wraps`, or `jax.grad` of a known function.
+    if defined is not value and getattr(defined, "function", None) is not value:  # of `Compiled`
         raise Unknown
     return f"{module}.{name}"
 
