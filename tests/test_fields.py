@@ -159,3 +159,20 @@ def test_a_likelihood_by_another_method_is_refused():
     rows = tg.Observations(np.full((1, N), -1.0), np.full((1, N), 1.0))
     with pytest.raises(ValueError, match="tg.FieldParticles.. computes it, got Separation"):
         tg.log_likelihood(rows, LOC, field(), tg.Separation())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": [1.0, np.nan]}, "scale"),
+        ({"weights": [[0.0], [np.nan]]}, "weights holds NaN"),
+        ({"weights": [[9.0], [0.5]]}, "weights must be 0 where neighbours hold 2, for none"),
+        ({"noise": np.nan}, "noise is a standard deviation"),
+        ({"noise": np.inf}, "noise holds NaN or infinity"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(changes, message):
+    given = {"neighbours": [[2], [0]], "weights": [[0.0], [0.5]], "scale": [1.0, 1.0]}
+    tg.Directed(**given)
+    with pytest.raises(ValueError, match=message):
+        tg.Directed(**given | changes)

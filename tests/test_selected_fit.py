@@ -140,6 +140,14 @@ def test_refusals():
         (dict(region=step, estimate="m"), "by a step"),
         (dict(region=above), "no probability"),
         (dict(region=curve, prior=lambda p: 0.0), "prior is the log density"),
+        (
+            dict(region=curve, estimate="midpoint", prior=lambda p: p["width"]),
+            "prior asks for 'width'; it gets midpoint",
+        ),
+        (
+            dict(region=curve, estimate="midpoint", prior=lambda p: jnp.zeros(2)),
+            "prior must return one number",
+        ),
         (dict(region=curve, num_unobserved=-1), "a whole number from 0 on"),
         (dict(region=curve, low=0.0), "either region or low and high"),
         (dict(low=-9.0, estimate=["low"]), "parameters of a selection"),
@@ -148,6 +156,11 @@ def test_refusals():
     ]:
         with pytest.raises(ValueError, match=message):
             tg.fit_truncated_normal(x, **settings)
+    with pytest.raises(TypeError, match="estimate holds names of parameters, got True"):
+        tg.fit_truncated_normal(x, region=curve, estimate=True)
+    for number in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="Selection.logistic: midpoint holds NaN or infinity"):
+            tg.Selection.logistic([1.0], number, 1.0)
     with pytest.raises(ValueError, match="needs data, the rows"):
         tg.fit_truncated_normal(statistics=tg.Statistics.from_rows(x[:, None]), region=curve)
 

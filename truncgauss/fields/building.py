@@ -73,7 +73,7 @@ def arranged(points: np.ndarray, neighbours: int, size: int) -> Arrangement:
 
     n = len(points)
     for name, count in (("neighbours", neighbours), ("block", size)):
-        if not isinstance(count, int) or count < 2:
+        if not isinstance(count, int | np.integer) or count < 2:
             raise ValueError(f"from_points: {name} must be an int of at least 2, got {count!r}.")
     size = min(size, n)
     order = np.concatenate(_halved(points, np.arange(n), size))

@@ -88,6 +88,8 @@ class Directed(Covariance):
                 "Directed: neighbours and weights must have one shape (n, m) and scale (n,), got "
                 f"{places.shape}, {weights.shape} and {scale.shape}."
             )
+        if is_concrete((places, weights)) and np.any((places == n) & (weights != 0)):
+            raise ValueError(f"Directed: weights must be 0 where neighbours hold {n}, for none.")
         order = jnp.arange(n) if order is None else order
         noise = jnp.broadcast_to(as_float_array(noise, "Directed: noise"), (n,))
         one_each, none = weights[:, None, :], jnp.zeros((n, 0))
@@ -243,8 +245,12 @@ class Directed(Covariance):
         order, n = np.asarray(self.order), self.dimension
         if not np.array_equal(np.sort(order, axis=-1), np.broadcast_to(np.arange(n), order.shape)):
             raise ValueError("Directed: order must hold each of 0, ..., n - 1 once.")
-        if is_concrete(self.noise) and np.any(np.asarray(self.noise) < 0):
+        if is_concrete(self.noise) and not np.all(np.asarray(self.noise) >= 0):
             raise ValueError("Directed: noise is a standard deviation and must not be negative.")
+        for name in ("weights", "scale", "noise"):
+            values = getattr(self, name)
+            if is_concrete(values) and not np.all(np.isfinite(np.asarray(values))):
+                raise ValueError(f"Directed: {name} holds NaN or infinity.")
         if not is_concrete(self.neighbours):
             return
         blocks, size = self.weights.shape[-3], self.block_size

@@ -98,7 +98,9 @@ def parts_of(region: Any, estimate: Any, what: str) -> tuple[CurveParameter, ...
     Raises:
         ValueError: for a name that is none, or weights and width together, which have no scale.
     """
-    wanted = (estimate,) if isinstance(estimate, str) else tuple(estimate)
+    wanted = (estimate,) if isinstance(estimate, str) else estimate
+    if not isinstance(wanted, list | tuple):
+        raise TypeError(f"{what}: estimate holds names of parameters, got {estimate!r}.")
     leaves = jax.tree_util.tree_leaves_with_path(getattr(region, "parameters", None))
     keystr: Any = functools.partial(jax.tree_util.keystr, simple=True, separator=".")
     names = [keystr(path) or "parameter" for path, _ in leaves]
@@ -616,6 +618,20 @@ def checked_parts(what: str, region: Any, estimate: Any, prior: Any) -> tuple[Cu
             f"{what}: prior is the log density of what estimate= names, a function of a dictionary "
             f"of these, got {prior!r} with estimate={estimate!r}."
         )
+    if prior is not None:
+        curve = CurveCoordinates(region, parts)
+        given = curve.by_name(jnp.asarray(curve.start()))
+        try:
+            density = jax.eval_shape(prior, given)
+        except KeyError as error:
+            raise ValueError(
+                f"{what}: prior asks for {error}; it gets {', '.join(given)}, as estimate= names."
+            ) from error
+        if getattr(density, "shape", None) not in ((), (1,)):
+            raise ValueError(
+                f"{what}: prior must return one number, the log density of all it is given "
+                f"together, got {density}."
+            )
     return parts
 
 

@@ -168,7 +168,7 @@ def fit_truncated_normal(
     settings: dict[str, Any] = dict(
         num_steps=num_steps, num_profiles=num_profiles, progress=progress
     )
-    asked = tuple(estimate) or prior is not None or num_unobserved is not None
+    asked = bool(estimate) or prior is not None or num_unobserved is not None
     if asked or hasattr(region, "with_parameters"):
         from truncgauss.fits.gaussian.selected import fit_selected  # which others do not need
 

@@ -47,6 +47,9 @@ class ScoreSelection(Region):
                 f"{what}: of {w.shape[-2]} curves midpoint and width need one number "
                 f"each in their last axis, got shapes {m.shape} and {t.shape}."
             )
+        for name, value in (("weights", w), ("midpoint", m), ("width", t)):
+            if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+                raise ValueError(f"{what}: {name} holds NaN or infinity.")
         if is_concrete(t) and not np.all(np.asarray(t) > 0):
             raise ValueError(
                 f"{what}: width must be positive, got {np.min(np.asarray(t))}. A sharp "
