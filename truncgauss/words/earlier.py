@@ -44,7 +44,7 @@ def argument(
     def renamed(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            if earlier in kwargs:
+            if earlier in kwargs and new not in kwargs:
                 warn_of(f"{function.__name__}: {earlier}=", f"{new}=")
                 kwargs[new] = kwargs.pop(earlier)
             return function(*args, **kwargs)
