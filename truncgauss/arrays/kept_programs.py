@@ -189,7 +189,8 @@ def surroundings() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_PLATFORMS")]
-    versions = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")]
+    traced = "jax", "jaxlib", "numpy", "scipy", "optax", "numpyro"  # or what is called meanwhile
+    versions = [importlib.metadata.version(name) for name in traced]
     machine = platform.python_version(), platform.platform(), processor(), jax.devices()
     digest.update(repr((versions, flags, machine)).encode())
     return digest.hexdigest()
