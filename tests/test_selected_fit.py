@@ -63,6 +63,9 @@ def test_a_curve_and_its_population_with_the_unobserved_counted():
     assert fit.range_of(3) == (0.0, np.inf) and fit.derived("width").value > 0
     low, high = fit.profile("midpoint")
     assert low < fit.curve["midpoint"] < high
+    begin, settings = dict(fit.parameters()), {"estimate": WANTED, "num_unobserved": lost}
+    again = tg.fit_truncated_normal(x, region=curve, start=begin, **settings)
+    np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-6)
 
 
 @pytest.mark.full

@@ -55,6 +55,7 @@ class DropoutRows(SelectedSample):
     """Rows whose entries a curve observed; `rows` are filled at the midpoint, for starts alone."""
 
     observations: Observations
+    what = "fit_observations"
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         return super().starts((count or 1) + 1)[1:]  # weighted by no inverse probability

@@ -30,7 +30,7 @@ from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import check_count, maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit
-from truncgauss.fitting.model import Model
+from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import Loss
 from truncgauss.fitting.widening import WIDEST
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -307,7 +307,7 @@ class SelectedLoss(Loss):
 
     def log_lost(self, loc: Any, covariance: Any, region: Any, log_prob: Any) -> jax.Array:
         """log(1 - P), of one curve with all digits where that is small."""
-        if isinstance(region, ScoreSelection) and region.width.shape[-1] == 1:
+        if is_one_curve(region):
             return self.probability(loc, covariance, region.flipped()).log_prob
         return log1mexp(-log_prob)
 
@@ -317,6 +317,10 @@ class SelectedLoss(Loss):
             return None
         units = self.coordinates.units(np.asarray(x))
         return None if units is None else STEP * units
+
+
+def is_one_curve(region: Any) -> bool:
+    return isinstance(region, ScoreSelection) and region.width.shape[-1] == 1
 
 
 def log_kept(region: Any, rows: jax.Array) -> jax.Array:
@@ -357,6 +361,8 @@ class SelectedFit(LikelihoodFit):
     curve: dict[str, np.ndarray]
     region: Any
     standard_errors: SelectedErrors
+
+    names_of_start = "loc", "covariance"  # of the curve its own values are the start
 
     @property
     def array_constants(self) -> Any:
@@ -402,6 +408,7 @@ class SelectedSample(Model):
     method: Method = Automatic()
     key: Any = None
     flat = FLAT
+    what = "fit_truncated_normal"  # fits it, for messages
 
     @functools.cached_property
     def inner(self) -> GaussianCoordinates:
@@ -412,8 +419,7 @@ class SelectedSample(Model):
     @property
     def quick(self) -> bool:
         """Whether log P has a closed form of one variable; else profiles may take long."""
-        region = self.curve.region
-        return isinstance(region, ScoreSelection) and region.width.shape[-1] == 1
+        return is_one_curve(self.curve.region)
 
     @functools.cached_property
     def coordinates(self) -> SelectedCoordinates:
@@ -439,16 +445,17 @@ class SelectedSample(Model):
         for _ in range((count or 2) - 2):
             moved = mean + np.sqrt(np.diagonal(matrix)) * random.normal(size=len(mean))
             guesses.append((moved, matrix * np.exp(random.normal())))
-        return [self.as_start(guess) for guess in guesses[: count or 2]]
+        return [self.as_start({"loc": m, "covariance": c}) for m, c in guesses[: count or 2]]
 
-    def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
-        """Free coordinates of a mean and a covariance matrix."""
+    def as_start(self, start: Any) -> np.ndarray:
+        """Free coordinates of a mean and a covariance matrix, by name or in this order."""
         d = self.rows.shape[1]
-        loc, matrix = (np.asarray(part, np.float64) for part in start)
+        parts = arrays_of_start(self.what, start, ("loc", "covariance"))
+        loc, matrix = (np.asarray(part, np.float64) for part in parts)
         if loc.shape != (d,) or matrix.shape != (d, d) or not np.linalg.eigvalsh(matrix)[0] > 0:
             raise ValueError(
-                f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), the covariance "
-                f"positive definite; got {loc.shape} and {matrix.shape}."
+                f"start must have loc and covariance of shapes ({d},) and ({d}, {d}), the "
+                f"covariance positive definite; got {loc.shape} and {matrix.shape}."
             )
         return np.append(self.inner.free(loc, matrix), self.curve.start())
 
