@@ -62,10 +62,9 @@ def cache_folder() -> Path | None:
     """The folder for compiled programs: JAX's, if one is set, or truncgauss/jax under
     XDG_CACHE_HOME or ~/.cache; None without a home."""
     stated: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if stated:
-        return Path(stated)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    return home / "truncgauss" / "jax" if home.is_absolute() else None
+    from truncgauss.arrays import kept_programs
+
+    return Path(stated) if stated else kept_programs.own_folder("jax")
 
 
 def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:

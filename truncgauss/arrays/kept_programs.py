@@ -47,10 +47,13 @@ def folder() -> Path | None:
     stated = os.environ.get(SETTING, "")
     if stated.lower() in ("off", "0"):
         return None
-    if stated:
-        return Path(stated)
+    return Path(stated) if stated else own_folder("programs")
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of that name of ours under XDG_CACHE_HOME or ~/.cache; None without a home."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    return home / PACKAGE / "programs" if home.is_absolute() else None
+    return home / PACKAGE / name if home.is_absolute() else None
 
 
 def program_of(
@@ -121,6 +124,7 @@ def settings() -> tuple[Any, ...] | None:
 
 
 def kind_of(leaf: Any) -> str:
+    """The text of an array's shape and dtype."""
     if isinstance(leaf, jax.Array) and leaf.devices() != {jax.local_devices()[0]}:
         raise Unknown
     kind = jax.typeof(leaf)
