@@ -1,7 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-times test-all test-core test-float32 test-full test-slow \
-    referee figures bench-gpu docs release check venv clean
+.PHONY: help run test test-for test-times test-all test-core test-smoke test-float32 test-full \
+    test-slow referee figures bench-gpu docs release check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -9,7 +9,9 @@ export PYTHON
 # Each worker begins with one half of the tests, so that one file is seldom compiled by both.
 pytest := .venv/bin/python -m pytest -n 2 --dist worksteal
 configs := $(wildcard configs/*.yaml)
-core := $(patsubst %,tests/test_%.py,pages compiling exact separation gradients moments sampling \
+files = $(patsubst %,tests/test_%.py,$(1))
+smoke := $(call files,pages cli)
+core := $(call files,pages compiling exact separation gradients moments sampling \
     fitting_truncated_normal fitting_regression mixture_fit truncated_multivariate_normal cli)
 
 help:  ## list these targets
@@ -40,6 +42,9 @@ test-for: venv  ## the tests that a change of FILE=truncgauss/... is likely to b
 # Without XLA_FLAGS: as a user's programs are compiled, on a Python and a JAX that had no other test.
 test-core: venv  ## a core of the tests, compiled as users do
 	@XLA_FLAGS= $(pytest) -m "not slow" $(core)
+
+test-smoke: venv  ## every page of the guide and the command line, compiled as users do
+	@XLA_FLAGS= $(pytest) -m "not slow" $(smoke)
 
 test-float32: venv  ## the tests that hold without float64 too
 	@JAX_ENABLE_X64=0 $(pytest) tests/test_precision.py
