@@ -4,6 +4,7 @@ from tests.referee import (
     boxes as boxes,
     distributions as distributions,
     fits as fits,
+    groups as groups,
     tables as tables,
 )
 from tests.referee.frame import (

@@ -1,0 +1,299 @@
+"""Laws of fits of clusters, of ordered pairs and of fractions, and of the intervals of profiles."""
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy.special import log_ndtr, logsumexp
+
+from tests.referee import oracles
+from tests.referee.fits import QUIET, fitted, numbers
+from tests.referee.frame import Case, law
+
+INF = np.inf
+NODES = np.linspace(-9.0, 9.0, 1801)  # of an effect, in its standard deviations
+FALL = 1.9207294103470602  # half of the 0.95 quantile of chi squared with 1 degree of freedom
+
+
+def integrated(rows, labels):
+    """The log-likelihood of each cluster, at its first row, from those of rows at NODES (n, 1801).
+
+    By the trapezoidal rule, whose error falls exponentially for a smooth integrand.
+    """
+    own = labels[:, None] == np.unique(labels)
+    sums = own.T.astype(float) @ rows - NODES**2 / 2 - oracles.LOG_ROOT_2PI
+    found = np.zeros(len(labels))
+    found[np.argmax(own, axis=0)] = logsumexp(sums, axis=1) + np.log(NODES[1] - NODES[0])
+    return found
+
+
+@law
+def clusters(draw):
+    """One random intercept; outcomes exact, below a limit, binary or ordered."""
+    seed, unit, origin = numbers(draw)
+    kind = draw(st.sampled_from(["exact", "censored", "binary", "ordered"]))
+    unit, origin = (1.0, 0.0) if kind in ("binary", "ordered") else (unit, origin)
+    word, w = draw(
+        st.sampled_from(
+            [
+                ("no weights", "None"),
+                ("integer weights", "1 + g % 2"),
+                ("a weight of 0", "1.0 * (g > 0)"),
+            ]
+        )
+    )
+    effect = draw(st.sampled_from([1.0, 0.4]))
+    setup = f"rng = np.random.default_rng({seed}); g = rng.permutation(np.arange(40) ** 2 % 11)\n"
+    setup += f"x, e = rng.normal(size=(2, 40)); z = x + e + {effect} * rng.normal(size=11)[g]\n"
+    one = '{"constant": np.ones(40), "x": x}'
+    outcome, design, more, limit = {
+        "exact": (f"{origin} + {unit} * z", one, "", -INF),
+        "censored": (
+            f"np.maximum({origin} + {unit} * z, {origin})",
+            one,
+            f", censored_low={origin}",
+            origin,
+        ),
+        "binary": ("1.0 * (z > 0)", one, ", binary=True", 0.0),
+        "ordered": ("np.digitize(z, [-0.5, 0.8])", '{"x": x}', "", 0.0),
+    }[kind]
+    setup += f"y = {outcome}; w = {w}\n"
+    y = "tg.Ordinal(y)" if kind == "ordered" else "y"
+    setup += f"fit = tg.fit_clusters({y}, {design}, g{more}, weights=w, {QUIET})"
+
+    def rows_of(names, b):
+        # What is estimated, in the order of fit.names.
+        by_name = dict(zip(names["fit"].names, b))
+        sigma = by_name.get("sigma", 1.0)
+        cuts = [value for name, value in by_name.items() if name.startswith("cut")]
+        if not (by_name["sigma[intercept]"] >= 0 and sigma > 0 and np.all(np.diff(cuts) > 0)):
+            return np.full(40, np.nan)
+        mean = by_name.get("constant", 0.0) + by_name["x"] * names["x"][:, None]
+        mean = mean + by_name["sigma[intercept]"] * NODES
+        y = np.asarray(names["y"])[:, None]
+        if kind == "ordered":
+            ends = np.r_[-INF, cuts, INF]
+            rows = oracles.log_interval(ends[y] - mean, ends[y + 1] - mean)
+        elif kind == "binary":
+            rows = log_ndtr(np.where(y > 0, mean, -mean))
+        else:
+            r = (y - mean) / sigma
+            rows = -r * r / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
+            rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
+        return integrated(rows, names["g"])
+
+    return fitted(f"{kind}, {word}", setup, rows_of, refused=True)
+
+
+@law
+def ordered_pairs(draw):
+    """The polychoric correlation of a table of counts, some of them small."""
+    r, c = draw(st.sampled_from([(2, 2), (2, 3), (3, 3)]))
+    counts = np.array(draw(st.lists(st.sampled_from([3, 8, 1, 0, 20]), min_size=9, max_size=9)))
+    counts = counts[: r * c].reshape(r, c)
+    setup = f"counts = np.array({counts.tolist()}); w = counts.ravel()\n"
+    setup += "fit = tg.polychoric(counts, num_profiles=0, progress=False)"
+
+    def rows_of(names, b):
+        rho, x, y = b[0], np.r_[-INF, b[1:r], INF], np.r_[-INF, b[r:], INF]
+        if not (abs(rho) < 1 and np.all(np.diff(x) > 0) and np.all(np.diff(y) > 0)):
+            return np.full(r * c, np.nan)
+        i, j = np.divmod(np.arange(r * c), c)
+        low, high = np.stack([x[i], y[j]], 1), np.stack([x[i + 1], y[j + 1]], 1)
+        return oracles.log_box(0.0, oracles.factor_of([[1.0, rho], [rho, 1.0]]), low, high)
+
+    return fitted(f"{r} x {c}", setup, rows_of, refused=True)
+
+
+@law
+def shifts(draw):
+    """The shift of a mean by counts of trials inside of intervals, and its errors."""
+    k, n = draw(st.integers(1, 3)), draw(st.sampled_from([100, 1000]))
+    scale = draw(st.sampled_from([1.0, 2.0, 1e3]))
+    low = np.array(draw(st.lists(st.sampled_from([0.0, -1.0, -INF]), min_size=k, max_size=k)))
+    high = np.where(np.isinf(low), 0.5, draw(st.sampled_from([INF, 1.5])))
+    y = np.array(draw(st.lists(st.sampled_from([30, 60, 5]), min_size=k, max_size=k)))
+    array = lambda x: f"np.array({np.asarray(x, float).tolist()})".replace("inf", "np.inf")
+    setup = f"y, low, high = {array(y)}, {array(low)}, {array(high)}\n"
+    setup += f"box = tg.Box({scale} * low[:, None], {scale} * high[:, None])\n"
+    setup += f"fit = tg.fit_shift(y, [0.0], [[{scale**2}]], box, {n}, progress=False)"
+
+    share = lambda t: np.exp(oracles.log_interval(low - t / scale, high - t / scale))
+
+    def log_likelihood(shift):
+        p = share(shift[0])
+        with np.errstate(divide="ignore"):
+            return float(np.sum(y * np.log(p) + (n - y) * np.log1p(-p)))
+
+    def oracle(names):
+        shift = np.ravel(names["fit"].params)
+        value = log_likelihood(shift)
+        starts = scale * np.linspace(-3.0, 3.0, 7)[:, None]
+        higher = oracles.best(log_likelihood, shift, np.array([scale / 10]), starts) - value
+        p, slope = share(shift[0]), oracles.slope(lambda t: share(shift[0] + t), 1, scale / 10)
+        truth = np.sqrt(1 / np.sum(n * slope[0] ** 2 / (p * (1 - p))))
+        return np.r_[0.0 if higher < 1e-7 * n else higher, truth], 0.0
+
+    ours = "np.r_[0.0, fit.standard_errors]"  # of the expected information
+    return Case(f"{k} intervals", setup, ours, oracle, np.r_[0.0, 1e-5], refused=True)
+
+
+@law
+def profiles(draw):
+    """The ends of a profile interval, where the highest likelihood of all others is 1.92 less."""
+    seed, unit, origin = numbers(draw)
+    which = draw(st.sampled_from(["censored", "plain", "binary", "truncated"]))
+    name = draw(st.sampled_from(["x", "sigma", "constant"]))
+    name = "x" if which == "binary" else name
+    setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 90))\n"
+    setup += (
+        f"z = 0.6 * x + e; k = np.flatnonzero(z > {-0.8 if which == 'truncated' else -9})[:25]\n"
+    )
+    setup += f"x, z, one = x[k], z[k], np.ones(25)\ny = {origin} + {unit} * z\n"
+    bound = origin - 0.8 * unit
+    option = {"truncated": f"truncated_low={bound}, ", "censored": f"censored_low={origin}, "}
+    y = "tg.Ordinal(1 * (z > 0))" if which == "binary" else "y"
+    design = '{"x": x}' if which == "binary" else '{"constant": one, "x": x}'
+    setup += f"fit = tg.fit_regression({y}, {design}, {option.get(which, '')}{QUIET})\n"
+    setup += f'ends = np.array(fit.profile("{name}"))'
+
+    def rows_of(names, b):
+        x, y = names["x"], names["y"]
+        if which == "binary":  # a category above its cut
+            return log_ndtr(np.where(names["z"] > 0, 1, -1) * (b[0] * x - b[1]))
+        if not b[2] > 0:
+            return np.full(25, np.nan)
+        mean, sigma = b[0] + b[1] * x, b[2]
+        r = (y - mean) / sigma
+        rows = -r * r / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
+        if which == "censored":
+            return np.where(y <= origin, log_ndtr((origin - mean) / sigma), rows)
+        return rows - (log_ndtr((mean - bound) / sigma) if which == "truncated" else 0.0)
+
+    def oracle(names):
+        fit, falls = names["fit"], []
+        at, errors = np.array(fit.estimates, float), np.asarray(fit.errors, float)
+        j = fit.names.index(name)
+
+        def log_likelihood(b):
+            with np.errstate(all="ignore"):
+                return float(np.sum(rows_of(names, b)))
+
+        free = np.arange(len(at)) != j
+        for side, end in zip((-1, 1), names["ends"]):
+            fixed = end if np.isfinite(end) else at[j] + side * 20 * errors[j]
+            of = lambda b, fixed=fixed: log_likelihood(np.insert(b, j, fixed))
+            # Begin where a step along the curvature would lead, and elsewhere.
+            rows = fit.parameter_covariance
+            near = (at + (fixed - at[j]) * rows[:, j] / rows[j, j])[free]
+            near = near if np.isfinite(of(near)) else at[free]
+            starts = near + errors[free] * np.array([[0.5], [-0.5]])
+            fall = log_likelihood(at) - oracles.best(of, near, errors[free], starts)
+            falls.append(FALL if np.isinf(end) and fall < FALL else fall)
+        return np.array(falls), 1e-5
+
+    kind = f"{which}, {name}"
+    return Case(kind, setup, f"np.full(2, {FALL})", oracle, 2e-5, refused=True)  # fmt: skip
+
+
+# --- Student's t ----------------------------------------------------------------------------------
+
+
+def log_box_t(low, high, factor, df):
+    """log P(low < T < high) of a t around 0 whose scale matrix has this factor.
+
+    Given W of chi squared it is a Gaussian box of bounds times sqrt(W / df); over log W the
+    trapezoidal rule, whose error falls exponentially.
+    """
+    t = np.linspace(-140.0 / df, np.log(df + 60.0 + 20 * np.sqrt(df)), 400)
+    root = np.sqrt(np.exp(t) / df)[:, None]
+    with np.errstate(invalid="ignore"):
+        rows = oracles.log_box(0.0, factor, root * low, root * high)
+    log_density = df / 2 * (t - np.log(2.0)) - np.exp(t) / 2
+    total = logsumexp(log_density)  # its own integral by the same rule
+    return float(logsumexp(rows + log_density) - total)
+
+
+@law
+def students(draw):
+    """log P of a box under a t, and its slope in the degrees of freedom."""
+    d = draw(st.integers(1, 2))
+    df = draw(st.sampled_from([4.0, 1.0, 2.5, 30.0, 200.0]))
+    high = np.array(draw(st.lists(st.sampled_from([1.0, INF, 0.2]), min_size=d, max_size=d)))
+    low = np.array(draw(st.lists(st.sampled_from([-1.0, 0.0, -INF]), min_size=d, max_size=d)))
+    rho = draw(st.sampled_from([0.0, 0.5, -0.9]))
+    route = draw(st.sampled_from(["", "jax.jit"]))
+    covariance = np.eye(d) + rho * (1 - np.eye(d))
+    text = lambda x: str(np.asarray(x).tolist()).replace("inf", "jnp.inf")
+    setup = f"S, box = jnp.array({text(covariance)}), tg.Box({text(low)}, {text(high)})\n"
+    setup += f"f = lambda df: tg.log_probability(jnp.zeros({d}), S, box, df=df)\n"
+    setup += f"estimate = {route}(f)({df}); slope = jax.grad(lambda df: f(df).log_prob)({df})"
+    factor = oracles.factor_of(covariance)
+
+    def oracle(names):
+        along = lambda t: log_box_t(low, high, factor, df + t)
+        slope, error = oracles.slope(along, 1, 0.1)
+        return np.r_[along(0.0), slope], np.r_[1e-10, error]
+
+    ours = "np.r_[estimate.log_prob, slope]"
+    return Case(
+        f"df = {df}, d = {d}", setup, ours, oracle, np.r_[1e-8, 1e-5], "np.r_[estimate.stderr, 0]"
+    )
+
+
+@law
+def quantiles(draw):
+    """The probability below an equicoordinate quantile of a Gaussian or a t."""
+    d = draw(st.integers(1, 3))
+    df = draw(st.sampled_from([INF, 5.0])) if d < 3 else INF
+    p = draw(st.sampled_from([0.5, 0.05, 0.95, 0.999]))
+    tail = draw(st.sampled_from(["lower", "both", "upper"]))
+    rho = draw(st.sampled_from([0.0, 0.5, 0.97, -0.3]))
+    scale = draw(st.sampled_from([1.0, 1e3]))
+    covariance = scale**2 * (np.eye(d) + rho * (1 - np.eye(d)))
+    setup = f"S = jnp.array({covariance.tolist()})\n"
+    more = "" if np.isinf(df) else f", df={df}"
+    setup += f'q = tg.quantile({p}, [0.0] * {d}, S, tail="{tail}"{more})'
+    factor = oracles.factor_of(covariance)
+
+    def probability(q):
+        low = np.full(d, {"lower": -INF, "both": -q, "upper": q}[tail])
+        high = np.full(d, INF if tail == "upper" else q)
+        if np.isinf(df):
+            return float(oracles.log_box(0.0, factor, low, high, 14)[0])
+        return log_box_t(low, high, factor, df)
+
+    def oracle(names):
+        q = float(names["q"].value)
+        slope = (probability(q + 1e-4 * scale) - probability(q - 1e-4 * scale)) / (2e-4 * scale)
+        return probability(q), abs(slope) * (float(names["q"].stderr) + 1e-9 * scale)
+
+    kind = f"{tail}, d = {d}, df = {df}"
+    return Case(kind, setup, f"np.log({p})", oracle, 1e-7)
+
+
+@law
+def single_precision(draw):
+    """log P in float32, beside quadrature at the same numbers."""
+    d = draw(st.integers(1, 3))
+    bounds = st.sampled_from([0.0, -1.0, 2.0, 6.0, -30.0])
+    low = np.array(draw(st.lists(bounds, min_size=d, max_size=d)))
+    width = draw(st.sampled_from([INF, 1.0, 1e-3, 50.0]))
+    rho = draw(st.sampled_from([0.0, 0.5, -0.25, 0.875]))
+    rho = rho if d < 3 or rho > -0.5 else 0.0
+    covariance = np.eye(d) + rho * (1 - np.eye(d))
+    route = draw(st.sampled_from(["f", "jax.jit(f)"]))
+    text = lambda x: str(np.asarray(x).tolist()).replace("inf", "jnp.inf")
+    setup = f"low = jnp.array({text(low)}, jnp.float32); high = low + jnp.float32({text(width)})\n"
+    setup += f"S = jnp.array({text(covariance)}, jnp.float32)\n"
+    setup += "f = lambda loc: tg.log_probability(loc, S, tg.Box(low, high))\n"
+    setup += f"estimate = {route}(jnp.zeros({d}, jnp.float32))"
+
+    def oracle(names):
+        ends = (np.asarray(names[x], np.float64) for x in ("low", "high"))
+        of = lambda n, ends=tuple(ends): oracles.log_box(
+            0.0, oracles.factor_of(covariance), *ends, n
+        )[0]
+        return oracles.with_error(of)
+
+    ours = "jnp.where(estimate.log_prob.dtype == jnp.float32, estimate.log_prob, jnp.nan)"
+    kind = f"{route}, d = {d}, width {width:g}"
+    return Case(kind, setup, ours, oracle, 3e-5, "estimate.stderr")
