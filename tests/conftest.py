@@ -69,8 +69,16 @@ def pytest_configure(config):
             path.unlink(missing_ok=True)
 
 
+# Processor seconds and names of tests and cases that take more than 20 s, by `make test-times`.
+LONG = pathlib.Path(__file__).with_name("long_tests.txt").read_text().splitlines()
+LONG = {line.split(maxsplit=1)[1] for line in LONG}
+
+
 def pytest_itemcollected(item):
-    """Of a test with `quick`, the cases that are not named there are of the full layer."""
+    """Of a test with `quick`, the cases that are not named there are of the full layer; what takes
+    long is of the slow one."""
+    if item.nodeid in LONG:
+        item.add_marker("slow")
     for mark in item.iter_markers("quick"):
         if item.callspec.id not in mark.args:
             item.add_marker("full")

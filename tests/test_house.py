@@ -451,3 +451,11 @@ def test_the_page_of_a_room_says_what_it_imports_and_defines(room):
         text = (PACKAGE / room / file).read_text()
         for noun in re.findall(r"`(\w+)`", nouns):
             assert re.search(rf"^(?:def|class) {noun}\b", text, flags=re.MULTILINE), (noun, file)
+
+
+def test_what_is_listed_as_long_is_a_test():
+    lines = (ROOT / "tests" / "long_tests.txt").read_text().splitlines()
+    for line in lines:
+        path, name = re.fullmatch(r" *\d+ ([\w/.]+)::(\w+)(?:\[.*\])?", line).groups()
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), line
+    assert lines == sorted(lines, key=lambda line: line.split(maxsplit=1)[1])
