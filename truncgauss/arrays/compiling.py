@@ -148,6 +148,16 @@ def of_rows(*args: Any) -> Cost:
     return Cost(PER_INPUT * closed_form(*args).numbers) if stated is None else stated
 
 
+def called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function under another name, which is a part of the text of its program."""
+
+    def same(*args: Any) -> Any:
+        return function(*args)
+
+    same.__name__ = name
+    return same
+
+
 class Compiled:
     """A function under `jax.jit`, compiled for calls with numbers on a CPU by their work.
 
@@ -189,14 +199,16 @@ class Compiled:
             kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
             settings = kept_programs.settings()
             kind = tuple(effort.items()), fixed, structure, kinds, parallel.plan(), settings
-            compiled: Callable[[], Any] = lambda: self.program(effort).lower(*args).compile()
             if kind not in self.ahead:
-                self.ahead[kind] = kept_programs.program_of(kind, self.function, arrays, compiled)
+                anew: Callable[[str], Any] = lambda name: (
+                    self.jitted(effort, called(self.function, name)).lower(*args).compile()
+                )
+                self.ahead[kind] = kept_programs.program_of(kind, self.function, arrays, anew)
             if self.ahead[kind] is None:
                 if not is_staged():
                     return self.program(effort)(*args)
                 # It would be traced as well, and may not have compiler options of its own there.
-                self.ahead[kind] = compiled()
+                self.ahead[kind] = self.program(effort).lower(*args).compile()
             return self.ahead[kind](*arrays)
 
     def program(self, effort: dict[str, Any]) -> Any:
@@ -205,9 +217,10 @@ class Compiled:
             return self.traced
         key = tuple(effort.items())
         if key not in self.programs:
-            names = accepted_names()
-            options = {name: value for name, value in effort.items() if name in names}
-            self.programs[key] = jax.jit(
-                self.function, static_argnums=self.static, compiler_options=options
-            )
+            self.programs[key] = self.jitted(effort, self.function)
         return self.programs[key]
+
+    def jitted(self, effort: dict[str, Any], function: Callable[..., Any]) -> Any:
+        names = accepted_names()
+        options = {name: value for name, value in effort.items() if name in names}
+        return jax.jit(function, static_argnums=self.static, compiler_options=options)

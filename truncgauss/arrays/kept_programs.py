@@ -18,6 +18,7 @@ import importlib.metadata
 import os
 import pickle
 import platform
+import secrets
 import tempfile
 import types
 from collections.abc import Callable
@@ -57,15 +58,18 @@ def own_folder(name: str) -> Path | None:
 
 
 def program_of(
-    kind: tuple[Any, ...], function: Callable[..., Any], arrays: Any, compiled: Callable[[], Any]
+    kind: tuple[Any, ...], function: Callable[..., Any], arrays: Any, compiled: Callable[[str], Any]
 ) -> Any:
     """The program of a function as an earlier process kept it, or compiled and kept; None where it
     may not be kept.
 
+    It is compiled under a name of its own, so that JAX does not find it in its persistent cache: a
+    program from there is written without some of its functions (jaxlib 0.10.2).
+
     Args:
         kind: of its call, see `Compiled`: options of the compiler, static arguments, ...,
             `parallel.plan()` and `settings()`.
-        compiled: compiles it.
+        compiled: compiles it under a name.
     """
     options, fixed, *_, plan, settings = kind
     if settings is None or plan != parallel.MeshPlan() or folder() is None:
@@ -78,7 +82,7 @@ def program_of(
         return None
     program = read(key)
     if program is None:
-        program = compiled()
+        program = compiled(f"{function.__name__}_{secrets.token_hex(4)}")
         write(key, program, arrays)
     return program
 
@@ -253,8 +257,7 @@ def ready_kernels() -> None:
 def write(key: str, program: Any, arrays: Any) -> None:
     """Keep a program, if JAX can and the folder takes it; room is made for it.
 
-    It is read and run once first: a program that JAX found in its own cache and not compiled is
-    written without some of its functions (jaxlib 0.10.2), of which only a run tells.
+    It is read and run once first, since only a run tells whether all of its functions were written.
     """
     from jax.experimental import serialize_executable
 
