@@ -128,7 +128,7 @@ def test_the_coverage_of_wald_intervals_is_that_of_exponential_samples(n):
             n,
             np.array([1.0 / mean]),
             np.array([[mean**-2.0 / n]]),
-            lambda x, power=power: np.array([x[0] ** -power, 3.0]),
+            lambda x, power=power: np.hstack([x**-power, 0.0 * x + 3.0]),
             np.array([[-power * mean ** (1.0 + power)], [0.0]]),
         )
         # Truth 1: an estimate m^power has the standard error power m^power / sqrt(n).

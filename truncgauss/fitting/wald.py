@@ -9,7 +9,6 @@ References:
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ TRUTHS, SHARES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.
 
 
 def wald_coverages(
-    loss: Callable[[np.ndarray, np.ndarray], tuple[float, float, float]],
+    loss: Callable[[list[np.ndarray], np.ndarray], Sequence[tuple[float, float, float]]],
     size: float,
     best: np.ndarray,
     covariance: np.ndarray,
@@ -66,16 +65,16 @@ def wald_coverages(
     others are left out.
 
     Args:
-        loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
-            derivatives along that direction.
+        loss: (points, direction) -> of each of a list of points x, minus the mean log-likelihood of
+            a row, and its first and second derivatives along that direction.
         size: how many rows that is the mean of.
         best: x where it is lowest, (q,).
         covariance: of x there, (q, q).
-        estimates: x -> (p,).
+        estimates: (m, q) -> (m, p).
         jacobian: of the estimates, (p, q).
         exists: x -> the share of samples that have an estimate if x is the truth.
     """
-    lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
+    lowest, centre = loss([best], np.zeros_like(best))[0][0], estimates(best[None])[0]
     covered = np.zeros(len(jacobian))
     for k, slope in enumerate(jacobian):
         variance = float(slope @ covariance @ slope)
@@ -86,28 +85,29 @@ def wald_coverages(
         step = STEP * (covariance @ slope) / variance**0.5
         # Of five points: the fall and the change of the estimate, each with two derivatives.
         at, points = np.arange(-2.0, 3.0), np.full((5, 2, 3), np.nan)
-        for numbers, distances in (((2, 1, 3), (1.0,)), ((0, 4), (2.0, 1.5))):
-            for number, distance in itertools.product(numbers, distances):
-                if np.all(np.isfinite(points[number])):
-                    continue
-                at[number] = np.sign(number - 2) * distance
-                before, x, after = (best + (at[number] + a) * step for a in (-APART, 0.0, APART))
-                fall = 0.0, 0.0, STEP**2
-                if number != 2:
-                    with jax.debug_nans(False):  # by which a step out of the domain is known
-                        there, tilt, bend = loss(x, step)
+        for numbers, distances in (((1, 2, 3), (1.0,)), ((0, 4), (2.0, 1.5))):
+            for distance in distances:
+                left = [j for j in numbers if not np.all(np.isfinite(points[j]))]
+                at[left] = np.sign(np.array(left, int) - 2) * distance
+                falls = {2: (0.0, 0.0, STEP**2)} if 2 in left else {}
+                moved = [j for j in left if j != 2]
+                with jax.debug_nans(False):  # by which a step out of the domain is known
+                    found = loss([best + at[j] * step for j in moved], step) if moved else []
+                for j, (there, tilt, bend) in zip(moved, found):
                     fall = size * (there - lowest), size * tilt, size * bend
-                    if not np.all(np.isfinite(fall)):
-                        continue
-                with jax.debug_nans(False):
-                    values = np.array(
-                        [float(estimates(z)[k]) - centre[k] for z in (before, x, after)]
-                    )
-                if not np.all(np.isfinite(values)):
+                    if np.all(np.isfinite(fall)):
+                        falls[j] = fall
+                if not falls:
                     continue
-                rate, turn = (values[2] - values[0]) / (2.0 * APART), values @ [1, -2, 1] / APART**2
-                points[number] = fall, (values[1], rate, turn)
-            if number == 3:
+                near = np.add.outer(at[list(falls)], (-APART, 0.0, APART)).ravel()
+                with jax.debug_nans(False):
+                    values = estimates(best + near[:, None] * step)[:, k] - centre[k]
+                for (j, fall), (before, here, after) in zip(falls.items(), values.reshape(-1, 3)):
+                    if np.all(np.isfinite((before, here, after))):
+                        rate = (after - before) / (2.0 * APART)
+                        turn = (before - 2.0 * here + after) / APART**2
+                        points[j] = fall, (here, rate, turn)
+            if 2 in numbers:
                 covered[k] = coverage_beside(points)
             else:
                 covered[k] = coverage_along(at, points, exists, best, step)
@@ -167,20 +167,26 @@ def coverage_along(
 
 def by_differences(
     loss: Callable[[np.ndarray], float],
-) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
+) -> Callable[[list[np.ndarray], np.ndarray], list[tuple[float, float, float]]]:
     """A loss with its derivatives along a direction by differences, for `wald_coverages`."""
 
     def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
         return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
 
-    return along
+    return lambda points, direction: [along(x, direction) for x in points]
 
 
 @functools.partial(Compiled, cost=closed_form)
 def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
     return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
+
+
+@functools.partial(Compiled, cost=closed_form)
+def estimates_of(coordinates: Any, points: jax.Array) -> jax.Array:
+    """The estimates (m, p) at free coordinates (m, q)."""
+    return jax.lax.map(coordinates.estimates, points)
 
 
 def coverages_of(
@@ -196,27 +202,41 @@ def coverages_of(
     loss, if there is a program for that alone. The estimates may be a function of x too."""
     size, slope_of = float(loss.size), functools.partial(sloped, loss)
 
-    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+    def alone(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         if x is end.x:
             return end.loss, 0.0, 0.0
-        if value is not None:
-            return by_differences(value)(x, direction)
-        exact = loss.steps(x) is None
-        if exact and not loss.iterated:
+        if not loss.iterated:
             at = point(loss, x)
             return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
-        sides = x - BESIDE * direction, x + BESIDE * direction
-        if exact:
-            values, gradients = zip(*((at.loss, at.gradient) for at in map(slope_of, sides)))
-        else:
-            values, gradients, _ = slopes_at(loss, sides)  # by one call, whose work is little
-        (before, after), bend = gradients, (gradients[1] - gradients[0]) / (2 * BESIDE)
-        return sum(values) / 2, (before + after) / 2 @ direction, bend @ direction
+        before, after = slope_of(x - BESIDE * direction), slope_of(x + BESIDE * direction)
+        return between((before.loss, before.gradient), (after.loss, after.gradient), direction)
 
-    def estimates(x: np.ndarray) -> np.ndarray:
-        at = jax.device_put(x)
-        values = coordinates(at) if callable(coordinates) else estimates_at(coordinates, at)[0]
-        return np.asarray(values)[some]
+    def between(before: Any, after: Any, direction: np.ndarray) -> tuple[float, float, float]:
+        bend = (after[1] - before[1]) / (2 * BESIDE)
+        tilt = (before[1] + after[1]) / 2 @ direction
+        return (before[0] + after[0]) / 2, tilt, bend @ direction
+
+    def derivatives(points: list[np.ndarray], direction: np.ndarray) -> Any:
+        if value is not None and points[0] is not end.x:
+            return by_differences(value)(points, direction)
+        if points[0] is end.x or loss.steps(points[0]) is None:
+            return [alone(x, direction) for x in points]
+        most = max(len(points[0]), 1)  # whose sides the program of a Hessian's differences takes
+        found: list[tuple[float, float, float]] = []
+        for first in range(0, len(points), most):
+            block = np.array(points[first : first + most])
+            sides = np.stack([block - BESIDE * direction, block + BESIDE * direction], axis=1)
+            values, gradients, _ = slopes_at(loss, sides.reshape(-1, block.shape[1]))
+            ends = list(zip(values, gradients))
+            found += [between(*pair, direction) for pair in zip(ends[::2], ends[1::2])]
+        return found
+
+    def estimates(points: np.ndarray) -> np.ndarray:
+        if callable(coordinates):
+            return np.stack([np.asarray(coordinates(jax.device_put(x)))[some] for x in points])
+        filled = np.concatenate([points, np.repeat(points[:1], max(9 - len(points), 0), axis=0)])
+        values = np.asarray(estimates_of(coordinates, jax.device_put(filled)))
+        return values[: len(points), some]
 
     covariance = np.linalg.inv(size * end.hessian)
     return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some], exists)
