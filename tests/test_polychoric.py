@@ -9,8 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
-from truncgauss.fits.ordinal.orthants import orthant
-from truncgauss.fits.ordinal.polychoric_correlations import model_of
+from truncgauss.fits.polychoric.orthants import orthant
+from truncgauss.fits.polychoric.polychoric_correlations import model_of
 
 OLSSON = np.array([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
 

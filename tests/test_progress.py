@@ -15,7 +15,7 @@ import pytest
 import truncgauss as tg
 from truncgauss.arrays import importing, progress
 from truncgauss.fits.clusters.cluster_fit import ClusterFit
-from truncgauss.fits.ordinal.ordinal_fit import OrdinalFit
+from truncgauss.fits.gaussian.ordinal_fit import OrdinalFit
 from truncgauss.fitting import descent
 
 MINIMIZE = tg.minimize  # so that its import is no part of what is heard

@@ -61,11 +61,14 @@ _MOVED_MODULES = {
         ("fitting", "covariates"): "contrasts outliers predictions residuals rows_fit",
         ("fitting", "fits"): "fractions mixtures probit recorded selection=sample_selection",
         ("fitting", "fits.clusters"): "cluster_likelihood clusters=cluster_fit long_tables terms",
+        ("fits", "fits"): "ordinal=polychoric",
+        ("fits.ordinal", "fits.gaussian"): "ordinal_fit",
+        ("fits.ordinal", "fits.polychoric"): "orthants polychoric_correlations",
         ("fitting", "fits.gaussian"): (
             "centring gaussian_starts linear_gaussian observations=observations_fit one_outcome "
-            "regression rising sample statistics truncated_normal"
+            "ordinal=ordinal_fit regression rising sample statistics truncated_normal"
         ),
-        ("fitting", "fits.ordinal"): "ordinal=ordinal_fit orthants polychoric_correlations",
+        ("fitting", "fits.polychoric"): "orthants polychoric_correlations",
         ("fitting", "fitting"): "result=likelihood_fit",
         ("fitting.mixtures", "fits.mixtures"): (
             "curvature descent=climb em fit likelihood parameters posterior=posteriors "

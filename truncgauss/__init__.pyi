@@ -36,7 +36,7 @@ from truncgauss.fits import mixtures as mixtures
 from truncgauss.fits.mixtures.fit import fit_mixture as fit_mixture
 from truncgauss.fits.gaussian.observations_fit import fit_observations as fit_observations
 from truncgauss.optimize.loop import minimize as minimize
-from truncgauss.fits.ordinal.polychoric_correlations import (
+from truncgauss.fits.polychoric.polychoric_correlations import (
     polychoric as polychoric,
     polychoric_matrix as polychoric_matrix,
 )

@@ -53,7 +53,7 @@ from truncgauss.optimize.uncertainty import (
     error_bars as error_bars,
     standard_errors as standard_errors,
 )
-from truncgauss.fits.ordinal.polychoric_correlations import (
+from truncgauss.fits.polychoric.polychoric_correlations import (
     PolychoricFit as PolychoricFit,
     PolychoricMatrix as PolychoricMatrix,
     polychoric as polychoric,

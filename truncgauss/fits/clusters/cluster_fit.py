@@ -87,7 +87,7 @@ from truncgauss.fits.clusters.terms.random_effects import RandomEffects
 from truncgauss.fits.clusters.terms.residual import Residual
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
 from truncgauss.fits.gaussian.linear_gaussian import STEP
-from truncgauss.fits.ordinal.ordinal_fit import (
+from truncgauss.fits.gaussian.ordinal_fit import (
     FIRST_CUT,
     NOT_COMPARED,
     LatentCoordinates,

@@ -18,7 +18,7 @@ from truncgauss.fits.clusters.cluster_likelihood import (
     ClusterRows,
 )
 from truncgauss.fits.gaussian.gaussian_starts import as_columns
-from truncgauss.fits.ordinal.ordinal_fit import OrdinalModel
+from truncgauss.fits.gaussian.ordinal_fit import OrdinalModel
 from truncgauss.fits.recorded import censored_ends, recorded_from
 from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.likelihood import nested

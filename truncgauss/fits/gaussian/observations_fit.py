@@ -61,7 +61,7 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 
 if TYPE_CHECKING:
-    from truncgauss.fits.ordinal.ordinal_fit import OrdinalFit
+    from truncgauss.fits.gaussian.ordinal_fit import OrdinalFit
 
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which profiles may take longer
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
@@ -268,7 +268,7 @@ def fit_observations(
     if isinstance(observations, LatentRows) and not any(observations.levels):
         observations = observations.observations
     if isinstance(observations, LatentRows):
-        from truncgauss.fits.ordinal.ordinal_fit import fit_ordinal  # which other rows do not need
+        from truncgauss.fits.gaussian.ordinal_fit import fit_ordinal  # which other rows do not need
 
         return fit_ordinal(observations, design, covariance, method=method, key=key, **settings)
     as_observations(observations, what)

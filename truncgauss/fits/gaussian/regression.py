@@ -36,7 +36,7 @@ from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import Ordinal
 
 if TYPE_CHECKING:
-    from truncgauss.fits.ordinal.ordinal_fit import OrdinalFit
+    from truncgauss.fits.gaussian.ordinal_fit import OrdinalFit
 
 
 class RegressionErrors(NamedTuple):
@@ -206,7 +206,7 @@ def fit_regression(
             raise ValueError(f"{what}: a tg.Ordinal takes no other bounds, scale_design or noise.")
         rows = Observations.of([outcome], weights)
         design = tables.by_formula(None, design, data, what)[1]
-        from truncgauss.fits.ordinal.ordinal_fit import fit_ordinal  # which others do not need
+        from truncgauss.fits.gaussian.ordinal_fit import fit_ordinal  # which others do not need
 
         return fit_ordinal(rows, design, "diagonal", what, start=start, **settings)
     if isinstance(outcome, Observations):

@@ -21,7 +21,7 @@ from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fits.ordinal.orthants import density, orthant
+from truncgauss.fits.polychoric.orthants import density, orthant
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit, LikelihoodRatio

@@ -1,1 +1,0 @@
-"""Ordered and binary outcomes, and polychoric correlations."""

@@ -1,0 +1,1 @@
+"""Correlations behind pairs of ordered or binary outcomes."""
