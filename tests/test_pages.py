@@ -1,5 +1,6 @@
 """The Python of the README and of docs/ runs and prints what they say; links lead somewhere."""
 
+import ast
 import contextlib
 import io
 import itertools
@@ -115,13 +116,20 @@ def test_the_readme_is_short_and_a_figure_of_the_gallery_has_thirty_lines():
     assert all(len(code.splitlines()) <= 30 for code, _ in pairs_of("docs/gallery.md"))
 
 
-def test_the_stops_through_the_core_name_files_and_lines_that_exist():
+def test_the_stops_through_the_core_name_files_functions_and_nouns_that_exist():
+    """Each has a line of code, which stands in the function of which it says so."""
     page = PAGES["docs/how-it-works.md"].partition("## Algorithms")[0]
     stops = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
     assert [stop.partition(".")[0] for stop in stops] == [str(k) for k in range(1, 13)]
+    kinds = ast.FunctionDef | ast.ClassDef
     for stop in stops:
-        paths = [ROOT / "truncgauss" / path for path in re.findall(r"`([\w/]+(?:\.py|/))`", stop)]
-        assert paths and all(path.exists() for path in paths), stop
-        text = "".join(path.read_text() for path in paths if path.is_file())
-        lines = re.findall(r"^    (.+)$", stop, flags=re.MULTILINE)
-        assert lines and all(f"{line}\n" in text for line in lines), stop
+        names = re.findall(r"`([\w/]+(?:\.py|/))`", stop)
+        folders = [ROOT / "truncgauss" / name for name in names]
+        files = [x for path in folders for x in ([path] if path.suffix else path.glob("*.py"))]
+        text = "".join(path.read_text() for path in files)
+        nodes = [x for x in ast.walk(ast.parse(text)) if isinstance(x, kinds)]
+        ((function, line),) = re.findall(r"^In `(\w+)`.*:\n\n    (.+)$", stop, flags=re.MULTILINE)
+        bodies = [ast.get_source_segment(text, x) for x in nodes if x.name == function]
+        assert any(f"{line}\n" in f"{body}\n" for body in bodies), stop
+        nouns = {noun for noun in re.findall(r"`([A-Z]\w+)`", stop) if noun != noun.upper()}
+        assert nouns <= set(re.findall(r"\b\w+\b", text)), stop

@@ -114,7 +114,7 @@ class Automatic(Chooser):
     def counts(self, problem: Problem, num_rows: int | None = None) -> tuple[int, int]:
         """The points of each replicate to begin with, and those that rows above rtol get at once.
 
-        Without a number of rows none follow: both are what rtol asks for.
+        Without a number of rows both are the points for rtol, as none are added later.
         """
         d = problem.covariance.dimension
         asked = max((rtol for rtol in POINTS if rtol <= self.rtol), default=min(POINTS))

@@ -97,7 +97,7 @@ class Method:
     grows_by_pieces: ClassVar[bool] = False  # whether `in_pieces` has a form that compiles nothing
     of_any_region: ClassVar[bool] = False  # whether each row has points of its own in any region
     loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
-    is_smoothed: ClassVar[bool] = False  # whether P may exceed that of a single constraint
+    is_smoothed: ClassVar[bool] = False  # whether P is of a smoothed region: no face bounds it
     # Whether the stderr of a replicate alone is an error that all replicates have in common.
     common_error: ClassVar[bool] = False
     # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
@@ -171,7 +171,7 @@ class Method:
         return with_fields(self, **{self.growth.count: factor * self.count})
 
     def in_pieces(self, factor: int) -> "Method":
-        """Method as by `enlarged`, held, in a form for which another factor compiles nothing.
+        """The held method as by `enlarged`, in a form of which more points run the same program.
 
         Derivatives of that form are not known, but for the first ones of `Separation`.
         """
@@ -596,13 +596,13 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
         problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
     if not method.own_units or not isinstance(problem.region, LinearRegion):
         return bounded(method, problem, method.averaged(problem, key))
-    row = standardized(*problem)
-    result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
-    result = bounded(method, row.problem, result)
+    standard = standardized(*problem)
+    result = method.scaled(1.0 / standard.row_unit).averaged(standard.problem, key)
+    result = bounded(method, standard.problem, result)
     # Decided constraints determine the probability unless they are met.
-    certain = lax.stop_gradient(row.known != 0)
-    stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
-    log_prob = jnp.where(certain, row.known, result.log_prob)
+    certain = lax.stop_gradient(standard.known != 0)
+    stderr = jnp.where(jnp.isnan(standard.known), jnp.nan, 0.0)
+    log_prob = jnp.where(certain, standard.known, result.log_prob)
     low, high = problem.region.low, problem.region.high
     equal = (low == high) & jnp.isfinite(low) & (log_prob == -jnp.inf)
     width = jnp.sum(jnp.where(equal, high - low, 0.0))
