@@ -85,7 +85,6 @@ from truncgauss.likelihood.ordinal import Ordinal as Ordinal
 from truncgauss.likelihood.rows import log_likelihood as log_likelihood
 from truncgauss.probability.automatic import (
     Automatic as Automatic,
-    explain as explain,
     fraction_not_truncated as fraction_not_truncated,
     log_probability as log_probability,
 )
@@ -109,6 +108,7 @@ from truncgauss.draws.sampling import (
     truncated_samples as truncated_samples,
     weighted_samples as weighted_samples,
 )
+from truncgauss.probability.reports import explain as explain
 from truncgauss.probability.separation import Separation as Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo

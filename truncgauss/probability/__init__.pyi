@@ -5,7 +5,6 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.probability.automatic import (
     Automatic as Automatic,
-    explain as explain,
     fraction_not_truncated as fraction_not_truncated,
     log_probability as log_probability,
 )
@@ -38,6 +37,7 @@ from truncgauss.draws.sampling import (
     truncated_samples as truncated_samples,
     weighted_samples as weighted_samples,
 )
+from truncgauss.probability.reports import explain as explain
 from truncgauss.probability.separation import Separation as Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo
