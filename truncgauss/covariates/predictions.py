@@ -39,7 +39,6 @@ from truncgauss.fitting.derived import (
 )
 from truncgauss.fitting.wald import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import row_terms
@@ -681,9 +680,9 @@ def prediction_of(
     region = getattr(fit.observations, "region", None)
     if none and kind != "probability":  # those between which an outcome is seen
         low, high = fit.limits
-        if kind != "recorded" and isinstance(region, Box):
-            ends = np.asarray(region.low), np.asarray(region.high)
-            first, last = (np.unique(end.reshape(-1, region.dimension), axis=0) for end in ends)
+        if kind != "recorded" and (box := getattr(fit.observations, "box", None)) is not None:
+            ends = np.asarray(box.low), np.asarray(box.high)
+            first, last = (np.unique(end.reshape(-1, box.dimension), axis=0) for end in ends)
             if len(first) == len(last) == 1:  # the box of all rows
                 low = np.maximum(first[0], -np.inf if low is None else low)
                 high = np.minimum(last[0], np.inf if high is None else high)
@@ -738,10 +737,10 @@ def limit_of(limit: Any, shape: tuple[int, ...], default: float) -> np.ndarray:
 
 def inside(known: Observations) -> Observations:
     """Rows in a box with its limits for their own, without weights."""
-    known, region = floats_as_float64(dataclasses.replace(known, weights=None)), known.region
-    if not isinstance(region, Box) or known.latent:
+    known = floats_as_float64(dataclasses.replace(known, weights=None))
+    if (box := known.box) is None or known.latent:
         return known
-    lower, upper, low, high = map(np.asarray, (known.lower, known.upper, region.low, region.high))
+    lower, upper, low, high = map(np.asarray, (known.lower, known.upper, box.low, box.high))
     if np.any(np.maximum(lower, low) > np.minimum(upper, high)):
         raise ValueError("predict: what is known of some observations does not meet their region.")
     return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)

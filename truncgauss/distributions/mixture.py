@@ -19,8 +19,7 @@ from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.fits.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
 from truncgauss.words.arguments import explained_class
@@ -122,8 +121,9 @@ class TruncatedMixture(Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
         """The region as a NumPyro constraint."""
-        if isinstance(self.region, Box):
-            return Between(self.region.low, self.region.high, event_dim=1)
+        if self.region.is_box:
+            box = as_linear(self.region)
+            return Between(box.low, box.high, event_dim=1)
         return Inside(self.region)
 
     @property
@@ -147,7 +147,7 @@ class TruncatedMixture(Distribution):
             )
         inside, log_kept = self.support(value), jnp.zeros((), value.dtype)
         safe = jnp.where(inside[..., None], value, self.locs[0])
-        if not isinstance(self.region, LinearRegion):
+        if not self.region.is_linear:
             log_kept = jnp.log(jnp.where(inside, self.region.kept(safe), 1.0))
         parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
         weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
@@ -161,7 +161,7 @@ class TruncatedMixture(Distribution):
         """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
         choice, draw = jax.random.split(checked_key(key))
         count = math.prod(sample_shape)
-        if not isinstance(self.region, LinearRegion):
+        if not self.region.is_linear:
             draws = jax.vmap(self._population_draw)(jax.random.split(draw, count))
             return draws.reshape(tuple(sample_shape) + self.event_shape)
         labels = jax.random.categorical(choice, jnp.log(self.observed_weights), shape=(count,))

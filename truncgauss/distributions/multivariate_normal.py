@@ -181,7 +181,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
         """The region as a NumPyro constraint."""
-        if isinstance(self.region, Box):
+        if self.region.is_box:
             return Between(self.region.low, self.region.high, event_dim=1)
         return Inside(self.region)
 
@@ -221,7 +221,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
         with compile_time_constants((parts, self._law)):
             estimate = log_probability(*parts, **self._law)
-            if isinstance(self.region, Box):
+            if self.region.is_box:
                 estimate = _exact_where_open(estimate, self.low, self.high)
         if is_concrete(estimate):
             self.__dict__["_log_normalizer"] = estimate
@@ -253,7 +253,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     @property
     def _is_scalar(self) -> bool:
         """Whether the distribution is univariate, and so known in closed form."""
-        known = isinstance(self.method, (Automatic, Exact)) and isinstance(self.region, Box)
+        known = isinstance(self.method, (Automatic, Exact)) and self.region.is_box
         return self.event_shape == (1,) and known and not self._law
 
     @property

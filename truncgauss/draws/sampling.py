@@ -14,7 +14,7 @@ Reference:
 import math
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,7 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
+from truncgauss.gaussian.regions.region import QuadraticRegion, Region, as_linear
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.importance import check_probabilities
 from truncgauss.probability.separation import Separation, check_plan
@@ -174,7 +173,7 @@ def truncated_samples(
     log_scale = student.drawn_log_scales(first, problem, degrees, noncentral, inner, num_samples)
     rows: Problem = student.at_scale(problem, log_scale, noncentral)
     draws = truncated_draws(second, *rows, 1).samples[0]
-    if isinstance(problem.region, Box):
+    if problem.region.is_box:
         anchor, unit = student.in_user_units(problem, log_scale)
         draws = problem.region.clipped(anchor + unit * draws)
     if is_concrete((problem, draws)):
@@ -225,7 +224,7 @@ def truncated_draws(
         problem = jax.tree.map(_without_derivative, problem)
     known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
     rank = _rank_of_work(problem, plan)
-    limited = isinstance(region, LinearRegion) and not _is_direct(problem)
+    limited = region.is_linear and not _is_direct(problem)
     if known and plan is None and limited and rank > 0:
         others = (solved_plans(problem, True, False, rank),)
     inputs = problem, _Keys.of(key, problem), *others
@@ -235,7 +234,7 @@ def truncated_draws(
         draws = _draws(num_samples, rank, True, *inputs)
     if known:
         _refuse_empty(problem, np.asarray(draws.effective_sample_size == 0))
-    if known and not isinstance(region, LinearRegion | QuadraticRegion):
+    if known and not (region.is_linear or region.is_quadratic):
         check_probabilities(region, draws.samples)
     if not is_concrete(draws.effective_sample_size):
         return draws
@@ -345,7 +344,7 @@ def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: 
 def _refuse_empty(problem: Problem, absent: np.ndarray) -> None:
     """Raise ValueError if limits that no point meets are why a row, marked in `absent`, has no
     draws."""
-    if not isinstance(problem.region, LinearRegion):
+    if not problem.region.is_linear:
         return
     parts: tuple[Any, ...] = LocRows(problem.loc), problem.covariance, problem.region
     whole = [part.broadcast_to(problem.batch_shape) for part in parts]
@@ -397,7 +396,7 @@ def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
     Raises:
         ValueError: if it was made for another problem.
     """
-    if plan is not None and isinstance(problem.region, LinearRegion):
+    if plan is not None and problem.region.is_linear:
         check_plan(plan, problem)
     return plan if isinstance(plan, Plan) and plan.twist is None else None
 
@@ -406,11 +405,11 @@ def _is_direct(problem: Problem) -> bool:
     """Whether coordinates are independent by the form of the covariance: drawn by quantiles."""
     _, covariance, region = problem
     one = covariance.dimension == 1 or covariance.num_factors == 0
-    return one and isinstance(region, Box)
+    return one and region.is_box
 
 
 def _rank_of_work(problem: Problem, plan: Plan | None) -> int:
-    if not isinstance(problem.region, LinearRegion) or _is_direct(problem):
+    if not problem.region.is_linear or _is_direct(problem):
         return problem.covariance.dimension
     if plan is not None:
         return plan.tilt.shape[-1]
@@ -451,7 +450,7 @@ def _draws(
     settings = num_samples, rank, chains
 
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Draws:
-        if not isinstance(row.region, LinearRegion):
+        if not row.region.is_linear:
             return _standard_draws(*settings, row, key.key)
         standard = standardized(*row)
         draws = _standard_draws(*settings, standard.problem, key.key, *plan)
@@ -505,9 +504,9 @@ def _standard_draws(
         whole = jnp.asarray(num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
     sampler: Sampler | GaussianSampler
-    if isinstance(row.region, QuadraticRegion):
-        sampler = quadratic_sampler_of(row, row.region)
-    elif isinstance(row.region, LinearRegion):
+    if row.region.is_quadratic:
+        sampler = quadratic_sampler_of(row, cast(QuadraticRegion, row.region))
+    elif row.region.is_linear:
         sampler = sampler_of(row, rank, plan)
     else:
         sampler = plain_sampler_of(row)

@@ -30,7 +30,6 @@ from truncgauss.gaussian.problem import (
     as_problem,
     is_gaussian,
 )
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import assembled
 from truncgauss.probability.automatic import Automatic, log_probability
@@ -121,7 +120,7 @@ def truncated_moments(
 def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) -> Moments:
     """Moments of a t: those given the scale, by the laws of total mean and covariance."""
     open_ = jnp.where(problem.region.bounded, 0.0, 1.0)
-    box = isinstance(problem.region, Box)
+    box = problem.region.is_box
     order = df[..., None] + (jnp.sum(1.0 - open_, axis=-1, keepdims=True) if box else 0.0)
     if is_concrete((open_, order)) and np.any((open_ > 0) & (order <= 2.0)):
         what = "means and covariances" if np.any((open_ > 0) & (order <= 1.0)) else "covariances"

@@ -13,7 +13,6 @@ from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fields import guide, passes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, check_counts
@@ -101,7 +100,7 @@ class FieldParticles(Method):
 
 
 def _is_served(covariance: Covariance, region: Region) -> bool:
-    return isinstance(region, Box) and FieldParticles in covariance.methods
+    return region.is_box and FieldParticles in covariance.methods
 
 
 def _less(limits: Array, loc: Array) -> Array:

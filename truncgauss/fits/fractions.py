@@ -259,7 +259,7 @@ class FractionsModel(Model):
     def loss_at(self, x: np.ndarray) -> "FractionLoss":
         problem = self.problem(jnp.asarray(x))
         box, some_free = problem.region, False
-        if not isinstance(self, LimitsModel) and isinstance(box, Box) and box.dimension > 3:
+        if not isinstance(self, LimitsModel) and box.is_box and box.dimension > 3:
             some_free = bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
         key, size, method = as_key(self.key), np.sum(self.trials), self.method
         if not some_free:

@@ -18,7 +18,7 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import QuadraticRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.patterns import Pattern, RowOrders
 
@@ -227,7 +227,7 @@ def _open_region(
         if not pattern.exact and not pattern.bounded and not before:
             return regions, empty
         alone = len(pattern.limited) == 1
-        if isinstance(regions, QuadraticRegion) and not before and (alone or not pattern.bounded):
+        if regions.is_quadratic and not before and (alone or not pattern.bounded):
             known = () if pattern.exact is None else pattern.exact
             parts, broken = jax.vmap(lambda region, x: region.section(known, x))(regions, values)
             if not alone:

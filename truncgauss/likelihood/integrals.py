@@ -14,9 +14,8 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
@@ -47,7 +46,7 @@ def kind_of(integrals: Integrals) -> str:
         kind += f" in {region.low.shape[-1]} half-spaces"
     elif isinstance(region, Section):
         kind += f" in sections at {region.where} of {type(region.region).__name__}"
-    elif not isinstance(region, Box):
+    elif not region.is_box:
         kind += f" in {type(region).__name__}"
     if not covariance.is_dense:
         kind += f" {type(covariance).__name__}"
@@ -72,10 +71,11 @@ def settled(method: Method, integrals: Integrals) -> Method:
     five dimensions, moves no estimate by more than 0.01 of its standard error.
     """
     d, u = integrals.region.dimension, len(integrals.loc)
-    if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion | Outside):
+    region = integrals.region
+    if not isinstance(method, Automatic) or region.is_quadratic or region.is_outside:
         return method
-    if not isinstance(integrals.region, LinearRegion):
-        chosen = method.choice(Problem(integrals.loc, integrals.covariance, integrals.region))
+    if not region.is_linear:
+        chosen = method.choice(Problem(integrals.loc, integrals.covariance, region))
         if not isinstance(chosen, ImportanceSampling):
             return chosen
         if u <= FEW:
@@ -83,7 +83,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
         points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))
         points = min(MOST_IMPORTANCE, max(LEAST_IMPORTANCE, points))
         return ImportanceSampling(num_points=points, num_replicates=4)
-    deterministic = d <= (3 if isinstance(integrals.region, Box) else 2)
+    deterministic = d <= (3 if region.is_box else 2)
     deterministic |= not integrals.covariance.is_dense
     if deterministic:
         return Exact() if kind_of(integrals) == "3" else method
@@ -145,14 +145,15 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
     method = settled(method, integrals).for_rows(len(integrals.loc))
     loc, covariance, region, keys, empty = integrals
-    of_one = isinstance(region, Box) and region.dimension == 1
+    of_one = region.is_box and region.dimension == 1
     if of_one and isinstance(method, Automatic | Exact):  # in closed form
         intervals = loc, covariance.broadcast_to((len(loc),)), region
         result = parallel.over_rows(of_intervals, intervals, (0, 0, 0))
         return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
-    if isinstance(method, NestedQuadrature) and isinstance(region, Box):
+    if isinstance(method, NestedQuadrature) and region.is_box:
         factors = jnp.broadcast_to(covariance.scale_tril, (*loc.shape, loc.shape[-1]))
-        boxes = region.low, region.high, loc, factors
+        box = as_linear(region)
+        boxes = box.low, box.high, loc, factors
         result = parallel.over_rows(of_boxes, boxes, (0, 0, 0, 0))
         return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
     covariances = covariance if covariance.batch_shape else None
@@ -164,8 +165,8 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
         return loc, row_covariance, region, method if planned is None else planned, key
 
     rows, most = (loc, region, keys, covariances, methods), CHUNK_OF_ANY
-    if isinstance(region, LinearRegion):
-        boxes_of = CHUNK if isinstance(region, Box) else {}
+    if region.is_linear:
+        boxes_of = CHUNK if region.is_box else {}
         most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
     if isinstance(method, DrawnPoints):  # which are few, and have their derivative with the value
         each = jax.vmap(lambda row: with_drawn_points(*one(row)))

@@ -12,7 +12,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import (
     Pattern,
@@ -490,7 +490,7 @@ class Observations:
     def _check_selection(self) -> None:
         """Raise ValueError if what keeps rows is no probability of the complete ones."""
         region = self.region
-        if region is None or isinstance(region, LinearRegion) or not region.answers_points:
+        if region is None or region.is_linear or not region.answers_points:
             return
         whole = np.all(np.asarray(self.lower) == np.asarray(self.upper), axis=1)
         if not whole.any():
@@ -511,7 +511,7 @@ class Observations:
         """Compute the patterns or, under a trace, keep those that were passed."""
         # The numbers of one region that is no box tell nothing of entries.
         region = self.region
-        unread = not isinstance(region, Box) and region is not None and not region.batch_shape
+        unread = self.box is None and region is not None and not region.batch_shape
         if is_concrete((self.lower, self.upper, self.noise, None if unread else region)):
             lower, upper = np.asarray(self.lower), np.asarray(self.upper)
             check_limits(lower, upper)
@@ -558,10 +558,10 @@ class Observations:
         if self.latent:
             lower = xp.concatenate([lower, region.lower], axis=1)
             upper = xp.concatenate([upper, region.upper], axis=1)
-        elif isinstance(self.region, Box):
+        elif (box := self.box) is not None:
             exact = lower == upper
-            lower = xp.where(exact, lower, xp.maximum(lower, self.region.low))
-            upper = xp.where(exact, upper, xp.minimum(upper, self.region.high))
+            lower = xp.where(exact, lower, xp.maximum(lower, box.low))
+            upper = xp.where(exact, upper, xp.minimum(upper, box.high))
         return RowLimits(lower, upper, region.region)
 
     def region_limits(self, xp: Any = jnp) -> RowLimits:
@@ -569,10 +569,15 @@ class Observations:
         region, shape = self.region, self.lower.shape
         dtype = self.lower.dtype
         sides: tuple[Any, Any] = np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
-        if isinstance(region, Box):
-            sides, region = (region.low, region.high), None
+        if (box := self.box) is not None:
+            sides, region = (box.low, box.high), None
         lower, upper = (xp.broadcast_to(xp.asarray(side), shape) for side in sides)
         return RowLimits(lower, upper, region)
+
+    @property
+    def box(self) -> LinearRegion | None:
+        """The region, if its limits are on single entries."""
+        return None if self.region is None or not self.region.is_box else as_linear(self.region)
 
     @property
     def is_univariate(self) -> bool:
@@ -582,7 +587,7 @@ class Observations:
     @property
     def has_limits_alone(self) -> bool:
         """Whether a region, if there is one, limits each observed entry by itself."""
-        return self.region is None or (isinstance(self.region, Box) and not self.latent)
+        return self.region is None or (self.box is not None and not self.latent)
 
     def univariate_limits(self) -> tuple[np.ndarray, ...]:
         """Lower and upper limits of the rows of one outcome, and those of their regions, (n,)."""

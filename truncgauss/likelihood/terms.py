@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.likelihood.conditioning import (
     ConditionedRows,
@@ -89,8 +88,8 @@ def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:
 
 def outside(observations: Observations) -> jax.Array:
     """Whether an exact entry lies outside the row's box, (n,)."""
-    lower, upper, region = observations.lower, observations.upper, observations.region
-    if not isinstance(region, Box) or observations.latent:
+    lower, upper, box = observations.lower, observations.upper, observations.box
+    if box is None or observations.latent:
         return jnp.zeros(len(lower), bool)
-    beyond = (lower < region.low) | (lower > region.high)
+    beyond = (lower < box.low) | (lower > box.high)
     return jnp.any((lower == upper) & beyond, axis=-1)

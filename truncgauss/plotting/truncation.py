@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from scipy import special as normal
 
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.plotting.panels import histogram
 from truncgauss.plotting.plane import contours
 from truncgauss.plotting.plane import region as hatched
@@ -158,7 +157,7 @@ def window(loc: np.ndarray, covariance: np.ndarray, region: Any) -> tuple[Any, A
     ordinates, the log density less its maximum, and the distance inside the region."""
     spread = 7.0 * np.sqrt(np.diagonal(covariance))
     ends = np.stack([loc - spread, loc + spread])
-    for limit in (region.low, region.high) if isinstance(region, Box) else ():
+    for limit in (region.low, region.high) if region.is_box else ():
         near = np.where(np.isfinite(limit), limit, loc)  # what a box keeps may be far away
         ends = np.stack([np.minimum(ends[0], near - spread), np.maximum(ends[1], near + spread)])
     precision = np.linalg.inv(covariance)

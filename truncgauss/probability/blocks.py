@@ -276,7 +276,7 @@ class HeldParts(Method):
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
-        if not isinstance(region, Box) or covariance.dimension != d:
+        if not region.is_box or covariance.dimension != d:
             raise ValueError(
                 f"the plan that is held was made for a tg.Box and a covariance matrix in {d} "
                 f"dimensions, this problem has a {type(region).__name__} in "
@@ -293,7 +293,7 @@ class HeldParts(Method):
                 asked = covariance.covariance_matrix
                 if asked.ndim == self.matrix.ndim == 2 and self._is_held(asked):
                     return replace(self, general=None).serving(problem)
-        box = values_of(region) if isinstance(region, Box) else None
+        box = values_of(as_linear(region)) if region.is_box else None
         if self.whole is None or box is None or covariance.dimension != self.matrix.shape[-1]:
             return self
         limited = self._limits_left_out(np.asarray(box.low), np.asarray(box.high))

@@ -12,8 +12,8 @@ from truncgauss.arrays.linalg import row_norms
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.outside import pieces_outside
+from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.method import Method, average_in_turns, with_fields
 from truncgauss.probability.separation import Separation
@@ -49,32 +49,32 @@ class Complement(Method):
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Complement | None":
         region = problem.region
-        if not isinstance(region, Outside) or not isinstance(region.region, LinearRegion):
+        if not region.is_outside or not region.inner.is_linear:
             return None
-        if applies(problem.covariance, region.region):
+        if applies(problem.covariance, region.inner):
             return cls()
         return cls(Separation(num_points=num_points))
 
     def serving(self, problem: Problem) -> "Complement":
         """The method with `Exact` for pieces of a singular pair, where these are polygons."""
         region = problem.region
-        if not isinstance(self.method, Exact) or not isinstance(region, Outside):
+        if not isinstance(self.method, Exact) or not region.is_outside:
             return self
-        return replace(self, method=self.method.serving(problem._replace(region=region.region)))
+        return replace(self, method=self.method.serving(problem._replace(region=region.inner)))
 
     def reason(self, problem: Problem) -> str:
         pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"
         return f"the complement of linear bounds, a sum over disjoint pieces, each {pieces}"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, Outside) or not isinstance(region.region, LinearRegion):
+        if not region.is_outside or not region.inner.is_linear:
             raise ValueError(
                 "Complement applies to tg.Outside of a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.Automatic()."
             )
         fresh = with_fields(self.method, **dict.fromkeys(self.method.held_fields))
-        fresh.check(loc, covariance, region.region)
-        held, count = self.method.batch_shape[-1:], 2 * region.region.num_constraints
+        fresh.check(loc, covariance, region.inner)
+        held, count = self.method.batch_shape[-1:], 2 * as_linear(region.inner).num_constraints
         if held not in ((), (count,)):
             raise ValueError(
                 f"Complement: the plan that is held is of {held[0]} pieces, this problem has "
@@ -85,9 +85,8 @@ class Complement(Method):
         """The method with a plan for each piece, which follow the rows."""
         problem = as_problem(loc, covariance, region)
         self.check(*problem)
-        rows, outside = problem.batch_shape, problem.region
-        assert isinstance(outside, Outside)
-        pieces, _ = outside.broadcast_to(rows).pieces()
+        rows = problem.batch_shape
+        pieces, _ = pieces_outside(as_linear(problem.region.inner.broadcast_to(rows)))
         held = self.method.hold(problem.loc, problem.covariance, pieces)
         plans = {name: getattr(held, name) for name in held.held_fields}
         plans = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, len(rows)), plans)
@@ -105,9 +104,8 @@ class Complement(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        assert isinstance(region, Outside) and isinstance(region.region, LinearRegion)
-        limits = region.region
-        pieces, empty = region.pieces()
+        limits = as_linear(region.inner)
+        pieces, empty = pieces_outside(limits)
         # A point mass on a face is inside.
         value, still = limits.rows(loc), row_norms(limits.rows(covariance.root)) == 0
         on_face = jnp.concatenate([value == limits.low, value == limits.high])

@@ -6,7 +6,7 @@ The module of a quadrature is imported where a problem needs it: none needs more
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,6 @@ from truncgauss.gaussian.covariances import (
     numbers_of,
 )
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.gaussian.total_moments import Nodes, total_moments
@@ -121,7 +119,7 @@ class Exact(Method):
         """`ExactPolygon` where one of two coordinates is known to determine the other, in one row
         at least."""
         _, covariance, region = problem
-        if not isinstance(region, Box) or covariance.dimension != 2 or not is_concrete(covariance):
+        if not region.is_box or covariance.dimension != 2 or not is_concrete(covariance):
             return self
         if isinstance(covariance, ScaleTril):
             singular = np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0)
@@ -139,9 +137,9 @@ class Exact(Method):
         return ExactForManyRows() if count >= MANY_ROWS and type(self) is Exact else self
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        if isinstance(row.region, Outside):
+        if row.region.is_outside:
             return super().moments(row, key)
-        if isinstance(row.region, QuadraticRegion):
+        if row.region.is_quadratic:
             return _moments_within(row.loc, row.covariance, row.region)
         loc, covariance, box = row.loc, row.covariance, as_linear(row.region)
         low, high = box.low, box.high
@@ -230,10 +228,8 @@ def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` applies, as far as is known in a trace."""
     if is_quadratic(region):
         return covariance.dimension <= MOST_DIMENSIONS
-    if isinstance(region, Polyhedron):
-        return covariance.dimension <= 2
-    if not isinstance(region, Box):
-        return False
+    if not region.is_box:
+        return region.is_linear and covariance.dimension <= 2
     known = is_concrete(covariance)
     if covariance.dimension <= 3:  # three that are singular are beyond the quadrature
         of_three = covariance.dimension == 3 and known
@@ -249,8 +245,7 @@ def applies(covariance: Covariance, region: Region) -> bool:
 
 
 def is_quadratic(region: Region) -> bool:
-    inner = region.region if isinstance(region, Outside) else region
-    return isinstance(inner, QuadraticRegion)
+    return region.inner.is_quadratic
 
 
 # --- The algorithms -------------------------------------------------------------------------------
@@ -261,10 +256,8 @@ def _within(
 ) -> tuple[Any, Callable[[], Moments]]:
     from truncgauss.quadrature import quadratic_form
 
-    outside = isinstance(region, Outside)
-    inner: Any = region.region if isinstance(region, Outside) else region
-    matrix = covariance.covariance_matrix
-    return quadratic_form.within(loc, matrix, inner.center, inner.root, outside)
+    inner, matrix = cast(QuadraticRegion, region.inner), covariance.covariance_matrix
+    return quadratic_form.within(loc, matrix, inner.center, inner.root, region.is_outside)
 
 
 def polygon_route(rows: Array) -> Route:
@@ -287,7 +280,7 @@ def polygon_route(rows: Array) -> Route:
     return Route(log_probability, moments, reason)
 
 
-def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:
+def _moments_within(loc: Array, covariance: Covariance, region: Region) -> Moments:
     found, of_x = _within(loc, covariance, region)
     known = region.is_proper & jnp.isfinite(found.log_prob)
     mean, matrix, mean_error, error = (jnp.where(known, x, jnp.nan) for x in of_x())

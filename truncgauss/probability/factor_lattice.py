@@ -92,7 +92,7 @@ class FactorLattice(Method):
         return "many coordinates for each common factor: only the factors are integrated"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if covariance.num_factors is None or not isinstance(region, Box):
+        if covariance.num_factors is None or not region.is_box:
             raise ValueError(
                 "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
                 f"{type(region).__name__} and a {type(covariance).__name__}. Use tg.Separation(), "

@@ -19,7 +19,7 @@ from truncgauss.gaussian.problem import (
     as_problem,
     over_rows,
 )
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import (
     Method,
@@ -151,8 +151,8 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
         (log_prob, gradient), stderr = one(key), average(method, row, key).stderr
         known = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
         errors = Gradient(*jax.tree.map(lambda x: jnp.broadcast_to(known, x.shape), gradient))
-        if isinstance(row.covariance, CovarianceMatrix) and isinstance(row.region, LinearRegion):
-            matrix = jnp.asarray(row.covariance.matrix)
+        if row.covariance.is_matrix and row.region.is_linear:
+            matrix = row.covariance.covariance_matrix
             [slopes] = jax.tree.leaves(gradient.covariance)
             rounding = rounding_of_slopes(matrix, slopes, log_prob)
             rounding = jnp.where(known == 0, rounding, known)

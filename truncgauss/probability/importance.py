@@ -26,8 +26,7 @@ from truncgauss.gaussian.problem import (
     as_problem,
     over_rows,
 )
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import (
     MIN_EFFECTIVE_POINTS,
     pooled_moments,
@@ -142,7 +141,7 @@ class ImportanceSampling(Method):
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
         region = problem.region
-        known = region.answers_points and not isinstance(region, LinearRegion | Outside)
+        known = region.answers_points and not (region.is_linear or region.is_outside)
         return cls() if known else None
 
     def reason(self, problem: Problem) -> str:
@@ -156,7 +155,7 @@ class ImportanceSampling(Method):
             )
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if isinstance(region, Outside):
+        if region.is_outside:
             raise ValueError(
                 "ImportanceSampling has one centre, and an Outside lies all around it. Use "
                 "tg.Automatic()."

@@ -33,8 +33,7 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.special.logspace import log_mean_exp, standard_error
 from truncgauss.words.arguments import INSTEAD
 
@@ -334,7 +333,7 @@ def check_method(method: Any) -> None:
 
 
 def check_linear(owner: str, region: Region) -> None:
-    if not isinstance(region, LinearRegion):
+    if not region.is_linear:
         other = "ImportanceSampling() for other regions" if region.answers_points else "Automatic()"
         raise ValueError(
             f"{owner} applies to bounds on linear functions, a tg.Box or a tg.Polyhedron; got "
@@ -591,10 +590,10 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     trace, make the value NaN, and all its derivatives. Equal ones make it -inf, and its derivatives
     in the two limits the largest number, in place of infinity, of which a masked row adds 0.
     """
-    if isinstance(problem.region, LinearRegion):
+    if problem.region.is_linear:
         sound = jnp.where(lax.stop_gradient(problem.region.is_proper), 1.0, jnp.nan)
         problem = jax.tree.map(lambda x: x * sound.astype(x.dtype), problem)
-    if not method.own_units or not isinstance(problem.region, LinearRegion):
+    if not method.own_units or not problem.region.is_linear:
         return bounded(method, problem, method.averaged(problem, key))
     standard = standardized(*problem)
     result = method.scaled(1.0 / standard.row_unit).averaged(standard.problem, key)
@@ -603,7 +602,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     certain = lax.stop_gradient(standard.known != 0)
     stderr = jnp.where(jnp.isnan(standard.known), jnp.nan, 0.0)
     log_prob = jnp.where(certain, standard.known, result.log_prob)
-    low, high = problem.region.low, problem.region.high
+    low, high = as_linear(problem.region).low, as_linear(problem.region).high
     equal = (low == high) & jnp.isfinite(low) & (log_prob == -jnp.inf)
     width = jnp.sum(jnp.where(equal, high - low, 0.0))
     none = -jnp.inf + float(jnp.finfo(width.dtype).max) * width
@@ -656,7 +655,7 @@ def row_moments(method: Method, problem: Problem, key: Array) -> Moments:
 def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
 
     def of_row(row: Problem, method: Method) -> Moments:
-        if not (method.own_units and isinstance(row.region, LinearRegion)):
+        if not (method.own_units and row.region.is_linear):
             return _finished(row, method.moments(row, key))
         standard = standardized(*row)
         row, method = standard.problem, method.scaled(1.0 / standard.row_unit)
@@ -690,8 +689,8 @@ def _finished(row: Problem, moments: Moments) -> Moments:
     mean, matrix, *errors = moments
     matrix = 0.5 * (matrix + matrix.T)
     mean = row.region.clipped(mean)
-    if isinstance(row.region, LinearRegion):
-        free = row.region.is_everything
+    if row.region.is_linear:
+        free = as_linear(row.region).is_everything
         mean = jnp.where(free, row.loc, mean)
         matrix = jnp.where(free, row.covariance.covariance_matrix, matrix)
         errors = [jnp.where(free & ~jnp.isnan(error), 0.0, error) for error in errors]
@@ -731,8 +730,8 @@ def with_rounding(moments: Moments, row: Problem) -> Moments:
         spread = jnp.diagonal(cho_solve((factor, True), response))
         squares = response**2 @ (covariance.covariance_matrix**2 @ (force**2 + spread))
     squares = squares + response**2 @ loc**2
-    if isinstance(row.region, Box):
-        for limit in (row.region.low, row.region.high):
+    if row.region.is_box:
+        for limit in (row.limits.low, row.limits.high):
             squares = squares + jnp.where(jnp.isfinite(limit), limit, 0.0) ** 2
     scale = jnp.sqrt(jnp.diagonal(inner))
     share = eps * jnp.sqrt(squares) / jnp.where(scale > 0, scale, jnp.inf)

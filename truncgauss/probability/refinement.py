@@ -23,9 +23,6 @@ from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import numbers_of
 from truncgauss.gaussian.problem import Estimate, Problem, on_device
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion
 from truncgauss.probability.method import (
     Chooser,
     Method,
@@ -288,7 +285,7 @@ def answer(
     search, above = Search(problem, key, goal, automatic.rtol, automatic.max_draws), -1.0
     if chosen.growth is None:
         # An error then comes from the rounding of the inputs, which no other method mends.
-        exact = isinstance(problem.region, QuadraticRegion | Outside)
+        exact = problem.region.is_quadratic or problem.region.is_outside
         own = type(chosen) in problem.covariance.methods  # the last word on such a covariance
         certain = problem.covariance.dimension <= 3 or exact or own
         if certain and not wanted:
@@ -355,10 +352,10 @@ def rows_by_rank(problem: Problem) -> list[np.ndarray]:
     which determines the methods in three and more dimensions: `Exact` has all ranks in two."""
     _, covariance, region = problem
     one = problem.batch_shape == () or covariance.batch_shape == ()
-    small = covariance.dimension <= 2 or not isinstance(region, LinearRegion)
+    small = covariance.dimension <= 2 or not region.is_linear
     if one or small or not covariance.is_dense:
         return []
-    if isinstance(region, Box) and covariance.dimension == 3:
+    if region.is_box and covariance.dimension == 3:
         ranks = ranks_of(numbers_of(covariance))
     else:
         from truncgauss.separation.planning import ranks_of_limits

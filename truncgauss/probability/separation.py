@@ -23,9 +23,7 @@ from truncgauss.gaussian.problem import (
     as_problem,
     standardized,
 )
-from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import (
     Pieces,
     Surprises,
@@ -179,10 +177,10 @@ class Separation(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Separation | None":
-        return cls(num_points=num_points) if isinstance(problem.region, LinearRegion) else None
+        return cls(num_points=num_points) if problem.region.is_linear else None
 
     def reason(self, problem: Problem) -> str:
-        if isinstance(problem.region, Polyhedron):
+        if not problem.region.is_box:
             return "a polyhedron with any number of rows"
         if problem.covariance.dimension <= 3:
             return "a singular covariance"
@@ -202,7 +200,7 @@ class Separation(Method):
             return self
         _, covariance, region = problem
         d, factors = covariance.dimension, covariance.num_factors
-        if factors is not None and isinstance(region, Box):
+        if factors is not None and region.is_box:
             # With fewer dimensions for each factor the coordinates were cheaper for the same error.
             if d >= 10 * factors or d > LARGEST_DENSE:
                 from truncgauss.probability.factor_lattice import FactorLattice
@@ -210,7 +208,7 @@ class Separation(Method):
                 return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
             warn(LARGE)
-        if self.rank is not None or not isinstance(region, LinearRegion):
+        if self.rank is not None or not region.is_linear:
             return self
         return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))
 
@@ -449,7 +447,7 @@ def by_density(method: Separation, row: Problem, key: Array) -> Array:
 
 def is_large(problem: Problem) -> bool:
     """Whether a problem is one of a box and of a covariance matrix of thousands of dimensions."""
-    dense = problem.covariance.is_matrix and isinstance(problem.region, Box)
+    dense = problem.covariance.is_matrix and problem.region.is_box
     return dense and problem.covariance.dimension >= LARGE_DIMENSION
 
 

@@ -23,7 +23,7 @@ from truncgauss.gaussian.problem import (
     over_rows,
     standardized,
 )
-from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
+from truncgauss.gaussian.regions.region import GaussianLimits, Region, as_linear
 from truncgauss.gaussian.total_moments import Pieces, followed, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
     NUM_REPLICATES,
@@ -114,7 +114,7 @@ class SequentialMonteCarlo(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "SequentialMonteCarlo | None":
-        if is_large(problem) or not isinstance(problem.region, LinearRegion):
+        if is_large(problem) or not problem.region.is_linear:
             return None
         return cls(num_particles=2 * num_points)
 

@@ -12,7 +12,7 @@ from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
-from truncgauss.gaussian.regions.region import LinearRegion, Region
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special.logspace import effective_sample_size
@@ -95,7 +95,7 @@ class SoftMonteCarlo(Method):
         if widths := cast(Edge, self.edge).num_widths:
             point = jax.ShapeDtypeStruct((covariance.dimension,), jnp.result_type(float))
             faces = jax.eval_shape(region.margins, point).shape[-1]
-            linear = isinstance(region, LinearRegion)
+            linear = region.is_linear
             if widths not in (1, faces, faces // 2 if linear else faces):
                 order = ", first all lower and then all upper ones" if linear else ""
                 half = f"{faces // 2} (one for each coordinate or constraint) or " if linear else ""

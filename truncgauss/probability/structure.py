@@ -17,7 +17,7 @@ import numpy as np
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, LowRank, Markov
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import as_linear
 
 ROUNDING = 16.0  # units in the last place of the product of two standard deviations
 SAMPLE = 64  # variables by which a large matrix is judged first
@@ -40,13 +40,13 @@ def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[P
     that row NaN in every block.
     """
     loc, covariance, region = problem
-    if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
+    if not region.is_box or not isinstance(covariance, CovarianceMatrix):
         return [Part(problem, None)]
     if covariance.batch_shape != () or not is_concrete(problem):
         return [Part(problem, None)]
     # NumPy throughout: each of some forty small operations of JAX would be compiled.
     matrix, mean = np.asarray(covariance.matrix), np.asarray(loc)
-    low, high = np.asarray(region.low), np.asarray(region.high)
+    low, high = (np.asarray(side) for side in (as_linear(region).low, as_linear(region).high))
     free = np.all(np.isinf(low) & np.isinf(high), axis=tuple(range(low.ndim - 1)))
     free = free & (not all_coordinates)
     sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(mean)) and not free.all()

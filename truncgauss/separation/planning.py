@@ -26,7 +26,6 @@ from truncgauss.arrays.linalg import (
 from truncgauss.arrays.pytrees import is_concrete, varying_like
 from truncgauss.gaussian.covariances import numbers_of
 from truncgauss.gaussian.problem import Problem, over_rows, standardized
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import GaussianLimits, as_linear
 from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.lattice import folded, lattice_points, open_uniforms
@@ -352,7 +351,7 @@ def ranks_of_limits(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     And the rank without constraints that others nearly determine, where a root shows them.
     """
     loc, covariance, region = problem
-    if isinstance(region, Box) and covariance.is_matrix:
+    if region.is_box and covariance.is_matrix:
         matrix = numbers_of(covariance)
         # A coordinate of variance 0 gets variance 1 and no limits.
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0

@@ -28,7 +28,7 @@ from jax.scipy.special import ndtr, ndtri
 from truncgauss.arrays.linalg import product, row_norms
 from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import as_linear
 from truncgauss.separation.lattice import (
     lattice_bits,
     lattice_points,
@@ -62,7 +62,7 @@ class Directions(Batched):
 def is_served(problem: Problem) -> bool:
     """Whether the limits are a box, of not too many variables."""
     root = jax.eval_shape(lambda: problem.covariance.root)
-    return isinstance(problem.region, Box) and root.shape[-1] <= MOST_VARIABLES[root.dtype.itemsize]
+    return problem.region.is_box and root.shape[-1] <= MOST_VARIABLES[root.dtype.itemsize]
 
 
 def directions_to(row: Problem, two_sided: bool, keys: Array) -> Directions:
@@ -103,18 +103,17 @@ def log_outside(row: Problem, two_sided: bool, directions: Directions) -> Estima
 
 def _caps(row: Problem, two_sided: bool) -> tuple[Array, Array]:
     """Half-spaces of a standard normal vector, normals of length 1 (K, q) and distances (K,)."""
-    loc, covariance, region = row
-    assert isinstance(region, Box)
+    loc, covariance, box = row.loc, row.covariance, as_linear(row.region)
     root = covariance.root
     lengths = row_norms(root)
     still = lengths == 0
     lengths = jnp.where(still, 1.0, lengths)
     # One more variable, without influence, makes their number even.
     normals = jnp.pad(root / lengths[:, None], ((0, 0), (0, root.shape[1] % 2)))
-    gaps = (region.high - loc) / lengths
+    gaps = (box.high - loc) / lengths
     if two_sided:
         normals = jnp.concatenate([normals, -normals])
-        gaps = jnp.concatenate([gaps, (loc - region.low) / lengths])
+        gaps = jnp.concatenate([gaps, (loc - box.low) / lengths])
         still = jnp.concatenate([still, still])
     return normals, jnp.where(still & (gaps >= 0), jnp.inf, gaps)
 

@@ -49,9 +49,9 @@ from truncgauss.gaussian.problem import (
     over_rows,
 )
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
+from truncgauss.gaussian.regions.outside import pieces_outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import Region
+from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.complement import sum_of_pieces
@@ -303,7 +303,7 @@ _compiled_pieces = Compiled(_pieces, closed_form)
 def _outside(problem: Problem) -> tuple[Problem, Array]:
     """Disjoint pieces of the outside and the inside, along a first axis, and which of the outside
     are empty."""
-    pieces, empty = Outside(problem.region).pieces()
+    pieces, empty = pieces_outside(as_linear(problem.region))
     joined = lambda parts, whole: jnp.concatenate([parts, jnp.broadcast_to(whole, parts[:1].shape)])
     return problem._replace(region=jax.tree.map(joined, pieces, problem.region)), empty
 
@@ -449,7 +449,7 @@ def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Qua
     fixed = fixed._replace(share=numbers.broadcast_to(fixed.share, shape))
     share, d = values_of(inputs.share), inputs.covariance.dimension
     several = family.problem(inputs, jnp.ones(inputs.share.shape, inputs.loc.dtype))
-    if share is not None and isinstance(several.region, Box | Polyhedron) and d <= MOST_OUTSIDE:
+    if share is not None and several.region.is_linear and d <= MOST_OUTSIDE:
         shares = np.asarray(share)
         rare = shares > 1.0 - RARE
         exact = _is_exact(several)

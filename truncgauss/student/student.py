@@ -45,8 +45,8 @@ from truncgauss.arrays.linalg import power_of_two, times_vector
 from truncgauss.arrays.pytrees import as_dtype, as_float_input, values_of
 from truncgauss.gaussian.problem import Estimate, LocRows, Problem, as_problem, over_rows
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.outside import Outside
-from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, QuadraticRegion
+from truncgauss.gaussian.regions.outside import pieces_outside
+from truncgauss.gaussian.regions.region import GaussianLimits, as_linear
 from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
@@ -87,8 +87,8 @@ def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> A
         raise ValueError(f"df, the degrees of freedom, must be positive, got {least}.{normal}")
     check_choice(kind, KINDS, "noncentral")
     region = problem.region
-    inside = region.region if isinstance(region, Outside) and outside else region
-    if not isinstance(inside, LinearRegion | QuadraticRegion):
+    inside = region.inner if outside else region
+    if not (inside.is_linear or inside.is_quadratic):
         also = ", or the Outside of one" if outside else ""
         raise ValueError(
             f"df applies to a Box, Polyhedron, Ball or Ellipsoid{also}, got a "
@@ -128,14 +128,15 @@ def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
     """
     loc, covariance, region = problem
     is_divided = kind == "Kshirsagar"
-    if isinstance(region, Box):
+    if region.is_box:
         anchor, unit = units_of(problem)
         # In two steps, since the scale alone may underflow where limits are far. Where its root
         # would, as of fewer than .03 degrees of freedom, derivatives would be NaN, and no limit
         # differs from 0.
         least = 1.96 * math.log(float(jnp.finfo(log_scale.dtype).tiny))
         root = jnp.exp(0.5 * jnp.maximum(log_scale, least))[..., None]
-        low, high, _ = standardize(region.low, region.high, anchor, unit)
+        limits = as_linear(region)
+        low, high, _ = standardize(limits.low, limits.high, anchor, unit)
         mean = loc / unit - anchor / unit * root * root
         mean = mean if is_divided else (loc - anchor) / unit * root * root
         box = Box(low * root * root, high * root * root)
@@ -154,9 +155,10 @@ def units_of(problem: Problem) -> tuple[Array, Array]:
     1e-13, or one far from 0, keeps its digits. Units are powers of two, free of rounding.
     """
     loc, covariance, region = lax.stop_gradient(problem)
-    if not isinstance(region, Box):
+    if not region.is_box:
         return jnp.zeros_like(loc), jnp.ones_like(loc)
-    nearer = jnp.where(loc - region.low <= region.high - loc, region.low, region.high)
+    low, high = as_linear(region).low, as_linear(region).high
+    nearer = jnp.where(loc - low <= high - loc, low, high)
     anchor = jnp.where(jnp.isfinite(nearer), nearer, loc)
     return anchor, power_of_two(covariance.variances)
 
@@ -164,7 +166,7 @@ def units_of(problem: Problem) -> tuple[Array, Array]:
 def in_user_units(problem: Problem, log_scale: Array) -> tuple[Array, Array]:
     """The point and units by which X is found from the variable of `at_scale`."""
     anchor, unit = units_of(problem)
-    scale = jnp.exp(log_scale)[..., None] if isinstance(problem.region, Box) else 1.0
+    scale = jnp.exp(log_scale)[..., None] if problem.region.is_box else 1.0
     return anchor, unit / scale
 
 
@@ -186,7 +188,7 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     region, d = problem.region, problem.loc.shape[-1]
     parts = [part.problem for part in independent_parts(problem)]
     exact = all(applies(part.covariance, part.region) for part in parts)
-    count = region.num_constraints if isinstance(region, LinearRegion) else math.inf
+    count = as_linear(region).num_constraints if region.is_linear else math.inf
     direct = kind == "shifted" and d <= FEW[0] and count <= FEW[1]
     if not direct:
         problem = recognised(problem)
@@ -258,7 +260,7 @@ def _nodes(
 
 def recognised(problem: Problem) -> Problem:
     """The problem with the structure of its matrix, where it is known and has one."""
-    if not isinstance(problem.region, Box):
+    if not problem.region.is_box:
         return problem
     return problem._replace(covariance=structured(problem.covariance))
 
@@ -304,7 +306,7 @@ def _direct_support(row: Problem, df: Array, decay: float, moment: int) -> tuple
     ends = _mode_between(distance / total, total, df, lower, k)
     left, right = _beyond(decay, df, lower, k)
     low, high = ends[0] - left, ends[1] + right
-    if isinstance(row.region, Box):
+    if row.region.is_box:
         return low, high
     # The covariance is divided by the squared scale, and must not overflow.
     bound = 0.4 * math.log(float(jnp.finfo(df.dtype).max))
@@ -422,13 +424,13 @@ def _support(
 
     steps, zero = jnp.zeros_like(df, int), jnp.zeros_like(df)
     # Where a limit is far, log P at a scale of 1 may be -inf.
-    far = farthest_limit(row.limits) if isinstance(row.region, Box) else zero
+    far = farthest_limit(row.limits) if row.region.is_box else zero
     center = -0.5 * jnp.log1p(jnp.square(far / jnp.sqrt(df)))
     start = steps, center, center - bound, zero + bound, 0.0 * reach, reach, zero
     unfinished = lambda search: search[0] <= NUM_STEPS + NUM_HALVINGS
     _, mode, *_, outer, enough = lax.while_loop(unfinished, advanced, start)
     ends = mode + outer
-    if not isinstance(row.region, Box):  # no region of another kind is empty: too far to be found
+    if not row.region.is_box:  # no region of another kind is empty: too far to be found
         ends = jnp.where(enough == -jnp.inf, jnp.nan, ends)
     return jnp.maximum(ends[0], center - bound), jnp.minimum(ends[1], bound)
 
@@ -477,12 +479,12 @@ def log_probability(
         ValueError: see `checked_df`.
     """
     df, region = checked_df(df, kind, problem, outside=True), problem.region
-    if isinstance(region, Outside) and isinstance(region.region, LinearRegion):
+    if region.is_outside and region.inner.is_linear:
         rows = np.broadcast_shapes(problem.batch_shape, df.shape)
-        pieces, empty = region.broadcast_to(rows).pieces()
+        pieces, empty = pieces_outside(as_linear(region.inner.broadcast_to(rows)))
         parts = as_problem(problem.loc, problem.covariance, pieces)
         return sum_of_pieces(log_probability(parts, df, kind, gaussian), empty)
-    one = problem.loc.shape[-1] == 1 and isinstance(region, Box) and kind == "shifted"
+    one = problem.loc.shape[-1] == 1 and region.is_box and kind == "shifted"
     if one and values_of(df) is None:  # for which no number of nodes is chosen
         return of_one_variable(problem, df)
     nodes = nodes_of(problem, df, kind)
@@ -498,10 +500,9 @@ def log_probability(
 
 def of_one_variable(problem: Problem, df: Array) -> Estimate:
     """The log probability of an interval under Student's t, by `log_t_mass`."""
-    loc, covariance, region = problem
-    assert isinstance(region, Box)
+    loc, covariance, box = *problem[:2], as_linear(problem.region)
     scale = jnp.sqrt(covariance.variances)
-    interval = standardize(*(x[..., 0] for x in (region.low, region.high, loc, scale)))
+    interval = standardize(*(x[..., 0] for x in (box.low, box.high, loc, scale)))
     log_prob = log_t_mass(jnp.minimum(df, LARGEST_DF), interval)
     return Estimate(log_prob, lax.stop_gradient(jnp.where(jnp.isnan(log_prob), jnp.nan, 0.0)))
 

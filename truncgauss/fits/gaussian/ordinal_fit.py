@@ -65,7 +65,6 @@ from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, LatentRows
 from truncgauss.likelihood.patterns import is_empty, unique_rows
@@ -507,9 +506,8 @@ class OrdinalModel(Model):
         moved = centred(known, tuple(white), pairs.known_scale, False)
         inner, names = coordinates_of(rows, designs, implicit, moved, pairs)
         if known.region is not None and any(implicit):
-            region, some = known.region, np.flatnonzero(implicit)
-            box = isinstance(region, Box)
-            if not box or np.isfinite([region.low[..., some], region.high[..., some]]).any():
+            box, some = known.box, np.flatnonzero(implicit)
+            if box is None or np.isfinite([box.low[..., some], box.high[..., some]]).any():
                 raise ValueError(OF_A_BOX.format(what))  # in unknown units
         model = cls(
             rows=rows, centred=moved, designs=() if design is None else tuple(designs),
@@ -522,7 +520,7 @@ class OrdinalModel(Model):
                 f"{what}: {model.num_rows:g} observation(s) cannot determine {len(model.first)} "
                 "parameters; more are needed, or fewer covariates."
             )
-        wrong = impossible(known) if isinstance(known.region, Box) else np.zeros(0, int)
+        wrong = impossible(known) if known.box is not None else np.zeros(0, int)
         if len(wrong):
             raise ValueError(
                 f"{what}: {len(wrong)} observation(s) are impossible, first row {wrong[0]}: they "

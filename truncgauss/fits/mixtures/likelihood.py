@@ -17,7 +17,6 @@ from truncgauss.fits.mixtures.parameters import Mixture, MixtureCoordinates, log
 from truncgauss.fitting.newton import Loss
 from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.region import LinearRegion
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import RowTerms, held_for_key, prepared, row_terms
@@ -344,7 +343,7 @@ class MixtureLoss(Loss):
         """Whether its integrals are means over many points, as those of regions without linear
         limits are."""
         region = self.observations.region
-        return region is not None and not isinstance(region, LinearRegion)
+        return region is not None and not region.is_linear
 
 
 def divided(loss: MixtureLoss) -> MixtureLoss:

@@ -61,6 +61,7 @@ class Box(LinearRegion):
     high: Float[Array, "*batch d"]
 
     event_ranks = {"low": 1, "high": 1}
+    is_box = True
 
     def __init__(
         self,

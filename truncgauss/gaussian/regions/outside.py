@@ -37,6 +37,11 @@ class Outside(Region):
     region: Region
 
     event_ranks = {}
+    is_outside = True
+
+    @property
+    def inner(self) -> Region:
+        return self.region
 
     def __post_init__(self) -> None:
         linear = self.region.linear() if isinstance(self.region, Region) else None
@@ -84,31 +89,30 @@ class Outside(Region):
     ) -> tuple[Float[Array, "n d"], Float[Array, ""]] | None:
         return self.region.carried(x)
 
-    def pieces(self) -> tuple[LinearRegion, Bool[Array, "*rows"]]:
-        """The complement of m linear limits, divided into 2 m disjoint regions.
 
-        In piece j the constraints before j are met, and that of number j is not: it lies below its
-        lower limit, in the first m pieces, or above its upper one.
+def pieces_outside(region: LinearRegion) -> tuple[LinearRegion, Bool[Array, "*rows"]]:
+    """The complement of m linear limits, divided into 2 m disjoint regions.
 
-        Returns:
-            The pieces along a first axis, and whether each is empty, as its limit is infinite; it
-            is then all of space.
-        """
-        region = self.region
-        assert isinstance(region, LinearRegion)
-        m = region.num_constraints
-        axes = (slice(None), *(None,) * (region.low.ndim - 1))
-        first, before = np.eye(m, dtype=bool)[axes], np.tri(m, m, -1, dtype=bool)[axes]
-        low = jnp.where(before, region.low, -jnp.inf)
-        high = jnp.where(before, region.high, jnp.inf)
-        empty = jnp.concatenate([region.low == -jnp.inf, region.high == jnp.inf], axis=-1)
-        empty = jnp.moveaxis(empty, -1, 0)
-        lows = jnp.concatenate([low, jnp.where(first, region.high, low)])
-        highs = jnp.concatenate([jnp.where(first, region.low, high), high])
-        limits = (
-            jnp.where(empty[..., None], -jnp.inf, lows),
-            jnp.where(empty[..., None], jnp.inf, highs),
-        )
-        others = jax.tree.leaves(region)[:-2]  # the matrix of a polyhedron
-        others = [jnp.broadcast_to(leaf, (2 * m, *leaf.shape)) for leaf in others]
-        return jax.tree.unflatten(jax.tree.structure(region), [*others, *limits]), empty
+    In piece j the constraints before j are met, and that of number j is not: it lies below its
+    lower limit, in the first m pieces, or above its upper one.
+
+    Returns:
+        The pieces along a first axis, and whether each is empty, as its limit is infinite; it is
+        then all of space.
+    """
+    m = region.num_constraints
+    axes = (slice(None), *(None,) * (region.low.ndim - 1))
+    first, before = np.eye(m, dtype=bool)[axes], np.tri(m, m, -1, dtype=bool)[axes]
+    low = jnp.where(before, region.low, -jnp.inf)
+    high = jnp.where(before, region.high, jnp.inf)
+    empty = jnp.concatenate([region.low == -jnp.inf, region.high == jnp.inf], axis=-1)
+    empty = jnp.moveaxis(empty, -1, 0)
+    lows = jnp.concatenate([low, jnp.where(first, region.high, low)])
+    highs = jnp.concatenate([jnp.where(first, region.low, high), high])
+    limits = (
+        jnp.where(empty[..., None], -jnp.inf, lows),
+        jnp.where(empty[..., None], jnp.inf, highs),
+    )
+    others = jax.tree.leaves(region)[:-2]  # the matrix of a polyhedron
+    others = [jnp.broadcast_to(leaf, (2 * m, *leaf.shape)) for leaf in others]
+    return jax.tree.unflatten(jax.tree.structure(region), [*others, *limits]), empty

@@ -107,6 +107,15 @@ class Region(Batched):
         Array(0.5, dtype=float64)
     """
 
+    is_linear: ClassVar[bool] = False  # whether it is a `LinearRegion`
+    is_box: ClassVar[bool] = False  # whether its limits are on the coordinates themselves
+    is_quadratic: ClassVar[bool] = False  # whether it is a `QuadraticRegion`
+    is_outside: ClassVar[bool] = False  # whether it is the complement of its `inner` region
+
+    @property
+    def inner(self) -> "Region":
+        return self
+
     @property
     def dimension(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} does not define dimension.")
@@ -195,6 +204,8 @@ class LinearRegion(Region):
     low: Float[Array, "*batch m"]
     high: Float[Array, "*batch m"]
 
+    is_linear = True
+
     def linear(self) -> "LinearRegion":
         return self
 
@@ -279,6 +290,8 @@ class QuadraticRegion(Region):
     """All x with |L^-1 (x - center)| <= 1, for a lower-triangular matrix L, its root."""
 
     center: Float[Array, "*batch d"]
+
+    is_quadratic = True
 
     @property
     def root(self) -> Float[Array, "d d"]:
