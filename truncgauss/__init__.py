@@ -1,9 +1,7 @@
 """Truncated-Gaussian estimation on JAX: probabilities of regions, their gradients, and fits."""
 
-import functools
 import importlib
 import sys
-from typing import Any
 
 from truncgauss.arrays.importing import Moved, homes_of, imported, uncollected
 
@@ -103,7 +101,7 @@ _HOME_OF = {name: home for name, home in homes_of(__file__).items() if name not 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     with uncollected():
         if name in _HOME_OF:
             value = getattr(imported(_HOME_OF[name]), name)
@@ -123,13 +121,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _moved(name: str) -> Any:
+def _moved(name: str) -> object:
     """Value of an earlier public name, with a warning at the line that uses it."""
     from truncgauss.words.earlier import warn_of
 
-    new = _MOVED[name]
+    new, value = _MOVED[name], sys.modules[__name__]
     warn_of(f"tg.{name}", new)
-    return functools.reduce(getattr, new.split(".")[1:], sys.modules[__name__])
+    for part in new.split(".")[1:]:
+        value = getattr(value, part)
+    return value
 
 
 def __dir__() -> list[str]:

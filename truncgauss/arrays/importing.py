@@ -1,24 +1,26 @@
 """Imports at first use: names that a package shows, modules that moved, and what takes seconds."""
 
-import ast
-import contextlib
+from __future__ import annotations
+
 import gc
 import importlib
 import importlib.machinery
-import pathlib
 import sys
-import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+
+TYPE_CHECKING = False  # not of `typing`, whose import takes longer than that of the package
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 TRIED_JAX = (0, 10), (0, 12)  # the oldest and the newest series, those of constraints.txt
 
 
 def homes_of(file: str) -> dict[str, str]:
     """The module that defines each name of a package, by the imports in its `__init__.pyi`."""
-    stub = ast.parse(pathlib.Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names}
+    with open(f"{file}i", encoding="utf-8") as stub:  # of lines `from module import name as name`
+        parts = [part.split() for part in stub.read().split("from ")[1:]]
+    return {name: x[0] for x in parts for name, then in zip(x, x[1:]) if then == "as"}
 
 
 def served(
@@ -104,17 +106,17 @@ def series(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+class uncollected:
     """A context without garbage collection.
 
     Imports and tracing make many objects, nearly all of which stay: each full collection then walks
     through all of JAX for nothing, a tenth of the time of a first call.
     """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
+
+    def __enter__(self) -> None:
+        self.enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self.enabled:
             gc.enable()
