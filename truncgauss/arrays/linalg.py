@@ -7,9 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
 
 # A residual variance below this times its rounding may be zero. An eigenvalue that is rounding, by
 # which ranks are found, is less than the residual variance of a variable that it determines.
@@ -64,7 +62,9 @@ def cholesky(matrix: Any) -> Any:
 def solve_lower(factor: Any, right: Any) -> Any:
     """factor^-1 right for a lower-triangular factor, both of NumPy or of JAX."""
     if namespace(factor) is jnp:
-        return solve_triangular(factor, right, lower=True)
+        return jax.scipy.linalg.solve_triangular(factor, right, lower=True)
+    import scipy.linalg  # a tenth of a second, of which a first call has no use
+
     return scipy.linalg.solve_triangular(factor, right, lower=True, check_finite=False)
 
 
@@ -190,7 +190,7 @@ def _triangle_jvp(
     (root,), (change,) = primals, tangents
     factor, q = triangle(root)
     change = jnp.where(jnp.all(root == 0, axis=1)[:, None], 0.0, change)
-    part = solve_triangular(factor, change, lower=True)
+    part = solve_lower(factor, change)
     inner = product(part, q)
     half = jnp.tril(inner + inner.T) - jnp.diag(diagonal_of(inner))
     return (factor, q), (product(factor, half), (part - product(half, q.T)).T)

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
@@ -716,18 +715,18 @@ def with_rounding(moments: Moments, row: Problem) -> Moments:
     if not row.covariance.is_dense:
         return moments
     loc, covariance, _ = row
-    eps, factor = float(jnp.finfo(loc.dtype).eps), covariance.scale_tril
+    eps, factor, linalg = float(jnp.finfo(loc.dtype).eps), covariance.scale_tril, jax.scipy.linalg
     mean, inner = lax.stop_gradient((moments.mean, moments.covariance))
-    response = cho_solve((factor, True), inner).T
-    force = cho_solve((factor, True), mean - loc)
+    response = linalg.cho_solve((factor, True), inner).T
+    force = linalg.cho_solve((factor, True), mean - loc)
     if covariance.is_factor and len(loc) != 3:  # three go by their covariance matrix
         # With y = L^T w, a change of L changes the log density by w^T dL y.
-        along = solve_triangular(factor, inner, lower=True)
-        spread = jnp.diagonal(solve_triangular(factor, along.T, lower=True))
+        along = linalg.solve_triangular(factor, inner, lower=True)
+        spread = jnp.diagonal(linalg.solve_triangular(factor, along.T, lower=True))
         sizes = (factor.T @ force) ** 2 + spread
         squares = response**2 @ (factor**2 @ sizes) + along.T**2 @ ((factor**2).T @ force**2)
     else:
-        spread = jnp.diagonal(cho_solve((factor, True), response))
+        spread = jnp.diagonal(linalg.cho_solve((factor, True), response))
         squares = response**2 @ (covariance.covariance_matrix**2 @ (force**2 + spread))
     squares = squares + response**2 @ loc**2
     if row.region.is_box:

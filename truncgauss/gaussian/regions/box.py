@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
@@ -146,7 +146,7 @@ class Box(LinearRegion):
         """The regression of all coordinates on those in order[:r], which determine the others."""
         rank = len(point)
         factor, below = factors
-        gain = solve_triangular(factor.T, below.T, lower=False).T
+        gain = jax.scipy.linalg.solve_triangular(factor.T, below.T, lower=False).T
         follow = loc[order[rank:]] + gain @ (point - loc[order[:rank]])
         matrix = jnp.concatenate([jnp.eye(rank, dtype=loc.dtype), gain])
         back = jnp.argsort(order)
