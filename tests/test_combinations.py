@@ -173,7 +173,7 @@ PAIRS = [
 TOGETHER = [(fit, pair) for fit, pair in PAIRS if pair not in APART.get(fit, {})]
 MODULES = (
     "gaussian.truncated_normal", "gaussian.observations_fit", "gaussian.regression",
-    "sample_selection", "ordinal.ordinal_fit", "clusters.cluster_fit", "mixtures.fit",
+    "sample_selection", "gaussian.ordinal_fit", "clusters.cluster_fit", "mixtures.fit",
 )  # fmt: skip
 
 

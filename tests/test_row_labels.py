@@ -260,7 +260,7 @@ def numbers(monkeypatch):
 
     for name in (
         "gaussian.regression", "gaussian.observations_fit", "gaussian.truncated_normal",
-        "ordinal.ordinal_fit", "ordinal.polychoric_correlations", "sample_selection",
+        "gaussian.ordinal_fit", "polychoric.polychoric_correlations", "sample_selection",
         "clusters.cluster_fit", "fractions", "mixtures.fit",
     ):  # fmt: skip
         monkeypatch.setattr(f"truncgauss.fits.{name}.maximum_likelihood", stop)
