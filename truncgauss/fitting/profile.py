@@ -128,8 +128,11 @@ class Profile:
     def interval(self, fall: float) -> tuple[float, float]:
         """The ends of all values next to the estimate whose log-likelihood is within `fall` nats of
         the maximum; infinite where it does not fall that far."""
-        low, high = (self.by_cheaper(Profile.end, side, fall) for side in (-1.0, 1.0))
-        return self.estimate.back(low), self.estimate.back(high)
+        return self.reach(-1.0, fall), self.reach(1.0, fall)
+
+    def reach(self, side: float, fall: float) -> float:
+        """The end of that interval on one side."""
+        return self.estimate.back(self.by_cheaper(Profile.end, side, fall))
 
     def fall(self, value: float) -> float:
         """Nats by which the log-likelihood is below its maximum at the most likely of all

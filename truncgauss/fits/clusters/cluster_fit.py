@@ -93,7 +93,7 @@ from truncgauss.fits.gaussian.ordinal_fit import (
     LatentCoordinates,
 )
 from truncgauss.fits.probit import probit
-from truncgauss.fitting.derived import arrays_at
+from truncgauss.fitting.derived import arrays_at, presume_the_model
 from truncgauss.fitting.descent import Descent, Path
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
@@ -111,6 +111,7 @@ from truncgauss.likelihood import effect_sums
 from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
 from truncgauss.special.normal import log_interval_mass, standardize
 from truncgauss.words import earlier
+from truncgauss.words.numbers import check_share
 
 WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none holds a process
 NOT_CONTAINED = (
@@ -444,34 +445,39 @@ class ClusterFit(RowsFit):
             raise ValueError(f"profile: {DETERMINED.format(name)}")
         if number in self.squares and name in self.edges:
             return 0.0, self.roots.profile(name, level)[1] ** 2
+        check_share(level, "profile: level")
+        presume_the_model("profile", self)
         goal = float(special.gammaincinv(0.5, level))
         with jax.enable_x64(True):
             for deviation in self.deviations_of(name):
                 # Beside a deviation that comes near 0 every correlation is as likely.
                 if self._profile(deviation).by_cheaper(Profile.end, -1.0, goal) == -np.inf:
                     return -1.0, 1.0
-        low, high = super().profile(name, level)
         # Those without which a term has no parameters.
         variances = {t.names[0] for t in self.terms if len(t.names) == len(t.sigma_names) == 1}
         variances |= {self.names[k] for k in self.squares}
         if name in self.edges or name not in variances:
-            return low, high
-        with jax.enable_x64(True):  # by the likelihood ratio of 0
-            parts = self.coordinates.covariance.split(self.coordinates.halves(self.best.x)[1])
-            zero = [term.independent and term.names == (name,) for term in self.terms]
-            others = [0.0 * x if at_zero else x for x, at_zero in zip(parts, zero)]
-            if any(zero) and is_singular(self.loss, others):  # without it the rows cannot be
-                return low, high
-            plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
-            root = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
-            if not np.isfinite(root):  # likewise
-                return low, high
-            critical = critical_root(level, root)
-            if critical >= root:
-                return 0.0, high
-            if critical >= special.ndtri(0.5 + 0.5 * level):
-                return low, high
-            return self._profile(name).interval(0.5 * critical**2)[0], high
+            return super().profile(name, level)
+        with jax.enable_x64(True):
+            profile, critical = self._profile(name), self.critical_root(name, level)
+            low = 0.0 if critical is None else max(profile.reach(-1.0, 0.5 * critical**2), 0.0)
+            return low, profile.reach(1.0, goal)
+
+    def critical_root(self, name: str, level: float) -> float | None:
+        """The root of the critical value at the lower end of the interval of a variance, by the
+        likelihood ratio of 0; None if the interval reaches 0."""
+        usual = float(special.ndtri(0.5 + 0.5 * level))
+        parts = self.coordinates.covariance.split(self.coordinates.halves(self.best.x)[1])
+        zero = [term.independent and term.names == (name,) for term in self.terms]
+        others = [0.0 * x if at_zero else x for x, at_zero in zip(parts, zero)]
+        if any(zero) and is_singular(self.loss, others):  # without it the rows cannot be
+            return usual
+        plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
+        root = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
+        if not np.isfinite(root):  # likewise
+            return usual
+        critical = critical_root(level, root)
+        return None if critical >= root else critical
 
     def deviations_of(self, name: str) -> list[str]:
         """Names of the deviations of the two effects of a correlation, the less certain one first;
