@@ -267,26 +267,32 @@ def test_sums_in_numpy_leave_narrow_intervals_and_large_tables_to_the_program():
     assert effect_sums.sums(large, np.broadcast_to(jacobian[:1], (20000, 3, 4, 2))) is None
 
 
-FULL = [pytest.param(kind, marks=pytest.mark.full) for kind in ("ordered", "items")]
+FULL = [pytest.param(x, marks=pytest.mark.full) for x in ("ordered", "binary", "items")]
 
 
 @pytest.mark.parametrize("kind", ["mixed", *FULL])
 def test_points_of_a_fit_are_those_of_the_program_of_two_derivatives(kind):
-    """Of ordered rows; of exact, censored and interval ones with noise; and of a factor."""
+    """Of ordered rows; of 0 and 1 in clusters of 1 to 15 rows, with noise; of exact, censored and
+    interval ones; and of a factor."""
     rng, n = np.random.default_rng(1), 96
     cluster, x = np.arange(n) % 12, rng.normal(size=n)
+    if kind == "binary":
+        cluster = np.repeat(np.arange(12), [1, 1, 3, 5, 7, 8, 9, 10, 11, 12, 14, 15])
     y = 0.4 * x + rng.normal(size=12)[cluster] + rng.normal(size=n)
     outcome, low, noise = tg.Ordinal(np.digitize(y, [-1.0, 0.0, 1.0])), None, None
     terms, data = (tg.RandomEffects(), tg.Residual()), {"item": np.arange(n) // 12}
-    if kind != "ordered":
+    if kind in ("mixed", "items"):
         outcome, low, noise = np.stack([y, y + (rng.random(n) < 0.3)], axis=1), -0.3, 0.1
         terms = terms if kind == "mixed" else (tg.Factor(1, "item"), tg.Diagonal("item"))
+    if kind == "binary":
+        outcome, noise = (y > 0.3).astype(float), 0.1 * rng.random(n)
     columns = outcome, np.column_stack([np.ones(n), x]), cluster, low, None, noise
-    model = model_of(inputs_of(columns, data, False), terms, data)
+    model = model_of(inputs_of(columns, data, kind == "binary"), terms, data)
     loss, at = model.loss_at(model.start), jnp.asarray(model.start) + 0.05
     known = loss.at_numbers(np.asarray(at))
+    assert (loss.linear is None) == (kind in ("mixed", "items"))
     for one, other in zip(known, derivatives(loss, at)):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
     nowhere = loss.at_numbers(np.full(len(model.start), np.nan))
     assert np.isnan(nowhere[0]) and np.isnan(nowhere[2]).any()
 

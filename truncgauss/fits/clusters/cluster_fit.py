@@ -14,7 +14,7 @@ References:
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -68,6 +68,7 @@ from truncgauss.fits.clusters.cluster_likelihood import (
     clusters_at,
     is_summed,
     limited_moments,
+    linear_ends,
     log_likelihoods,
     plan_of,
 )
@@ -915,27 +916,40 @@ class ClustersLoss(Loss):
         value, stderr = self.evaluated(x)
         return Estimate(self.weights @ value, jnp.sqrt(jnp.sum((self.weights * stderr) ** 2)))
 
+    @functools.cached_property
+    def linear(self) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """See `linear_ends`."""
+        latent = self.inner.latent
+        return linear_ends(self.shapes, self.inner.covariance, latent.sizes[1] if latent else 0)
+
+    @functools.cached_property
+    def summed(self) -> list[int]:
+        """Numbers of the shapes whose integrals are by `effect_sums`; none if some may not be."""
+        forms, numbers = self.forms, range(len(self.shapes))
+        summed = [k for k in numbers if is_summed(forms[k], self.shapes[k].num_limited)]
+        if None in forms or {forms[k] for k in summed} != {1}:
+            return []
+        sizes = [len(self.shapes[k].index) * self.shapes[k].num_limited for k in summed]
+        few = max(sizes) * effect_sums.LEAST_COUNTED <= effect_sums.MOST_MASSES
+        return (summed if self.linear is None else [*numbers]) if few else []
+
     def at_numbers(self, x: np.ndarray) -> tuple[Any, ...] | None:
         """Value, gradient, Hessian and variance by sums in NumPy, if all integrals are over one
         effect, see `effect_sums`: a program of two derivatives takes seconds to compile."""
-        forms = self.forms
-        summed = [k for k, s in enumerate(self.shapes) if is_summed(forms[k], s.num_limited)]
-        if None in forms or {forms[k] for k in summed} != {1}:
+        if not self.summed:
             return None
-        sizes = [(len(self.shapes[k].index), self.shapes[k].num_limited) for k in summed]
-        if max(map(math.prod, sizes)) * effect_sums.LEAST_COUNTED > effect_sums.MOST_MASSES:
-            return None
-        none = [np.zeros((k, 3, size)) for k, size in sizes]
-        ends, jacobians, *_ = beside_sums(self, x, none)
-        both = [effect_sums.sums(*map(np.asarray, pair)) for pair in zip(ends, jacobians)]
+        linear = self.linear is not None
+        ends, jacobians, rest = linear_before(self, x) if linear else compiled_before(self, x)
+        both = [effect_sums.sums(*pair) for pair in zip(ends, jacobians)]
         parts = [part for part in both if part is not None]
         if len(parts) < len(both):
             return None
         weights = np.asarray(self.weights)
         of_shapes = np.split(weights, np.cumsum([len(rows.index) for rows in self.shapes])[:-1])
-        each = [of_shapes[k] for k in summed]
-        slopes = [w[:, None, None] * part.slopes for w, part in zip(each, parts)]
-        value, slope, hessian = map(np.asarray, beside_sums(self, x, slopes)[2:])
+        each = [of_shapes[k] for k in self.summed]
+        value, slope, hessian = rest(
+            [w[:, None, None] * part.slopes for w, part in zip(each, parts)]
+        )
         integrals = sum(float(w @ part.value) for w, part in zip(each, parts))
         total = value - weights @ self.log_units(np) + integrals
         bends = hessian + sum(np.tensordot(w, part.bends, 1) for w, part in zip(each, parts))
@@ -970,6 +984,40 @@ class ClustersLoss(Loss):
         if plan.nested and not np.isfinite(sloped(loss, x).loss):
             return self.held_at(x, nested=False)
         return loss
+
+
+BeforeSums = tuple[list[np.ndarray], list[np.ndarray], Callable[[list[np.ndarray]], Any]]
+
+
+def linear_before(loss: ClustersLoss, x: np.ndarray) -> BeforeSums:
+    """Arguments of integrals that are linear in coefficients, cuts and a deviation, with their
+    Jacobian by x; and a function that returns of the log-likelihood beside the integrals the value,
+    which is 0, and the gradient and Hessian with what slopes of the integrals add to these."""
+    assert loss.linear is not None
+    cuts = loss.inner.latent.sizes[1] if loss.inner.latent else 0
+    logs = slice(len(x) - 1 - cuts, len(x) - 1)  # of the differences of cuts
+    values, chain = x.copy(), np.eye(len(x))
+    values[logs] = np.cumsum(np.exp(x[logs]))
+    chain[logs, logs] = np.tri(cuts) * np.exp(x[logs])
+    ends = [start + slopes @ values for start, slopes in loss.linear]
+    jacobians = [slopes @ chain for _, slopes in loss.linear]
+
+    def rest(slopes: list[np.ndarray]) -> tuple[float, np.ndarray, np.ndarray]:
+        slope, bends = np.zeros(len(x)), np.zeros(len(x))
+        for pair in zip(slopes, jacobians):
+            slope += np.tensordot(*pair, 3)
+        bends[logs] = slope[logs]  # an exponential is its own derivative
+        return 0.0, slope, np.diag(bends)
+
+    return ends, jacobians, rest
+
+
+def compiled_before(loss: ClustersLoss, x: np.ndarray) -> BeforeSums:
+    """The same of arguments that are not linear, by `beside_sums`."""
+    shapes = [loss.shapes[k] for k in loss.summed]
+    none = [np.zeros((len(rows.index), 3, rows.num_limited)) for rows in shapes]
+    ends, jacobians = (list(map(np.asarray, part)) for part in beside_sums(loss, x, none)[:2])
+    return ends, jacobians, lambda slopes: map(np.asarray, beside_sums(loss, x, slopes)[2:])
 
 
 @functools.partial(Compiled, cost=closed_form)

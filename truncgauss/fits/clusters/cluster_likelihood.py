@@ -21,6 +21,8 @@ from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.draws.truncated_moments import truncated_moments
+from truncgauss.fits.clusters.terms.random_effects import RandomEffects
+from truncgauss.fits.clusters.terms.residual import Residual
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, Parts
 from truncgauss.fits.gaussian.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -229,6 +231,41 @@ def before_sums(
         values.append(density)
         ends.append(jnp.stack([low, high, factor[..., 0] / scale], axis=1))
     return jnp.concatenate(values), ends
+
+
+def linear_ends(
+    shapes: tuple[ClusterRows, ...], covariance: CovarianceSum, cuts: int
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """Of each shape the limits and loadings of `before_sums` where all parameters are 0, (k, 3, l),
+    and their derivatives by the coefficients, so many free cuts and the deviation of the effect,
+    (k, 3, l, q); None unless they are linear in these, as without exact entries under one effect
+    and errors of a known deviation."""
+    effects = [k for k, t in enumerate(covariance.terms) if isinstance(t, RandomEffects)]
+    errors = [t.sigma for t in covariance.terms if isinstance(t, Residual)]
+    known = bool(errors) and None not in errors and not any(s.num_exact for s in shapes)
+    if not known or len(effects) != 1 or len(effects) + len(errors) != len(covariance.terms):
+        return None
+    effect, results = covariance.terms[effects[0]], []
+    if not isinstance(effect, RandomEffects) or effect.rank > 1 or effect.sigma is not None:
+        return None
+    for rows in shapes:
+        design, columns = np.asarray(rows.design), np.asarray(rows.columns[effects[0]])
+        scale = np.sqrt(np.sum(np.square(np.array(errors, float))) + np.asarray(rows.noise))
+        (k, size, p), shift = design.shape, np.asarray(rows.shift)
+        slopes, zeros = np.zeros((k, 3, size, p + cuts + 1)), np.zeros(1 + cuts)
+        limits = np.asarray(rows.lower), np.asarray(rows.upper)
+        if rows.codes is not None:
+            codes = np.asarray(rows.codes)
+            limits = between_cuts(codes, zeros, *limits)
+            for j in range(cuts):  # of which the first is not free
+                slopes[:, 0, :, p + j] = codes == j + 2
+                slopes[:, 1, :, p + j] = codes == j + 1
+        slopes[:, :2, :, :p] = np.where(np.isfinite(limits).swapaxes(0, 1)[..., None], -1.0, 0.0)
+        slopes[:, :2, :, :p] *= design[:, None]
+        slopes[:, 2, :, -1] = columns[..., 0]
+        ends = np.stack([limits[0] - shift, limits[1] - shift, 0.0 * shift], axis=1)
+        results.append((ends / scale[:, None], slopes / scale[:, None, :, None]))
+    return results
 
 
 def is_summed(rank: int | None, limited: int) -> bool:
