@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import cho_solve
 
 from truncgauss.special.normal import fixed_interval, quick_moments
 
@@ -24,7 +24,6 @@ NUM_STEPS, DAMPING = 10, 0.8
 LEAST_CAVITY = 0.05  # of a marginal precision, which is an estimate
 LEAST_SHARE = 1 / 3  # of a site's precision, as in `twisting.sites_for`
 REACH = 2.0
-AT_ONCE = 4
 
 
 class Rows(NamedTuple):
@@ -67,8 +66,7 @@ def conditionals(field: Any, sites: FieldSites) -> BlockConditional:
         precision, force = (jnp.concatenate([a, b[places]]) for a, b in zip(own, every))
         identity = jnp.eye(len(precision), dtype=precision.dtype)
         inner = jnp.linalg.cholesky(identity + (factor.T * precision) @ factor)
-        root = solve_triangular(inner, factor.T, lower=True)
-        spread = root[:, :size].T @ root
+        spread = cho_solve((inner, True), factor[:size].T).T @ factor.T
         return BlockConditional(
             weights[:size] - (spread * precision) @ weights,
             spread @ force,
@@ -76,7 +74,7 @@ def conditionals(field: Any, sites: FieldSites) -> BlockConditional:
         )
 
     parts = field.ahead, field.weights, field.scale, *sites
-    return lax.map(of_block, parts, batch_size=min(AT_ONCE, len(field.ahead)))
+    return lax.map(of_block, parts)
 
 
 def _paths(field: Any, conditional: BlockConditional, normals: Array) -> Array:
