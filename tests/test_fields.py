@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse as matrices
 
 import truncgauss as tg
 
@@ -176,3 +177,86 @@ def test_numbers_that_are_none_are_refused(changes, message):
     tg.Directed(**given)
     with pytest.raises(ValueError, match=message):
         tg.Directed(**given | changes)
+
+
+def grid_precision(side, extra=0.3):
+    """A conditional autoregression on a grid: neighbours -1, and what is missing on the border."""
+    line = matrices.diags_array([2.0, -1.0, -1.0], offsets=[0, 1, -1], shape=(side, side))
+    unit = matrices.eye_array(side)
+    whole = matrices.kron(line, unit) + matrices.kron(unit, line)
+    return matrices.csr_array(whole + extra * matrices.eye_array(side**2))
+
+
+def of_precision(matrix, by=1.0, **options):
+    data = by * jnp.asarray(matrix.data)
+    return tg.Directed.from_precision(matrix.indptr, matrix.indices, data, **options)
+
+
+@pytest.mark.parametrize("block", [4, 64])
+def test_a_sparse_precision_matrix_is_the_inverse_of_the_covariance(block):
+    shuffled = np.random.default_rng(0).permutation(25)
+    matrix = matrices.csr_array(grid_precision(5)[shuffled][:, shuffled])
+    field = of_precision(matrix, noise=0.2, block=block)
+    truth = np.linalg.inv(matrix.toarray()) + 0.04 * np.eye(25)
+    np.testing.assert_allclose(field.covariance_matrix, truth, atol=1e-14)
+
+
+@pytest.mark.full
+def test_log_p_and_its_gradient_of_a_precision_matrix_are_those_of_the_dense_one():
+    matrix = grid_precision(6)
+    box = tg.Box(jnp.full(36, -0.2), jnp.where(jnp.arange(36) % 2, 1.0, jnp.inf))
+
+    def sparsely(by):
+        field = of_precision(matrix, by, noise=0.2, block=4)
+        return tg.log_probability(jnp.zeros(36), field, box, METHOD)
+
+    def densely(by):
+        whole = jnp.linalg.inv(by * matrix.toarray()) + 0.04 * jnp.eye(36)
+        return tg.log_probability(jnp.zeros(36), whole, box, tg.Separation(num_points=2048))
+
+    def value_and_slope(function):
+        def value(by):
+            result = function(by)
+            return result.log_prob, result
+
+        (_, result), slope = jax.value_and_grad(value, has_aux=True)(1.2)
+        return result, slope
+
+    (ours, slope), (truth, other) = value_and_slope(sparsely), value_and_slope(densely)
+    close(ours, truth)
+    assert ours.stderr < 0.01
+    np.testing.assert_allclose(slope, other, atol=0.05)
+
+
+def star(n):
+    """One coordinate that is the neighbour of all others."""
+    arms = np.arange(1, n)
+    ends = np.append(arms, 0 * arms), np.append(0 * arms, arms)
+    return matrices.csr_array((np.full(2 * n - 2, 1e-3), ends)) + matrices.eye_array(
+        n, format="csr"
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (matrices.csgraph.laplacian(abs(grid_precision(3))), "intrinsic field"),
+        (grid_precision(3, -9.0), "not positive definite"),
+        (matrices.csr_array(matrices.triu(grid_precision(3))), "both of its halves"),
+        (grid_precision(3)[:5], "square"),
+        (grid_precision(3) * np.nan, "NaN"),
+        (star(3000), "too wide"),
+    ],
+)
+def test_a_precision_matrix_that_is_none_is_refused(matrix, words):
+    with pytest.raises(ValueError, match=words):
+        of_precision(matrices.csr_array(matrix))
+
+
+def test_coordinates_without_a_neighbour_are_independent():
+    alone = tg.Directed(jnp.full((3, 2), 3.0), jnp.zeros((3, 2)), [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(alone.covariance_matrix, jnp.diag(jnp.array([1.0, 4.0, 9.0])))
+    apart = of_precision(matrices.eye_array(3, format="csr"))
+    np.testing.assert_allclose(apart.covariance_matrix, jnp.eye(3))
+    far = tg.Directed.from_points([0.0, 1.0, 1e6], kernel, noise=0.1)
+    np.testing.assert_allclose(far.covariance_matrix[2], [0.0, 0.0, 1.01], atol=1e-14)

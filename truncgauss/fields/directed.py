@@ -10,7 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.fields import building, field_particles
+from truncgauss.fields import building, field_particles, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
@@ -159,6 +159,42 @@ class Directed(Covariance):
         return cls._of(
             order=plan.order, neighbours=plan.neighbours, ahead=plan.ahead, noise=noise, **parts
         )
+
+    @classmethod
+    def from_precision(
+        cls, indptr: Any, indices: Any, data: Any, noise: Any = 0.0, block: int = 64
+    ) -> "Directed":
+        """A Gaussian Markov random field by its sparse precision matrix, without approximation.
+
+        The coordinates are put in an order of small band (reverse Cuthill and McKee), in blocks no
+        smaller than the band, each of which depends on the one before. Time and memory grow as the
+        number of coordinates times the band, times the band or the block.
+
+        Args:
+            indptr, indices, data: of a `scipy.sparse.csr_array`, with both halves of the symmetric
+                matrix. It is differentiated in data.
+            noise: standard deviation of what is added to the field, a number or shape (n,).
+            block: coordinates in a block, at least.
+
+        Raises:
+            ValueError: for a matrix that is not square, symmetric or positive definite, and where
+                in that order neighbours are more than 1,024 places apart.
+
+        Reference:
+            Rue and Held (2005), Gaussian Markov Random Fields, section 2.4.
+
+        Example:
+            >>> from scipy import sparse
+            >>> Q = sparse.csr_array([[2.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 2.0]])
+            >>> tg.Directed.from_precision(Q.indptr, Q.indices, Q.data).covariance_matrix
+            Array([[0.75, 0.5 , 0.25],
+                   [0.5 , 1.  , 0.5 ],
+                   [0.25, 0.5 , 0.75]], dtype=float64)
+        """
+        parts = precision.factors(indptr, indices, data, block)
+        n = len(parts["order"])
+        noise = jnp.broadcast_to(as_float_array(noise, "from_precision: noise"), (n,))
+        return cls._of(noise=noise, **parts)
 
     @classmethod
     def _of(cls, **leaves: Any) -> "Directed":
