@@ -148,6 +148,14 @@ def test_bad_input_is_named(make, words):
         make()
 
 
+def test_degrees_over_the_earth_are_named():
+    globe = RNG.uniform([-180.0, -90.0], [180.0, 90.0], (12, 2))
+    with pytest.warns(UserWarning, match="degrees of longitude and latitude"):
+        tg.Directed.from_points(globe, kernel, noise=0.1)
+    tg.Directed.from_points(globe, kernel, noise=0.1, neighbour_points=np.cos(np.radians(globe)))
+    tg.Directed.from_points(np.round(globe), kernel, noise=0.1)  # a grid of pixels
+
+
 def test_other_regions_and_rows_are_refused_in_a_sentence():
     with pytest.raises(ValueError, match="FieldParticles applies to a tg.Box"):
         tg.log_probability(LOC, matrix(), tg.Box(LOW, HIGH), METHOD)

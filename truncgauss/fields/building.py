@@ -1,5 +1,6 @@
 """Blocks of points, their neighbours, and the factors of a kernel on them."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,6 +51,24 @@ def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not np.all(np.isfinite(places)):
         raise ValueError("from_points: points must be finite; leave out those that are not known.")
     return places
+
+
+def warn_of_degrees(places: np.ndarray) -> None:
+    """Warn of longitudes over more than half of the earth, beside latitudes.
+
+    Fewer degrees cannot be told from coordinates of a plane; whole numbers are taken for pixels.
+    """
+    if places.shape[1] != 2 or not np.any(places % 1):
+        return
+    (west, south), (east, north) = places.min(0), places.max(0)
+    if east - west > 180 and west >= -180 and east <= 360 and max(-south, north) <= 90:
+        warnings.warn(
+            f"from_points: points from {west:.4g} to {east:.4g} and {south:.4g} to {north:.4g} may "
+            "be degrees of longitude and latitude, and nearness is judged as in a plane: give "
+            "points on the unit sphere, of shape (n, 3), or these as neighbour_points=.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def check_distinct(points: Array, noise: Any) -> None:

@@ -124,7 +124,8 @@ class Directed(Covariance):
         neighbours are compared on the same draws.
 
         Args:
-            points: shape (n, p), or (n,) on a line.
+            points: shape (n, p), or (n,) on a line, of a plane or a space: degrees of longitude and
+                latitude are warned of only where they span more than half of the earth.
             kernel: the covariance k(x, y) of the field at two points of shape (p,), of JAX; it is
                 differentiated in whatever numbers it holds. tinygp's kernels are such functions
                 by their method `evaluate`.
@@ -147,10 +148,13 @@ class Directed(Covariance):
             >>> line.dimension, round(float(line.covariance_matrix[0, 1]), 4)
             (50, 0.8187)
         """
+        by = points if neighbour_points is None else neighbour_points  # numbers, within jit too
         points = as_float_array(points, "from_points: points")
         points = points[:, None] if points.ndim == 1 else points
-        by = points if neighbour_points is None else neighbour_points
-        plan = building.arranged(building.places_of(by, points.shape), neighbours, block)
+        places = building.places_of(by, points.shape)
+        if neighbour_points is None:
+            building.warn_of_degrees(places)
+        plan = building.arranged(places, neighbours, block)
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
         parts = building.factors(points, kernel, plan)
