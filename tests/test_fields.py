@@ -92,6 +92,27 @@ def test_gradients_are_those_of_the_dense_matrix(noise):
 
 @pytest.mark.full
 @pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_a_gradient_states_its_error(noise):
+    def question(x):
+        return x[0] + LOC, field(x[1], noise), LOW, HIGH
+
+    x = jnp.array([0.1, 1.0])
+    ours = jax.jit(lambda x: METHOD.gradient(question, x))(x)
+    truth = jax.grad(lambda x: dense(noise, x[0] + LOC, x[1], LOW, HIGH).log_prob)(x)
+    assert jnp.all(jnp.abs(ours.gradient - truth) < 5.0 * ours.stderr)
+    assert jnp.all((0.0 < ours.stderr) & (ours.stderr < 0.25))
+    close(ours.estimate, dense(noise, x[0] + LOC, x[1], LOW, HIGH))
+
+
+def test_a_gradient_without_an_error_is_refused():
+    with pytest.raises(ValueError, match="at least 2 replicates"):
+        tg.FieldParticles(num_replicates=1).gradient(lambda x: x, 1.0)
+    with pytest.raises(ValueError, match="field is one tg.Directed"):
+        METHOD.gradient(lambda x: (0.0, x * matrix(), LOW, HIGH), 1.0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("noise", [0.3, 0.0])
 def test_one_row_with_exact_censored_and_missing_entries(noise):
     value = jnp.asarray(RNG.normal(size=N))
     kind = jnp.arange(N) % 4  # exact, below a limit, in an interval, missing
