@@ -78,6 +78,28 @@ def mixture(weights=None, noise=None, region=None, missing=False, **options):
     return tg.fit_mixture(rows, 2, num_starts=1, **options)
 
 
+def shift(fractions=None, **options):
+    regions = tg.Box([[0.0, -np.inf], [-np.inf, 0.5], [-1.0, -1.0]], [[np.inf] * 2] * 3)
+    given = {"region": regions, "covariance": np.eye(2), "num_trials": 1000, **options}
+    given["num_trials"] = None if fractions else given["num_trials"]
+    shares = fractions or [0.8, 0.4, 0.7]
+    observed = shares if fractions else np.multiply(shares, 1000)
+    return tg.fit_shift(observed, [0.0, 0.0], **given)
+
+
+def limits(fractions=None, **options):
+    shares = fractions or [0.2, 0.5, 0.7]
+    given = {"covariance": [[1.0]], "start": {"low": [-1.0], "high": [np.inf]}, **options}
+    trials = None if fractions else 1000
+    observed = shares if fractions else np.multiply(shares, 1000)
+    return tg.fit_limits(observed, [[0.0], [1.0], [1.4]], num_trials=trials, **given)
+
+
+def polychoric(table=None, **options):
+    columns = (LEVELS, X > 0.3) if table is None else (table,)
+    return tg.polychoric(*columns, **options)
+
+
 BOX = tg.Box([BEFORE, -np.inf], [np.inf, np.inf])
 OPTIONS = {
     truncated: {
@@ -135,6 +157,25 @@ OPTIONS = {
         "prior_rows": {"prior_rows": 1.0},
         "information": {"information": "sandwich"},
     },
+    shift: {
+        "fractions": {"fractions": [0.8, 0.4, 0.7]},
+        "covariance": {"covariance": tg.ScaleTril([[1.0, 0.0], [0.3, 1.0]])},
+        "region": {"region": tg.Ball([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]], [1.5, 2.0, 2.5])},
+        "start": {"start": {"shift": [0.5, 0.2]}},
+        "method": {"method": tg.SoftMonteCarlo(256, points="lattice", edge=tg.Tanh(20.0))},
+    },
+    limits: {
+        "fractions": {"fractions": [0.2, 0.5, 0.7]},
+        "covariance": {"covariance": tg.ScaleTril([[1.2]])},
+        "start": {"start": {"low": [-1.0], "high": [5.0]}},
+        "method": {"method": tg.Separation(256)},
+    },
+    polychoric: {
+        "table": {"table": [[13, 6, 0], [69, 113, 22], [41, 132, 104]]},
+        "weights": {"weights": COUNTS},
+        "correction": {"correction": 0.5},
+        "information": {"information": "sandwich"},
+    },
 }  # fmt: skip
 
 PUBLIC = {
@@ -144,6 +185,9 @@ PUBLIC = {
     selection: tg.fit_selection,
     clusters: tg.fit_clusters,
     mixture: tg.fit_mixture,
+    shift: tg.fit_shift,
+    limits: tg.fit_limits,
+    polychoric: tg.polychoric,
 }
 # Pairs that do not go together, with words of the sentence that refuses them.
 OTHER_BOUNDS = "tg.Ordinal takes no other bounds, scale_design or noise"
@@ -166,6 +210,7 @@ APART = {
         ("tg.Ordinal", "censored_low"): "ordered categories are neither binary nor censored",
         ("binary", "censored_low"): "binary outcomes are one column without bounds of censoring",
     },
+    polychoric: {("table", "weights"): "weights belong to rows; a table has its counts"},
 }
 PAIRS = [
     (fit, pair) for fit, options in OPTIONS.items() for pair in itertools.combinations(options, 2)
@@ -174,6 +219,7 @@ TOGETHER = [(fit, pair) for fit, pair in PAIRS if pair not in APART.get(fit, {})
 MODULES = (
     "gaussian.truncated_normal", "gaussian.observations_fit", "gaussian.regression",
     "sample_selection", "gaussian.ordinal_fit", "clusters.cluster_fit", "mixtures.fit",
+    "fractions", "polychoric.polychoric_correlations",
 )  # fmt: skip
 
 
@@ -217,5 +263,32 @@ def test_options_go_together_but_for_the_pairs_that_the_docstring_names(fit, mon
 def test_two_options_of_a_fit_have_a_likelihood_and_errors(fit, pair):
     options = functools.reduce(lambda both, each: {**both, **OPTIONS[fit][each]}, pair, {})
     found = fit(**options, progress=False)
-    assert np.isfinite(found.log_likelihood) and np.all(np.isfinite(found.estimates))
+    assert np.all(np.isfinite(found.estimates))
+    # Fractions of unknown numbers of trials have no likelihood.
+    assert np.isnan(found.log_likelihood) == ("fractions" in pair)
     assert not found.converged or np.all(found.errors >= 0)
+
+
+@pytest.mark.full
+def test_effects_at_points_are_those_of_a_table_of_the_points():
+    """Of every kind of `at`, averaged or not; and the sentences that refuse others."""
+    fit = tg.fit_regression("y ~ x * z", data=TABLE, num_profiles=0)
+    columns = {"x": X, "z": V}
+    half = columns | {"x": np.full(40, 0.5)}
+    for at, table, average in (
+        (None, columns, False),
+        ("mean", {"x": [X.mean()], "z": [V.mean()]}, True),
+        ({"x": 0.5}, half, True),
+    ):
+        of = functools.partial(fit.margins, kind="probability", low=1.2, average=average)
+        np.testing.assert_allclose(of(at).value, of(table).value, rtol=1e-9, atol=1e-12)
+    refused = {
+        'at must be "mean", values or a table': {"at": "median"},
+        "no covariate 'w'": {"at": {"w": 1.0}},
+        "there is no column 'z'": {"at": {"x": [1.0, 2.0]}},
+        "quantile": {"at": "mean", "kind": "quantile"},
+        "give low or high": {"at": "mean", "kind": "probability"},
+    }
+    for message, options in refused.items():
+        with pytest.raises(ValueError, match=message):
+            fit.margins(**options)

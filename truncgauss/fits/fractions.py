@@ -90,6 +90,8 @@ def fit_shift(
     best and, of equals, the nearest to 0; what the data cannot tell from it (within 1.92 nats; for
     fractions, of equal loss) is in `alternatives`.
 
+    All options go together. Counts and fractions take every region, covariance, start and method.
+
     Args:
         observed: shape (k,) or a number: counts with num_trials, else fractions in [0, 1].
         loc: mean before the shift, shape (d,) or (k, d).
@@ -158,7 +160,8 @@ def fit_limits(
     """The limits of a box that let the observed fraction of each of k Gaussians through.
 
     The likelihood and what is said of it are those of `fit_shift`; the unknowns are the finite ends
-    of `start`. The infinite ones stay infinite, and low stays below high.
+    of `start`. The infinite ones stay infinite, and low stays below high. All options go together.
+    Methods are those for a `tg.Box`.
 
     Args:
         observed: shape (k,) or a number: counts with num_trials, else fractions in [0, 1].

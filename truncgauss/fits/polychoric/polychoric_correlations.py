@@ -128,7 +128,7 @@ def polychoric(
     multinomial constant. Of two binary variables rho is tetrachoric. Where the occupied cells form
     one rising or falling chain, as with an empty cell of four, the likelihood is highest at the
     edge rho = 1 or -1, and `reason` says so: nothing is added to empty cells unless `correction`
-    asks for it.
+    asks for it. All options go together, but for `weights` with a `table`. Counts weigh its cells.
 
     Args:
         x: categories of each row, (n,): codes, NaN where missing, or a `tg.Ordinal`. Or, without y,
