@@ -33,8 +33,9 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import assembled
 from truncgauss.probability.automatic import Automatic, log_probability
-from truncgauss.probability.method import Method, check_method, prepared, row_moments
+from truncgauss.probability.method import Method, check_method, prepared
 from truncgauss.probability.refinement import Goal, answer
+from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 from truncgauss.special.tails import undefined
 from truncgauss.student import student

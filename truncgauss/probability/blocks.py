@@ -40,7 +40,6 @@ from truncgauss.probability.method import (
     average,
     by_gradient,
     estimate,
-    row_moments,
 )
 from truncgauss.probability.refinement import (
     PROBABILITY,
@@ -175,6 +174,8 @@ def _along_matrix(
         if block.is_plain:
             gradient = _mean_slope(block, row, key)
         else:
+            from truncgauss.probability.row_moments import row_moments  # of few problems
+
             slopes = _slopes(row_moments(block.methods[0], row, key), row)
             gradient, second = (
                 jnp.where(jnp.expand_dims(none, range(none.ndim, x.ndim)), 0.0, x) for x in slopes
