@@ -148,16 +148,6 @@ def of_rows(*args: Any) -> Cost:
     return Cost(PER_INPUT * closed_form(*args).numbers) if stated is None else stated
 
 
-def called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function under another name, which is a part of the text of its program."""
-
-    def same(*args: Any) -> Any:
-        return function(*args)
-
-    same.__name__ = name
-    return same
-
-
 class Compiled:
     """A function under `jax.jit`, compiled for calls with numbers on a CPU by their work.
 
@@ -200,10 +190,7 @@ class Compiled:
             settings = kept_programs.settings()
             kind = tuple(effort.items()), fixed, structure, kinds, parallel.plan(), settings
             if kind not in self.ahead:
-                anew: Callable[[str], Any] = lambda name: (
-                    self.jitted(effort, called(self.function, name)).lower(*args).compile()
-                )
-                self.ahead[kind] = kept_programs.program_of(kind, self.function, arrays, anew)
+                self.ahead[kind] = kept_programs.program_of(kind, self, args, arrays)
             if self.ahead[kind] is None:
                 if not is_staged():
                     return self.program(effort)(*args)

@@ -57,9 +57,7 @@ def own_folder(name: str) -> Path | None:
     return home / PACKAGE / name if home.is_absolute() else None
 
 
-def program_of(
-    kind: tuple[Any, ...], function: Callable[..., Any], arrays: Any, compiled: Callable[[str], Any]
-) -> Any:
+def program_of(kind: tuple[Any, ...], compiled: Any, args: Any, arrays: Any) -> Any:
     """The program of a function as an earlier process kept it, or compiled and kept; None where it
     may not be kept.
 
@@ -69,9 +67,11 @@ def program_of(
     Args:
         kind: of its call, see `Compiled`: options of the compiler, static arguments, ...,
             `parallel.plan()` and `settings()`.
-        compiled: compiles it under a name.
+        compiled: the `Compiled` that is called.
+        args, arrays: of the call, and those of them that are arrays.
     """
     options, fixed, *_, plan, settings = kind
+    function = compiled.function
     if settings is None or plan != parallel.MeshPlan() or folder() is None:
         return None
     if jax.default_backend() != "cpu" or jax.process_count() > 1:
@@ -82,9 +82,20 @@ def program_of(
         return None
     program = read(key)
     if program is None:
-        program = compiled(f"{function.__name__}_{secrets.token_hex(4)}")
+        anew = renamed(function, f"{function.__name__}_{secrets.token_hex(4)}")
+        program = compiled.jitted(dict(options), anew).lower(*args).compile()
         write(key, program, arrays)
     return program
+
+
+def renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function under another name, which is a part of the text of its program."""
+
+    def same(*args: Any) -> Any:
+        return function(*args)
+
+    same.__name__ = name
+    return same
 
 
 def key_of(function: Callable[..., Any], options: Any, fixed: tuple[Any, ...], arrays: Any) -> str:

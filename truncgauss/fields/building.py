@@ -21,7 +21,7 @@ class Arrangement(NamedTuple):
 
     Attributes:
         order: the point at each place, shape (n,).
-        neighbours: places of the nearest points in earlier blocks, nearest first, shape (blocks,
+        neighbours: sites of the nearest points in earlier blocks, nearest first, shape (blocks,
             m), filled up with blocks * size.
         ahead: likewise of later blocks.
         size: of a block; the last may have fewer points.
@@ -41,26 +41,26 @@ def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
             "from_points: neighbours are chosen by numbers, and the points are traced by jax.jit: "
             "pass neighbour_points=, of numbers."
         )
-    places = np.asarray(known, float)
-    places = places[:, None] if places.ndim == 1 else places
-    if len(shape) != 2 or places.ndim != 2 or len(places) != shape[0] or not len(places):
+    sites = np.asarray(known, float)
+    sites = sites[:, None] if sites.ndim == 1 else sites
+    if len(shape) != 2 or sites.ndim != 2 or len(sites) != shape[0] or not len(sites):
         raise ValueError(
             "from_points: points must have shape (n, p) and neighbour_points (n, q), got "
-            f"{shape} and {places.shape}."
+            f"{shape} and {sites.shape}."
         )
-    if not np.all(np.isfinite(places)):
+    if not np.all(np.isfinite(sites)):
         raise ValueError("from_points: points must be finite; leave out those that are not known.")
-    return places
+    return sites
 
 
-def warn_of_degrees(places: np.ndarray) -> None:
+def warn_of_degrees(coordinates: np.ndarray) -> None:
     """Warn of longitudes over more than half of the earth, beside latitudes.
 
-    Fewer degrees cannot be told from coordinates of a plane; whole numbers are taken for pixels.
+    Fewer degrees cannot be told from those of a plane; whole numbers are taken for pixels.
     """
-    if places.shape[1] != 2 or not np.any(places % 1):
+    if coordinates.shape[1] != 2 or not np.any(coordinates % 1):
         return
-    (west, south), (east, north) = places.min(0), places.max(0)
+    (west, south), (east, north) = coordinates.min(0), coordinates.max(0)
     if east - west > 180 and west >= -180 and east <= 360 and max(-south, north) <= 90:
         warnings.warn(
             f"from_points: points from {west:.4g} to {east:.4g} and {south:.4g} to {north:.4g} may "
@@ -136,7 +136,7 @@ def factors(
     size, most = plan.size, plan.neighbours.shape[1]
     n, blocks = len(points), len(plan.neighbours)
     half = most if most >= n - 1 else most // 2  # with all earlier points nothing is left out
-    # Behind the points are places that stand for none: independent, with variance 1.
+    # Behind the points are sites that stand for none: independent, with variance 1.
     spare = blocks * size + 1 - n
     placed = jnp.concatenate([points[plan.order], jnp.repeat(points[:1], spare, axis=0)])
     pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))

@@ -108,9 +108,9 @@ def _ordered(indptr: Any, indices: Any, data: Array) -> tuple[np.ndarray, np.nda
         raise ValueError("from_precision: indptr and indices must be numbers, not traced.")
     starts, columns = np.asarray(starts), np.asarray(columns)
     n = starts.size - 1
-    sound = starts.ndim == columns.ndim == 1 and n > 0 and data.shape == columns.shape
-    sound = sound and starts[0] == 0 and starts[-1] == len(columns) and np.all(np.diff(starts) >= 0)
-    if not sound or np.any((columns < 0) | (columns >= n)):
+    shaped = starts.ndim == columns.ndim == 1 and n > 0 and data.shape == columns.shape
+    steps = np.diff(starts, prepend=0, append=columns.size)
+    if not shaped or steps[0] or steps[-1] or np.any(steps < 0) or np.any(columns % n != columns):
         raise ValueError(
             "from_precision: indptr, indices and data must be those of a square scipy.sparse "
             f"csr_array, got shapes {starts.shape}, {columns.shape} and {data.shape}."

@@ -187,11 +187,12 @@ def slopes_at(loss: Loss, points: Any) -> tuple[Any, ...]:
     of a loss whose Hessian is by differences."""
     points = np.asarray(points)
     count, q = points.shape
-    filled = np.concatenate([points, np.zeros((max(2 * q + 1 - count, 0), q))])
+    filled = np.concatenate([points, np.zeros((max(2 * q + 1 - count, 4 - count, 0), q))])
     parts = slopes(loss, jax.device_put(filled), jax.device_put(np.int32(count)))
     return tuple(np.asarray(part)[:count] for part in parts)
 
 
+@np.errstate(invalid="ignore", divide="ignore")  # of a step out of the domain
 def differences(loss: Loss, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
     """Derivatives with a Hessian by differences of exact gradients along each coordinate, or along
     the rows of a matrix, whose errors are of the first, second or fourth order in the steps: q, 2 q
@@ -206,8 +207,7 @@ def differences(loss: Loss, x: Any, steps: np.ndarray, order: int) -> tuple[Any,
         """The Hessian by the changes of the gradient along all moves."""
         if steps.ndim != 1:
             return np.linalg.solve(steps, changes)
-        with np.errstate(invalid="ignore", divide="ignore"):  # of a step out of the domain
-            return changes / steps[:, None]
+        return changes / steps[:, None]
 
     sides = [x[None], x + moves, x - moves][: 2 if order == 1 else 3]
     values, gradients, variances = slopes_at(loss, np.concatenate(sides))

@@ -90,17 +90,14 @@ def wald_coverages(
                 left = [j for j in numbers if not np.all(np.isfinite(points[j]))]
                 at[left] = np.sign(np.array(left, int) - 2) * distance
                 falls = {2: (0.0, 0.0, STEP**2)} if 2 in left else {}
-                moved = [j for j in left if j != 2]
                 with jax.debug_nans(False):  # by which a step out of the domain is known
-                    found = loss([best + at[j] * step for j in moved], step) if moved else []
-                for j, (there, tilt, bend) in zip(moved, found):
-                    fall = size * (there - lowest), size * tilt, size * bend
-                    if np.all(np.isfinite(fall)):
-                        falls[j] = fall
-                if not falls:
-                    continue
-                near = np.add.outer(at[list(falls)], (-APART, 0.0, APART)).ravel()
-                with jax.debug_nans(False):
+                    if moved := [j for j in left if j != 2]:
+                        slopes = loss([best + at[j] * step for j in moved], step)
+                        falls |= dict(zip(moved, size * (np.array(slopes) - [lowest, 0.0, 0.0])))
+                        falls = {j: fall for j, fall in falls.items() if np.all(np.isfinite(fall))}
+                    if not falls:
+                        continue
+                    near = np.add.outer(at[list(falls)], (-APART, 0.0, APART)).ravel()
                     values = estimates(best + near[:, None] * step)[:, k] - centre[k]
                 for (j, fall), (before, here, after) in zip(falls.items(), values.reshape(-1, 3)):
                     if np.all(np.isfinite((before, here, after))):
@@ -200,36 +197,28 @@ def coverages_of(
 ) -> np.ndarray:
     """`wald_coverages` of some of the estimates, all of which have that Jacobian; `value` is the
     loss, if there is a program for that alone. The estimates may be a function of x too."""
-    size, slope_of = float(loss.size), functools.partial(sloped, loss)
-
-    def alone(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
-        if x is end.x:
-            return end.loss, 0.0, 0.0
-        if not loss.iterated:
-            at = point(loss, x)
-            return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
-        before, after = slope_of(x - BESIDE * direction), slope_of(x + BESIDE * direction)
-        return between((before.loss, before.gradient), (after.loss, after.gradient), direction)
-
-    def between(before: Any, after: Any, direction: np.ndarray) -> tuple[float, float, float]:
-        bend = (after[1] - before[1]) / (2 * BESIDE)
-        tilt = (before[1] + after[1]) / 2 @ direction
-        return (before[0] + after[0]) / 2, tilt, bend @ direction
+    size = float(loss.size)
 
     def derivatives(points: list[np.ndarray], direction: np.ndarray) -> Any:
-        if value is not None and points[0] is not end.x:
+        if points[0] is end.x:
+            return [(end.loss, 0.0, 0.0)]
+        if value is not None:
             return by_differences(value)(points, direction)
-        if points[0] is end.x or loss.steps(points[0]) is None:
-            return [alone(x, direction) for x in points]
-        most = max(len(points[0]), 1)  # whose sides the program of a Hessian's differences takes
-        found: list[tuple[float, float, float]] = []
-        for first in range(0, len(points), most):
-            block = np.array(points[first : first + most])
-            sides = np.stack([block - BESIDE * direction, block + BESIDE * direction], axis=1)
-            values, gradients, _ = slopes_at(loss, sides.reshape(-1, block.shape[1]))
-            ends = list(zip(values, gradients))
-            found += [between(*pair, direction) for pair in zip(ends[::2], ends[1::2])]
-        return found
+        exact = loss.steps(points[0]) is None
+        if exact and not loss.iterated:
+            each = [point(loss, x) for x in points]
+            return [
+                (p.loss, p.gradient @ direction, direction @ p.hessian @ direction) for p in each
+            ]
+        sides = [x + side * direction for side in (-BESIDE, BESIDE) for x in points]
+        if exact:
+            ends = [(p.loss, p.gradient) for p in map(functools.partial(sloped, loss), sides)]
+        else:
+            ends = list(zip(*slopes_at(loss, sides)[:2]))  # by one call, whose work is little
+        return [
+            ((low + high) / 2, (g + h) / 2 @ direction, (h - g) / (2 * BESIDE) @ direction)
+            for (low, g), (high, h) in zip(ends[: len(points)], ends[len(points) :])
+        ]
 
     def estimates(points: np.ndarray) -> np.ndarray:
         if callable(coordinates):
