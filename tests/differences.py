@@ -28,6 +28,7 @@ class Case(NamedTuple):
     tol: float = 1e-6
     differences: Callable | None = None
     prepare: Callable | None = None  # returns fields that take time, such as plans
+    directions: int = 0  # random ones, for values that take long; else along each entry
 
 
 # --- Differences ----------------------------------------------------------------------------------
@@ -48,6 +49,13 @@ def moves(case, point):
                 row[entries.T[tuple(index)]] = 1.0
             rows.append(row)
     return np.array(rows)
+
+
+def directions(count, rows, start):
+    """Random directions of all entries that are finite, in which a wrong one shows too."""
+    finite = np.array([np.all(np.isfinite(start[row != 0])) for row in rows])
+    weights = np.random.default_rng(1).normal(size=(count, finite.sum()))
+    return weights @ rows[finite] / np.sqrt(finite.sum())
 
 
 def flat(point, dtype=float):
@@ -190,6 +198,8 @@ class Law:
 
     def at(self, label, point):
         case, rows, start = self.case, moves(self.case, point), flat(point)
+        if case.directions:
+            rows = directions(case.directions, rows, start)
         with np.errstate(all="ignore"):
             value, truth, error, reached = differences(self.values, start, rows, case.step)
             for route in case.routes.split():

@@ -198,6 +198,7 @@ def cases():
         | edges_and_regions()
         | selections()
         | probabilities()
+        | in_more_dimensions()
         | distributions()
     )
 
@@ -496,6 +497,51 @@ def other_functions(form, moved):
         "fraction_not_truncated", fraction, points, **moved, routes="backward jit"
     )
     return table
+
+
+def in_more_dimensions():
+    """Of forms whose functions are quadratures in any dimension, which take about a second under a
+    program that is quick to compile: along random directions."""
+    table = {}
+    functions = {
+        "log_probability": (log_p, dict(step=2e-2, routes="jit vmap forward twice")),
+        "t": (t_of_four, dict(step=5e-2, tol=1e-5, routes="jit", directions=1)),
+        "truncated_moments": (moments_of, dict(routes="jit forward")),
+        "quantile": (quantile_of, dict(tol=1e-5, step=5e-3, routes="jit forward")),
+    }
+    for form, last in (("LowRank", "equal,"), ("Markov", "walk,")):
+        for name, (function, settings) in functions.items():
+            for d in (4, 6) if form == "LowRank" else (4,):
+                words = ("none,", last) if name == "t" else ("",)
+                points = some(gaussians(form, d, ("mixed",), p=0.9), *words)
+                keys = {"t": "loc low high", "quantile": "loc p"}.get(name, "loc low high")
+                keys = {*keys.split(), *factors(2)["none"], *chains(2)["none"]}
+                points = {k: {n: x for n, x in p.items() if n in keys} for k, p in points.items()}
+                table[f"{name}, {form}, {d}"] = Case(
+                    f"{name} {form}".removeprefix("t "),
+                    function(form),
+                    points,
+                    **{"directions": 2} | settings,
+                )
+    return table
+
+
+def t_of_four(form):
+    """log P of a t with 4 degrees of freedom that are no argument: else it has many more nodes."""
+    covariance = FORMS[form][0]
+    return lambda p: tg.log_probability(p["loc"], covariance(p), box(p), df=4.0).log_prob
+
+
+def moments_of(form):
+    def function(p):
+        moments = tg.truncated_moments(p["loc"], FORMS[form][0](p), box(p))
+        return jnp.concatenate([x.ravel() for x in moments[:2]])
+
+    return function
+
+
+def quantile_of(form):
+    return lambda p: tg.quantile(p["p"], p["loc"], FORMS[form][0](p))[0]
 
 
 def distributions():
