@@ -54,6 +54,29 @@ def test_rows_beside_quadrature_and_their_derivatives():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("r", [0, 1, 2])
+def test_common_factors_beside_the_same_matrix(r):
+    """A covariance of common factors has an integral over these alone, with its derivatives."""
+    random, v = np.random.default_rng(r), np.array([0.6, 0.8])
+    factor = random.normal(size=(2, r))
+    each = tg.Selection.probit(np.diag([1.0, -2.0]), [0.6, -3.0], [0.5, 1.0])
+    rows = tg.Observations.exact(ROWS, nan_is_missing=True, observed=each)
+
+    def total(loc, midpoint, factor, v, low_rank):
+        moved = rows.with_observed(tg.Selection.probit(each.weights, midpoint, each.width))
+        matrix = factor @ factor.T + jnp.diag(v)
+        covariance = tg.LowRank(factor, v) if low_rank else matrix
+        return tg.log_likelihood(moved, loc, covariance).log_prob.sum()
+
+    at = jnp.asarray(LOC), jnp.asarray(each.midpoint), jnp.asarray(factor), jnp.asarray(v)
+    both = jax.jit(jax.value_and_grad(total, (0, 1, 2, 3)), static_argnums=4)
+    (value, slopes), (truth, true_slopes) = both(*at, True), both(*at, False)
+    np.testing.assert_allclose(value, truth, rtol=1e-12)
+    for slope, true_slope in zip(slopes, true_slopes):
+        np.testing.assert_allclose(slope, true_slope, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.full
 def test_a_falling_curve_for_each_entry():
     each = tg.Selection.probit(np.diag([1.0, -2.0]), [0.6, -3.0], [0.5, 1.0])
     rows = tg.Observations.exact(ROWS, nan_is_missing=True, observed=each)
@@ -95,6 +118,64 @@ def test_a_curve_and_its_population():
     assert abs(one.curve["midpoint"] - 22.0) < 5e-3 and "width" not in one.curve
 
 
+def proteins(seed, n=500):
+    """Intensities of two groups of four runs, and those seen; a third is missing. Of group B
+    the level is lower by 0.8, and by more or less in each protein."""
+    random = np.random.default_rng(seed)
+    level = random.normal(24.0, 1.5, (n, 1)) + np.zeros((n, 4))
+    lower = level - random.normal(0.8, 0.5, (n, 1))
+    y = np.hstack([level, lower]) + random.normal(0.0, 0.4, (n, 8))
+    seen = random.uniform(size=y.shape) < special.ndtr((y - 22.8) / 0.7)
+    return y, np.where(seen, y, np.nan)
+
+
+@pytest.mark.slow
+def test_proteins_of_two_groups():
+    """Any number of missing entries: the curve, and the fold change beside complete cases'."""
+    (every, y), groups = proteins(0), ["A"] * 4 + ["B"] * 4
+    rows = tg.Observations.exact(y, nan_is_missing=True, observed=curve(22.0, 1.0))
+    settings = dict(estimate=("midpoint", "width"), progress=False)
+    fit = tg.fit_observations(rows, covariance=groups, **settings)
+    assert fit.converged and fit.names[8:13] == tuple(
+        f"covariance[{i}, {j}]" for i, j in [(0, 0), (1, 0), (4, 0), (4, 4), (5, 4)]
+    )
+    truth = np.repeat([24.0, 23.2], 4), [2.41, 2.25, 2.25, 2.66, 2.5], [22.8, 0.7]
+    assert np.all(np.abs(fit.estimates - np.concatenate(truth)) < 4 * fit.errors)
+    change = lambda loc: loc[4:].mean() - loc[:4].mean()
+    truth, complete = change(every.mean(axis=0)), np.isfinite(y).all(axis=1)
+    assert abs(change(fit.loc) - truth) < 0.2 * abs(change(y[complete].mean(axis=0)) - truth)
+    kinds = fit.covariance_matrix, fit.standard_errors.covariance_matrix
+    for matrix in kinds:
+        np.testing.assert_allclose(matrix[:4, 4:], matrix[4, 0])
+        np.testing.assert_allclose(np.diagonal(matrix)[4:], matrix[4, 4])
+    best = dataclasses.replace(rows, observed=fit.region)
+    value = tg.log_likelihood(best, fit.loc, fit.covariance_matrix).log_prob  # by points
+    assert abs(float(value.sum()) - fit.log_likelihood) < 0.5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["exchangeable", "diagonal"])
+def test_other_forms_beside_their_matrix(form):
+    """Of two outcomes, by the likelihood of their covariance matrix and its derivatives."""
+    y = intensities(1, n=120)
+    rows = tg.Observations.exact(y, nan_is_missing=True, observed=curve(23.0, 0.8))
+    fit = tg.fit_observations(rows, covariance=form, progress=False)
+    assert fit.converged and fit.curve == {}
+
+    @jax.jit
+    def loss(x):
+        if form == "diagonal":
+            matrix = jnp.diag(x[2:])
+        else:
+            matrix = x[3] + (x[2] - x[3]) * jnp.eye(2)
+        return -tg.log_likelihood(rows, x[:2], matrix).log_prob.sum()
+
+    np.testing.assert_allclose(fit.log_likelihood, -loss(fit.estimates), rtol=1e-10)
+    np.testing.assert_allclose(jax.grad(loss)(fit.estimates), 0.0, atol=1e-5)
+    errors = np.sqrt(np.diagonal(np.linalg.inv(jax.hessian(loss)(fit.estimates))))
+    np.testing.assert_allclose(fit.errors, errors, rtol=1e-6)
+
+
 def test_refusals():
     rows = tg.Observations.exact(ROWS, nan_is_missing=True)
     for observed, message in [
@@ -114,5 +195,12 @@ def test_refusals():
         tg.fit_observations(dropped, np.ones((4, 1)))
     with pytest.raises(ValueError, match="is no parameter"):
         tg.fit_observations(dropped, estimate="depth")
+    for form in ("equal", ["A", "B"], ["A"], np.eye(2), None):
+        with pytest.raises(ValueError, match='covariance is "full", "exchangeable"'):
+            tg.fit_observations(dropped, covariance=form, estimate="midpoint")
+    wide = np.where(np.arange(5) == np.arange(30)[:, None] % 30, 1.0, np.nan)
+    many = tg.Observations.exact(wide, nan_is_missing=True, observed=curve())
+    with pytest.raises(ValueError, match="up to 4 entries of a row may be missing .* and 5 are"):
+        tg.fit_observations(many, estimate="midpoint")
     with pytest.raises(ValueError, match="observed="):
         tg.quantile_residuals((dropped, LOC, COVARIANCE), jax.random.key(0))

@@ -10,6 +10,10 @@ entry is a censored one with noise, and all that is known of these serves it: gi
 entries of its row it counts with the probability of a box, exact for up to three of them. An
 observed entry is exact, without noise, and counts with its density times Phi((w y - m) / t).
 
+With a covariance of up to two common factors, such as equal correlations, missing entries are
+independent given the factors, and these Gaussian given the exact entries, so that any number of
+missing entries is an integral over one or two variables, exact to rounding: see `by_factors`.
+
 References:
     Ahlmann-Eltze and Anders (2019), proDA: probabilistic dropout analysis for identifying
     differentially abundant proteins in label-free mass spectrometry. Li and Smyth (2023), Neither
@@ -23,9 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.arrays.linalg import cholesky, solve_lower
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.regions.probit_selection import ScoreSelection
-from truncgauss.special.tails import log_ndtr
+from truncgauss.likelihood import common_effect
+from truncgauss.special.tails import LOG_SQRT_2PI, log_ndtr
+
+MOST_FACTORS = 2  # of a covariance, over which the likelihood of a row is integrated
 
 KINDS = (
     "Observations: observed must be a tg.Selection.probit of one entry, such as "
@@ -93,3 +101,56 @@ def log_observed(observed: Any, lower: Any, upper: Any) -> jax.Array:
     w, m, t = curves_of(observed, lower.shape[1])
     each = log_ndtr((w * jnp.where(exact, lower, 0.0) - m) / t)
     return jnp.sum(jnp.where(exact, each, 0.0), axis=1)
+
+
+def by_factors(
+    observed: Any, lower: Any, upper: Any, loc: jax.Array, covariance: Any
+) -> tuple[jax.Array, jax.Array]:
+    r"""The log-likelihood of each row, (n,), but for `log_observed`, and a bound of its error, for
+    a covariance W W^T + diag(v) of r common factors, r at most `MOST_FACTORS`.
+
+    With y = loc + W f + e, and f of mean m and covariance A A^T given the exact entries E, where
+    :math:`(A A^T)^{-1} = 1 + W_E^T V_E^{-1} W_E = P`, their density and the others' probability are
+
+    .. math:: \exp\{-\tfrac12 |y_E - \mu_E - W_E m|^2_{V_E} - \tfrac12 |m|^2\}\,
+        |2 \pi V_E|^{-1/2} |P|^{-1/2}, \qquad
+        E_z \prod_j \Phi\{\pm (b_j - \mu_j - (W m + W A z)_j) / (v_j + t_j^2 / w_j^2)^{1/2}\}
+
+    by completing the square, with z ~ Normal(0, 1)^r, b = midpoint / w and noise of the curves as
+    in the head of this module; the second by `common_effect`.
+    """
+    (n, d), r = lower.shape, covariance.num_factors
+    w, midpoint, t = curves_of(observed, d)
+    bound, noise = midpoint / w, (t / w) ** 2
+    low = jnp.where(w > 0, -jnp.inf, 0.0).astype(lower.dtype)
+    high = jnp.where(w > 0, 0.0, jnp.inf).astype(lower.dtype)
+    loc = jnp.broadcast_to(loc, (n, d))
+
+    def one(row: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        y, exact, loc, factor, diagonal = row
+        known = jnp.where(exact, 1.0 / diagonal, 0.0)
+        root = cholesky(jnp.eye(r, dtype=y.dtype) + (factor * known[:, None]).T @ factor)
+        inverse = solve_lower(root, jnp.eye(r, dtype=y.dtype))  # A^T, as A A^T = P^-1
+        m = inverse.T @ (inverse @ (factor.T @ (known * (y - loc))))
+        mean = loc + factor @ m
+        square = jnp.sum(known * (y - mean) ** 2) + m @ m
+        sizes = jnp.sum(jnp.where(exact, 0.5 * jnp.log(diagonal) + LOG_SQRT_2PI, 0.0))
+        density = -0.5 * square - sizes - jnp.sum(jnp.log(jnp.diagonal(root)))
+        gap, scale = jnp.where(exact, 0.0, mean - bound), jnp.sqrt(diagonal + noise)
+        if not r:
+            each = log_ndtr(-jnp.sign(w) * gap / scale)
+            log_prob, error = jnp.sum(jnp.where(exact, 0.0, each)), jnp.zeros_like(density)
+        else:
+            ends = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
+            turned = factor @ inverse.T
+            log_prob, error = common_effect.log_probability(gap, turned, scale, *ends)
+        return density + log_prob, error
+
+    exact = lower == upper
+    factors = (
+        jnp.broadcast_to(covariance.cov_factor, (n, d, r)),
+        jnp.broadcast_to(covariance.cov_diag, (n, d)),
+    )
+    rows = jnp.where(exact, lower, 0.0), exact, loc, *factors
+    values, errors = common_effect.in_batches(one, rows, d * common_effect.BLOCK)
+    return values, jax.lax.stop_gradient(errors)

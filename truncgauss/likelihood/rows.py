@@ -287,6 +287,15 @@ def row_terms(
     """
     n, dtype = observations.num_rows, loc.dtype
     zeros = jnp.zeros(n, dtype)
+    if observations.observed is not None:
+        from truncgauss.likelihood import dropout  # which other rows do not need
+
+        limits = observations.observed, observations.lower, observations.upper
+        log_observed = dropout.log_observed(*limits)
+        few = (covariance.num_factors or 0) <= dropout.MOST_FACTORS
+        if few and covariance.num_factors is not None and isinstance(method, Automatic | Exact):
+            value, error = dropout.by_factors(*limits, loc, covariance)
+            return RowTerms(value + log_observed, zeros, error**2, zeros)
     by_sign: dict[float, list[Any]] = {1.0: [], -1.0: []}
     terms = terms_of(observations, loc, covariance, key, equal)
     for term, estimate in zip(terms, evaluated([term.integrals for term in terms], method)):
@@ -307,9 +316,7 @@ def row_terms(
     (data, data_variance), (region, region_variance) = map(together, by_sign.values())
     data = jnp.where(outside(observations), -jnp.inf, data)
     if observations.observed is not None:
-        from truncgauss.likelihood.dropout import log_observed  # which other rows do not need
-
-        data += log_observed(observations.observed, observations.lower, observations.upper)
+        data += log_observed
     return RowTerms(data, region, data_variance, region_variance)
 
 

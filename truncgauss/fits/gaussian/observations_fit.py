@@ -206,7 +206,10 @@ def fit_observations(
             a tuple of d such, one for each outcome. The columns' names of a table, such as a
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
         covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated and
-            a number where it is known, such as the 1 of a probit model.
+            a number where it is known, such as the 1 of a probit model. Of rows with `observed`
+            also "exchangeable", one variance and one covariance, or the groups of the entries, such
+            as ["A", "A", "B", "B"], one or two, by which alone variances and covariances differ;
+            any number of missing entries is then an exact integral, and "full" takes four a row.
         estimate: of rows with `observed`, which parameters of that curve are estimated too, such as
             ("midpoint", "width"), without covariates; their values are the start.
         prior: the log density of these, a function of a dictionary of them, in JAX.
@@ -261,8 +264,7 @@ def fit_observations(
         num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
     if estimate or prior is not None or getattr(observations, "observed", None) is not None:
-        structure = design is not None or covariance != "full"
-        fit_dropout = dropout_fit_of(observations, estimate, prior, structure)
+        fit_dropout = dropout_fit_of(observations, estimate, prior, design, covariance)
         if fit_dropout is not None:
             return fit_dropout(method, key, **settings)
     if isinstance(observations, LatentRows) and not any(observations.levels):
@@ -290,24 +292,22 @@ def fit_observations(
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 
-def dropout_fit_of(rows: Any, estimate: Any, prior: Any, structure: bool) -> Any:
-    """The fit of rows by dropout whose curve is estimated too; None if that is known."""
+def dropout_fit_of(rows: Any, estimate: Any, prior: Any, design: Any, covariance: Any) -> Any:
+    """The fit of rows by dropout whose curve is estimated too, or of a covariance with common
+    effects; None if neither."""
     if getattr(rows, "observed", None) is None:
         raise ValueError(
             "fit_observations: estimate and prior are of the curve by which entries are observed: "
             "give tg.Observations(..., observed=tg.Selection.probit(...)). For a selection of rows "
             "use tg.fit_truncated_normal."
         )
-    if structure:
-        raise ValueError(
-            "fit_observations: rows with observed= are fitted without covariates and with "
-            'covariance="full".'
-        )
-    if not estimate and prior is None:
+    if design is not None:
+        raise ValueError("fit_observations: rows with observed= are fitted without covariates.")
+    if not estimate and prior is None and isinstance(covariance, str) and covariance == "full":
         return None
     from truncgauss.fits.gaussian.dropout_fit import fit_dropout  # which others do not need
 
-    return functools.partial(fit_dropout, rows, estimate, prior)
+    return functools.partial(fit_dropout, rows, estimate, prior, covariance)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -369,9 +369,8 @@ class SelectedFit(LikelihoodFit):
         return self.coordinates.inner.fixed
 
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
-        d = len(self.loc)
-        count = d + d * (d + 1) // 2
-        parts, matrix = self.coordinates.inner.of_estimates(estimates[:count])
+        inner = self.coordinates.inner
+        parts, matrix = inner.of_estimates(estimates[: len(self.loc) + len(inner.entries)])
         return gaussian_arrays(jnp.concatenate(parts), matrix)
 
     def kind_of(self, number: int) -> str:
@@ -423,8 +422,8 @@ class SelectedSample(Model):
 
     @functools.cached_property
     def coordinates(self) -> SelectedCoordinates:
-        d = self.rows.shape[1]
-        return SelectedCoordinates(self.inner, self.curve, d + d * (d + 1) // 2)
+        split = self.rows.shape[1] + len(self.inner.entries)
+        return SelectedCoordinates(self.inner, self.curve, split)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -518,11 +517,10 @@ class SelectedSample(Model):
         x, coordinates, errors = jnp.asarray(path.end.x), self.coordinates, ending.errors
         parts, matrix = self.inner.values(path.end.x[: coordinates.split])
         loc = np.concatenate(parts)
-        d, of_matrix = len(loc), np.zeros(matrix.shape)
-        of_entries = errors[d : coordinates.split]
-        of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries if d == 1 else of_entries
-        for (i, j), error in zip(self.inner.entries, of_entries):
-            of_matrix[i, j] = of_matrix[j, i] = error
+        d = len(loc)
+        of_matrix = np.asarray(self.inner.of_estimates(errors[: coordinates.split])[1])
+        if d == 1:  # whose estimate is sigma
+            of_matrix = 2.0 * np.sqrt(matrix) * errors[d]
         ends = np.cumsum([part.size for part in self.curve.parts])[:-1]
         pieces = zip(self.curve.parts, np.split(errors[coordinates.split :], ends))
         of_curve = {
