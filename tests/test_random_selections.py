@@ -95,3 +95,35 @@ def test_rings_and_steps(d):
         loc = jnp.zeros(d).at[0].set(0.3)
         value, stderr = tg.log_probability(loc, jnp.eye(d), step)
         assert abs(value - stats.norm.logsf(bound - 0.3)) < 5 * stderr + 1e-12
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("within", [True, False])
+def test_gradients_of_discs(within):
+    """In the mean and the covariance, inside of a disc or outside of it, beside polar coordinates;
+    the error of a gradient is its spread over keys."""
+    center, radius = jnp.array([0.4, -0.3]), 1.3
+    loc, covariance = jnp.array([0.2, 0.9]), jnp.array([[0.8, 0.3], [0.3, 1.1]])
+    r, weights = np.polynomial.legendre.leggauss(80)
+    ends = (0.0, radius) if within else (radius, radius + 12.0)
+    r, weights = np.mean(ends) + np.ptp(ends) / 2 * r, np.ptp(ends) / 2 * weights
+    angles = np.arange(200) * 2 * np.pi / 200
+    points = center + r[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+    def truth(loc, covariance):
+        logs = jax.scipy.stats.multivariate_normal.logpdf(points, loc, covariance)
+        return jax.nn.logsumexp(logs + np.log(weights * r * 2 * np.pi / 200)[:, None])
+
+    disc = tg.Selection(lambda x: (jnp.linalg.norm(x - center) < radius) == within, 2)
+
+    @jax.jit
+    def estimated(key):
+        value = lambda *at: tuple(tg.log_probability(*at, disc, key=key))
+        return jax.value_and_grad(value, (0, 1), has_aux=True)(loc, covariance)
+
+    (values, errors), slopes = jax.lax.map(estimated, jax.random.split(jax.random.key(0), 12))
+    value, true_slopes = jax.value_and_grad(truth, (0, 1))(loc, covariance)
+    assert np.all(np.abs(values - value) < 5 * errors) and np.max(errors) < 0.01
+    for slope, true_slope in zip(slopes, true_slopes):
+        spread = np.std(slope, axis=0, ddof=1) / 12**0.5
+        assert np.all(np.abs(np.mean(slope, axis=0) - true_slope) < 5 * spread + 1e-12)
