@@ -62,8 +62,8 @@ class ExchangeableCoordinates(GaussianCoordinates):
     @classmethod
     def of(cls, covariance: Any, d: int) -> "ExchangeableCoordinates":
         """The coordinates of d outcomes, by the argument of a user."""
-        named = {"exchangeable": ["all"] * d, "diagonal": range(d)}
-        labels = named.get(covariance, ()) if isinstance(covariance, str) else covariance
+        named: dict[str, Any] = {"exchangeable": ["all"] * d, "diagonal": range(d)}
+        labels: Any = named.get(covariance, ()) if isinstance(covariance, str) else covariance
         if np.shape(labels) != (d,):
             raise ValueError(COVARIANCES.format(covariance, d))
         kinds = list(dict.fromkeys(np.asarray(labels).tolist()))

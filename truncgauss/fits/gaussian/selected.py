@@ -518,7 +518,7 @@ class SelectedSample(Model):
         parts, matrix = self.inner.values(path.end.x[: coordinates.split])
         loc = np.concatenate(parts)
         d = len(loc)
-        of_matrix = np.asarray(self.inner.of_estimates(errors[: coordinates.split])[1])
+        of_matrix = np.asarray(self.inner.of_estimates(jnp.asarray(errors[: coordinates.split]))[1])
         if d == 1:  # whose estimate is sigma
             of_matrix = 2.0 * np.sqrt(matrix) * errors[d]
         ends = np.cumsum([part.size for part in self.curve.parts])[:-1]
