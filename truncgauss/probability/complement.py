@@ -49,9 +49,9 @@ class Complement(Method):
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Complement | None":
         region = problem.region
-        if not region.is_outside or not region.inner.is_linear:
+        if not region.is_outside or not region.enclosed.is_linear:
             return None
-        if applies(problem.covariance, region.inner):
+        if applies(problem.covariance, region.enclosed):
             return cls()
         return cls(Separation(num_points=num_points))
 
@@ -60,21 +60,21 @@ class Complement(Method):
         region = problem.region
         if not isinstance(self.method, Exact) or not region.is_outside:
             return self
-        return replace(self, method=self.method.serving(problem._replace(region=region.inner)))
+        return replace(self, method=self.method.serving(problem._replace(region=region.enclosed)))
 
     def reason(self, problem: Problem) -> str:
         pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"
         return f"the complement of linear bounds, a sum over disjoint pieces, each {pieces}"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not region.is_outside or not region.inner.is_linear:
+        if not region.is_outside or not region.enclosed.is_linear:
             raise ValueError(
                 "Complement applies to tg.Outside of a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.Automatic()."
             )
         fresh = with_fields(self.method, **dict.fromkeys(self.method.held_fields))
-        fresh.check(loc, covariance, region.inner)
-        held, count = self.method.batch_shape[-1:], 2 * as_linear(region.inner).num_constraints
+        fresh.check(loc, covariance, region.enclosed)
+        held, count = self.method.batch_shape[-1:], 2 * as_linear(region.enclosed).num_constraints
         if held not in ((), (count,)):
             raise ValueError(
                 f"Complement: the plan that is held is of {held[0]} pieces, this problem has "
@@ -86,7 +86,7 @@ class Complement(Method):
         problem = as_problem(loc, covariance, region)
         self.check(*problem)
         rows = problem.batch_shape
-        pieces, _ = pieces_outside(as_linear(problem.region.inner.broadcast_to(rows)))
+        pieces, _ = pieces_outside(as_linear(problem.region.enclosed.broadcast_to(rows)))
         held = self.method.hold(problem.loc, problem.covariance, pieces)
         plans = {name: getattr(held, name) for name in held.held_fields}
         plans = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, len(rows)), plans)
@@ -104,7 +104,7 @@ class Complement(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        limits = as_linear(region.inner)
+        limits = as_linear(region.enclosed)
         pieces, empty = pieces_outside(limits)
         # A point mass on a face is inside.
         value, still = limits.rows(loc), row_norms(limits.rows(covariance.root)) == 0

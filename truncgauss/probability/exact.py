@@ -245,7 +245,7 @@ def applies(covariance: Covariance, region: Region) -> bool:
 
 
 def is_quadratic(region: Region) -> bool:
-    return region.inner.is_quadratic
+    return region.enclosed.is_quadratic
 
 
 # --- The algorithms -------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def _within(
 ) -> tuple[Any, Callable[[], Moments]]:
     from truncgauss.quadrature import quadratic_form
 
-    inner, matrix = cast(QuadraticRegion, region.inner), covariance.covariance_matrix
+    inner, matrix = cast(QuadraticRegion, region.enclosed), covariance.covariance_matrix
     return quadratic_form.within(loc, matrix, inner.center, inner.root, region.is_outside)
 
 

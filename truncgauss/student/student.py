@@ -87,7 +87,7 @@ def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> A
         raise ValueError(f"df, the degrees of freedom, must be positive, got {least}.{normal}")
     check_choice(kind, KINDS, "noncentral")
     region = problem.region
-    inside = region.inner if outside else region
+    inside = region.enclosed if outside else region
     if not (inside.is_linear or inside.is_quadratic):
         also = ", or the Outside of one" if outside else ""
         raise ValueError(
@@ -479,9 +479,9 @@ def log_probability(
         ValueError: see `checked_df`.
     """
     df, region = checked_df(df, kind, problem, outside=True), problem.region
-    if region.is_outside and region.inner.is_linear:
+    if region.is_outside and region.enclosed.is_linear:
         rows = np.broadcast_shapes(problem.batch_shape, df.shape)
-        pieces, empty = pieces_outside(as_linear(region.inner.broadcast_to(rows)))
+        pieces, empty = pieces_outside(as_linear(region.enclosed.broadcast_to(rows)))
         parts = as_problem(problem.loc, problem.covariance, pieces)
         return sum_of_pieces(log_probability(parts, df, kind, gaussian), empty)
     one = problem.loc.shape[-1] == 1 and region.is_box and kind == "shifted"

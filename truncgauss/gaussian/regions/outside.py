@@ -40,7 +40,7 @@ class Outside(Region):
     is_outside = True
 
     @property
-    def inner(self) -> Region:
+    def enclosed(self) -> Region:
         return self.region
 
     def __post_init__(self) -> None:

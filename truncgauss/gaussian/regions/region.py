@@ -110,10 +110,10 @@ class Region(Batched):
     is_linear: ClassVar[bool] = False  # whether it is a `LinearRegion`
     is_box: ClassVar[bool] = False  # whether its limits are on the coordinates themselves
     is_quadratic: ClassVar[bool] = False  # whether it is a `QuadraticRegion`
-    is_outside: ClassVar[bool] = False  # whether it is the complement of its `inner` region
+    is_outside: ClassVar[bool] = False  # whether it is the complement of its `enclosed` region
 
     @property
-    def inner(self) -> "Region":
+    def enclosed(self) -> "Region":
         return self
 
     @property
