@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.arrays import keys
 from truncgauss.arrays.pytrees import MOST_ON_HOST
-from truncgauss.gaussian import problem
 
 KINDS = {"lists": lambda x: x.tolist(), "NumPy": np.asarray, "JAX": jnp.asarray}
 LOC = np.array([0.1, -0.2, 0.3, 0.0, 0.4])
@@ -108,7 +108,7 @@ def test_numbers_of_another_byte_order_are_read(d):
 
 @pytest.mark.full
 def test_the_default_key_does_not_come_from_a_trace(monkeypatch):
-    monkeypatch.setattr(problem, "_DEFAULT_KEYS", {})
+    monkeypatch.setattr(keys, "_DEFAULT_KEYS", {})
     mesh, split = tg.parallel.device_mesh(2), jax.sharding.PartitionSpec(tg.parallel.AXIS)
     means = jnp.zeros((2, 4))
     covariance, low, high = np.eye(4) + 0.3, np.full(4, -1.0), np.ones(4)

@@ -149,7 +149,7 @@ CALLS = {
     "fit_shift": (
         tg.fit_shift,
         {"observed": series(np.arange(N)), "num_trials": series(np.arange(N) + 50.0),
-         "loc": frame()}, {"covariance": np.eye(2), "regions": tg.Box([0.0, 0.0], [1.0, 1.0])},
+         "loc": frame()}, {"covariance": np.eye(2), "region": tg.Box([0.0, 0.0], [1.0, 1.0])},
     ),
     "fit_limits": (
         tg.fit_limits,
