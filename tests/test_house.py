@@ -312,6 +312,57 @@ def test_reach_only_falls():
         assert size[0] <= most[0] and size[1] <= most[1], f"{entry} reaches {size}, of {most}"
 
 
+# The names that rooms outside of the core take from it, by module: a contract, to which nothing is
+# added without need.
+CORE = {
+    "special", "gaussian", "quadrature", "separation", "probability", "student", "fields", "draws",
+}  # fmt: skip
+CONTRACT = {
+    "draws.sampling": "truncated_samples",
+    "draws.truncated_moments": "truncated_moments",
+    "gaussian.covariances": "Covariance CovarianceMatrix LowRank ScaleTril as_covariance",
+    "gaussian.problem": "Estimate Moments Problem as_problem",
+    "gaussian.regions.box": "Box",
+    "gaussian.regions.polyhedron": "Polyhedron",
+    "gaussian.regions.probit_selection": "ScoreSelection",
+    "gaussian.regions.region": "LinearRegion Region as_linear",
+    "gaussian.regions.section": "Section",
+    "probability.automatic": "Automatic log_probability",
+    "probability.blocks": "at_held_matrix",
+    "probability.exact": "Exact",
+    "probability.importance": "DrawnPoints ImportanceSampling",
+    "probability.independence": "last_digit_of_one log_masses_of",
+    "probability.method": "Method average estimate with_derivative",
+    "probability.separation": "Separation",
+    "quadrature.log_concave": "sums",
+    "special.logspace": "log1mexp log1pexp log_sigmoid",
+    "special.normal": (
+        "Interval MassSlopes log_interval_mass log_mass_and_slopes standardize "
+        "truncated_entropy truncated_log_density truncated_log_mass truncated_mean "
+        "truncated_quantile truncated_variance"
+    ),
+    "special.student_t": "log_t_mass",
+    "special.tails": "LOG_SQRT_2PI hazard hazard_excess log_ndtr ndtr undefined",
+    "student.largest_statistic": "LargestStatistic",
+    "student.quantile": "Quantile",
+    "student.student": "LARGEST_DF log_density",
+}
+
+
+def test_outer_rooms_take_the_names_of_a_contract_from_the_core():
+    taken: dict[str, set[str]] = {}
+    for path in MODULES:
+        room = name_of(path).split(".")[0]
+        if room in {*CORE, "words", "arrays", ""}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("truncgauss."):
+                home = node.module.removeprefix("truncgauss.")
+                if home.split(".")[0] in CORE:
+                    taken.setdefault(home, set()).update(alias.name for alias in node.names)
+    assert taken == {home: set(names.split()) for home, names in CONTRACT.items()}
+
+
 # How often modules outside of the room of regions ask whether one is of a kind. It falls, and never
 # rises: what a region is, it says itself, by `is_box`, `is_linear`, `is_quadratic`, `is_outside`.
 # The rest read fields that only one kind has, or ask what a user gave.

@@ -108,7 +108,7 @@ def test_rows_and_their_groups_against_scipy():
     again = tg.simultaneous(y=frame["y"], group=frame["group"], contrasts="dunnett")
     assert again.names == ("b - a", "c - a", "d - a")
     other = tg.simultaneous(y=y, group=blocks, contrasts="dunnett", names=list("bcad"))
-    assert other.names == ("c - b", "a - b", "d - b") and not other.directed
+    assert other.names == ("c - b", "a - b", "d - b") and not other.largest.directed
     for refused, words in (
         ({"y": y}, "given together"),
         ({"y": y, "group": arm[1:]}, "one shape"),

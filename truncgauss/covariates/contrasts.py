@@ -13,29 +13,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss import tables
-from truncgauss.arrays.keys import PRNGKey, as_key
+from truncgauss.arrays.keys import PRNGKey
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.student.exact_largest import LOWEST_LEVEL, ExactLargest
-from truncgauss.student.quantile import (
-    MOST_OUTSIDE,
-    RARE,
-    Quantile,
-    exceeds_exactly,
-    log_exceedance,
-    quantile,
-)
-from truncgauss.student.radial import LargestCoordinate
+from truncgauss.student.largest_statistic import LargestStatistic
+from truncgauss.student.quantile import Quantile
 from truncgauss.words.arguments import INSTEAD
 from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import check_share
@@ -66,12 +56,7 @@ class SimultaneousInference:
         alternative: "two-sided", "less" or "greater".
         correlation: of the contrasts, shape (m, m).
         df: degrees of freedom.
-        method, key: how probabilities are computed.
-        largest: the distribution of the largest statistic, by directions.
-        exact: the same by quadrature, if the correlation is of one factor or of rank 2 and no
-            method is asked for.
-        directed: whether directions are used, as they are where the distribution has no exact form
-            and no method is asked for.
+        largest: the distribution of the largest statistic.
     """
 
     names: tuple[str, ...]
@@ -85,11 +70,7 @@ class SimultaneousInference:
     alternative: str
     correlation: np.ndarray = dataclasses.field(repr=False)
     df: float
-    method: Method = dataclasses.field(repr=False)
-    key: PRNGKey | None = dataclasses.field(repr=False)
-    largest: LargestCoordinate = dataclasses.field(repr=False)
-    exact: ExactLargest | None = dataclasses.field(repr=False)
-    directed: bool = dataclasses.field(repr=False)
+    largest: LargestStatistic = dataclasses.field(repr=False)
 
     @property
     def p_values(self) -> np.ndarray:
@@ -123,24 +104,7 @@ class SimultaneousInference:
         size, m = self.statistics, len(self.names)  # in the direction of the alternative
         if self.alternative != "greater":
             size = np.abs(size) if self.alternative == "two-sided" else -size
-        if self.exact is not None:
-            log_p = self.largest.bounded(self.exact.tails(size), size)
-            error = np.zeros((2, m))
-        elif self.directed:
-            log_p, error = self.largest.tails(size)
-        else:
-            limits = np.broadcast_to(size[:, None], (2, m, m)).copy()
-            limits[1][size[None, :] > size[:, None]] = np.inf
-            two_sided = self.alternative == "two-sided"
-            log_p, error = map(np.array, log_exceedance(
-                limits, self.correlation, two_sided, self.df, self.method, self.key
-            ))  # fmt: skip
-            if m > MOST_OUTSIDE and np.any(log_p < math.log(RARE)):
-                # Small probabilities are there 1 less nearly 1.
-                sampled = self.largest.tails(size)
-                better = (log_p < math.log(RARE)) & ~(error <= sampled[1])
-                log_p, error = (np.where(better, *x) for x in zip(sampled, (log_p, error)))
-            log_p = self.largest.bounded(log_p, size)
+        log_p, error = self.largest.tails(size)
         order = np.argsort(-size, kind="stable")
         p = log_p[1, order]
         source = order[
@@ -294,38 +258,18 @@ def simultaneous(
     correlation = spread / np.outer(errors, errors)
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
-    unknown = Quantile(jax.device_put(np.nan), jax.device_put(np.nan))
-    two_sided = alternative == "two-sided"
-    largest = LargestCoordinate.of(factor, two_sided, df, as_key(key))
-    automatic = isinstance(method, Automatic)
-    exact = ExactLargest.of(correlation, largest) if automatic and level >= LOWEST_LEVEL else None
-    sampled = automatic and exact is None and not exceeds_exactly(correlation, two_sided)
-    result = SimultaneousInference(
-        names=labels, estimates=values, standard_errors=errors,
-        statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
-        low=values, high=values, level=level, alternative=alternative, correlation=correlation,
-        df=df, method=method, key=key, largest=largest, exact=exact, directed=sampled,
-    )  # fmt: skip
-    critical = critical_value(result)
+    largest = LargestStatistic.of(
+        factor, correlation, alternative == "two-sided", df, method, key, level
+    )
+    critical = largest.quantile(level)
     width = float(critical.value) * errors
-    low = np.full_like(values, -np.inf) if alternative == "less" else values - width
-    high = np.full_like(values, np.inf) if alternative == "greater" else values + width
-    return dataclasses.replace(result, critical_value=critical, low=low, high=high)
-
-
-def critical_value(result: SimultaneousInference) -> Quantile:
-    """The quantile of the largest statistic."""
-    if result.exact is not None:
-        value, stderr = result.exact.quantile(result.level), 0.0
-    elif result.directed:
-        value, stderr = result.largest.quantile(result.level)
-    else:
-        tail = "both" if result.alternative == "two-sided" else "lower"
-        return quantile(
-            result.level, jnp.zeros(len(result.names)), result.correlation, tail=tail, df=result.df,
-            method=result.method, key=result.key,
-        )  # fmt: skip
-    return Quantile(*jax.device_put((np.asarray(value, float), np.asarray(stderr, float))))
+    return SimultaneousInference(
+        names=labels, estimates=values, standard_errors=errors,
+        statistics=(values - np.asarray(null, float)) / errors, critical_value=critical,
+        low=np.full_like(values, -np.inf) if alternative == "less" else values - width,
+        high=np.full_like(values, np.inf) if alternative == "greater" else values + width,
+        level=level, alternative=alternative, correlation=correlation, df=df, largest=largest,
+    )  # fmt: skip
 
 
 def _of_groups(
