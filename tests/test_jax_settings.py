@@ -57,6 +57,7 @@ LOW_RANK = tg.LowRank(jnp.linspace(0.2, 0.8, 5)[:, None], jnp.ones(5))
 RANK_TWO = tg.LowRank(jnp.linspace(-0.5, 0.5, 10).reshape(5, 2), jnp.ones(5))
 CHAIN = tg.Markov(jnp.full(4, 0.5), 0.5, 1.0)
 BALL, ELLIPSOID = tg.Ball([0.0, 0.0], 1.0), tg.Ellipsoid([0.0, 0.0], jnp.eye(2))
+FADING = tg.Selection(lambda x: jax.nn.sigmoid(x[0] - x[1] ** 2), 2)
 FAR = tg.Polyhedron(jnp.ones((1, 4)), [8.0], [9.0])
 WORKLOADS = {
     "one": lambda: value(*gaussian(1), box(1)),
@@ -122,6 +123,10 @@ WORKLOADS = {
         (region.contains(jnp.zeros((5, 2))), region.margins(jnp.zeros((5, 2))))
         for region in (box(2), polyhedron(2), BALL, ELLIPSOID)
     ],
+    "selection": lambda: tg.log_probability(jnp.zeros(2), gaussian(2)[1], FADING),
+    "slope of a selection": lambda: jax.grad(
+        lambda loc: tg.log_probability(loc, gaussian(2)[1], FADING).log_prob
+    )(jnp.zeros(2)),
     "rows": lambda: tg.log_probability(jnp.zeros((3, 4)), gaussian(4)[1], box(4), SMALL),
 }
 SETTINGS = {

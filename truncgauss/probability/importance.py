@@ -178,7 +178,8 @@ class ImportanceSampling(Method):
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        proposal, strange = _proposals(problem)
+        with jax.debug_nans(False):  # by which no such point is known
+            proposal, strange = _proposals(problem)
         if is_concrete(strange) and np.any(np.isfinite(strange)):
             check_probabilities(problem.region, strange)
         return replace(self, proposal=proposal, lattices=None)
@@ -499,7 +500,7 @@ def _proposals(problem: Problem) -> tuple[RegionProposal, Array]:
     if none of some draws from the Gaussian is."""
 
     def of_row(row: Problem) -> tuple[RegionProposal, Array]:
-        x = row.loc + pilot(row) @ row.covariance.scale_tril.T
+        x = row.loc[None] + pilot(row) @ row.covariance.scale_tril.T
         unsound = jnp.isnan(probabilities(row.region, x))
         strange = jnp.where(jnp.any(unsound), x[jnp.argmax(unsound)], jnp.nan)
         return adapted(row), strange
