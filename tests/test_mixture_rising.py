@@ -65,6 +65,25 @@ def test_a_component_that_is_exponential_where_it_is_seen_is_named(seed, cut):
     assert "of 2 starts reached this end." in fit.notes[0] and "steps" not in fit.reason
 
 
+def test_one_component_alone_widens_without_end():
+    """Rows between two limits whose second moment exceeds that of the exponential distribution with
+    their mean there: no Gaussian reaches its likelihood."""
+    rng = np.random.default_rng(21)
+    second = rng.uniform(size=1200) < 0.35
+    y = np.where(second, rng.normal(3.0, 0.6, 1200), rng.normal(0.0, 1.0, 1200))
+    y = y[(y > -0.3) & (y < 4.0)] + 0.3
+    n, length = len(y), 4.3
+    minus = lambda rate: n * np.log(-np.expm1(-rate * length) / rate) + rate * y.sum()
+    limit = optimize.minimize_scalar(minus, bounds=(1e-6, 5.0), method="bounded")
+    grid = np.linspace(0.0, length, 100_001)
+    density = np.exp(-limit.x * grid)
+    assert np.mean(y**2) > np.average(grid**2, weights=density)
+    fit = tg.fit_mixture(tg.Observations.exact(y, region=tg.Box([0.0], [length])), 1)
+    assert not fit.converged and fit.reason.startswith("There is no maximum")
+    assert "component 0 widens" in fit.reason and np.all(np.isinf(fit.errors[1:]))
+    assert -limit.fun - 5e-3 < fit.log_likelihood < -limit.fun
+
+
 @pytest.mark.quick("35")
 @pytest.mark.parametrize("seed", [17, 35])
 def test_a_wide_component_far_outside_is_a_maximum_if_the_rows_bend(seed):

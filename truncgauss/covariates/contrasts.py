@@ -22,6 +22,7 @@ from truncgauss.arrays.keys import PRNGKey
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.student.largest_statistic import LargestStatistic
@@ -340,6 +341,11 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     """The estimates and their covariance as arrays of agreeing shapes."""
     if isinstance(estimates, Derived):
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
+    if isinstance(estimates, LikelihoodFit):
+        raise ValueError(
+            "simultaneous: got a fit. Of all its estimates give fit.estimates and "
+            "fit.parameter_covariance; of some, or of functions of them, fit.derived(...) alone."
+        )
     if covariance is None:
         raise ValueError(
             "simultaneous: needs estimates (k,) and their covariance (k, k), got an array of shape "
@@ -368,7 +374,12 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             "both and of the names and contrasts."
         )
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * np.abs(matrix).max()):
-        raise ValueError("the covariance of the estimates must be symmetric.")
+        i, j = np.unravel_index(np.argmax(np.abs(matrix - matrix.T)), matrix.shape)
+        raise ValueError(
+            f"the covariance of the estimates must be symmetric, got {matrix[i, j]:.6g} at "
+            f"({i}, {j}) and {matrix[j, i]:.6g} at ({j}, {i}). If rounding made them differ, give "
+            "(matrix + matrix.T) / 2."
+        )
     return b, matrix
 
 

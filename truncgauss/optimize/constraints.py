@@ -67,7 +67,7 @@ class Positive(Constraint):
     def check(self, name: str, leaves: Leaves) -> None:
         for path, leaf in leaves.items():
             if not bool(jnp.all(leaf > 0)):
-                raise ValueError(f"start: {joined(name, path)} must be positive, got {leaf}.")
+                raise ValueError(f"{of_start(name, path)} must be positive, got {leaf}.")
 
     def free_leaf(self, leaf: jax.Array) -> jax.Array:
         return jnp.log(leaf)
@@ -88,8 +88,7 @@ class PositiveDefinite(Constraint):
             square = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2]
             if not square or not bool(jnp.all(jnp.isfinite(jnp.linalg.cholesky(leaf)))):
                 raise ValueError(
-                    f"start: {joined(name, path)} must be positive definite, (..., d, d), got "
-                    f"{leaf}."
+                    f"{of_start(name, path)} must be positive definite, (..., d, d), got {leaf}."
                 )
 
     def free_leaf(self, leaf: jax.Array) -> jax.Array:
@@ -112,8 +111,7 @@ class LowerTriangular(Constraint):
             square = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2]
             if not square or not bool(jnp.all(diagonal(leaf) > 0)):
                 raise ValueError(
-                    f"start: {joined(name, path)} must be square with a positive diagonal, got "
-                    f"{leaf}."
+                    f"{of_start(name, path)} must be square with a positive diagonal, got {leaf}."
                 )
 
     def free_leaf(self, leaf: jax.Array) -> jax.Array:
@@ -145,7 +143,7 @@ class Limits(Constraint):
                 f"tg.Box; got {sorted(leaves)}."
             )
         if not bool(jnp.all(leaves["low"] < leaves["high"])):
-            raise ValueError(f"start: {joined(name, 'low')} must be below high, got {leaves}.")
+            raise ValueError(f"{of_start(name, 'low')} must be below high, got {leaves}.")
 
     def free(self, leaves: Leaves) -> Leaves:
         low, high, has_low, has_high = self._safe(leaves)
@@ -182,7 +180,7 @@ class Bijection(Constraint):
         for path, leaf in leaves.items():
             if not bool(jnp.all(self.constraint(leaf))):
                 raise ValueError(
-                    f"start: {joined(name, path)} must satisfy {self.constraint}, got {leaf}."
+                    f"{of_start(name, path)} must satisfy {self.constraint}, got {leaf}."
                 )
 
     def free_leaf(self, leaf: jax.Array) -> jax.Array:
@@ -304,6 +302,12 @@ def covers(name: str, path: str) -> bool:
 
 def joined(name: str, path: str) -> str:
     return "/".join(part for part in (name, path) if part)
+
+
+def of_start(name: str, path: str) -> str:
+    """The beginning of a message about a part of the start."""
+    where = joined(name, path)
+    return f"start: {where}" if where else "start"
 
 
 def diagonal(matrix: jax.Array) -> jax.Array:

@@ -302,9 +302,9 @@ def formula(
         if limit := next(filter(limit_of, cells), None):
             raise ValueError(
                 f"formula {text!r}: the outcome {name!r} holds censored values, such as {limit!r}. "
-                f"Read them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'); "
-                "the outcome is np.hstack([rows.lower, rows.upper]) then, and the design "
-                f"'~{text.partition('~')[2]}'."
+                f"Read them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'), "
+                "with log=True for their logarithms, and fit tg.fit_observations(rows, "
+                f"'~{text.partition('~')[2]}', data=table)."
             )
         for cell in cells:
             if not is_float(cell) and (cure := misspelt(cell)):

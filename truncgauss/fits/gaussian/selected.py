@@ -41,6 +41,7 @@ from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
+from truncgauss.words.names import meant
 
 LEAST_KEPT = 0.02  # probability of a row, below which it counts no more in the first guess
 STEP = 1e-4  # of a coordinate's unit, between gradients whose differences are a Hessian
@@ -107,7 +108,8 @@ def parts_of(region: Any, estimate: Any, what: str) -> tuple[CurveParameter, ...
     if unknown := [name for name in wanted if name not in names]:
         raise ValueError(
             f"{what}: estimate={unknown[0]!r} is no parameter of the region, which has "
-            f"{', '.join(names) or 'none'}. A tg.Selection takes parameters={{name: start}}."
+            + (f"{', '.join(names)}{meant(unknown[0], names) or '.'}" if names else "none.")
+            + " A tg.Selection takes parameters={name: start}." * (not names)
         )
     scores, rows = isinstance(region, ScoreSelection), bool(region.batch_shape)
     if scores and {"weights", "width"} <= set(wanted):

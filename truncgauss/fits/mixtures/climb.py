@@ -138,9 +138,9 @@ class MixtureDescent(Descent):
         visited, hessian = self.finish(planned_loss, coordinates.free(*at))
         end, ascending = visited[-1], None
         # Behind a region steps may end on the way to a component that widens beyond all bounds.
-        several = 1 < coordinates.num_components and coordinates.size <= MANY
+        few = coordinates.size <= MANY
         ended = Path(planned_loss, [end], False)
-        open_end = several and loss.observations.region is not None and end.finite
+        open_end = few and loss.observations.region is not None and end.finite
         if loss.is_sampled and end.finite:
             # Far from where a method was held its points say little of an integral.
             there = planned(loss, loss.method, components_at(coordinates, end.x))
