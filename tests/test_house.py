@@ -502,6 +502,12 @@ def test_the_page_of_a_room_says_what_it_imports_and_defines(room):
             assert re.search(rf"^(?:def|class) {noun}\b", text, flags=re.MULTILINE), (noun, file)
 
 
+def test_the_guide_lists_all_rooms_in_their_order():
+    guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text()
+    listed = re.findall(r"^\| \[(\w+)/\]\(\.\./truncgauss/\1\) \|", guide, flags=re.MULTILINE)
+    assert listed == list(ROOMS)
+
+
 def test_what_is_listed_as_long_is_a_test():
     lines = (ROOT / "tests" / "long_tests.txt").read_text().splitlines()
     for line in lines:
