@@ -508,6 +508,19 @@ def test_the_guide_lists_all_rooms_in_their_order():
     assert listed == list(ROOMS)
 
 
+def test_where_a_change_begins_is_where_the_guide_says():
+    guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text()
+    cells = guide.partition("\n| to change |")[2].partition("\n\n")[0].split("|")
+    named = 0
+    for cell in cells:
+        text = "".join((ROOT / x).read_text() for x in re.findall(r"\]\(\.\./([\w/]+\.py)\)", cell))
+        for name in re.findall(r"`(\w+)`", cell):
+            named += 1
+            defined = rf"^ *(?:def {name}\(|class {name}\b|{name}: |(?:\w+, )*{name}(?:, \w+)* = )"
+            assert re.search(defined, text, flags=re.MULTILINE), (name, cell)
+    assert named > 5
+
+
 def test_what_is_listed_as_long_is_a_test():
     lines = (ROOT / "tests" / "long_tests.txt").read_text().splitlines()
     for line in lines:
