@@ -24,6 +24,8 @@ from truncgauss.plotting.style import (
     with_settings,
 )
 
+REACH = 2  # standard errors, from a curve to either end of its band
+
 
 @in_house_style
 def value_and_gradient(
@@ -71,14 +73,8 @@ def value_and_gradient(
     for number, (side, look, y, stderr, label) in enumerate(sides):
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:
-            reach, name = 2 * np.asarray(stderr), f"{label}, ± 2 standard errors"
-            band: dict[str, Any] = {
-                "color": look.color,
-                "alpha": 0.22,
-                "linewidth": 0,
-                "label": name,
-            }
-            side.fill_between(x, y - reach, y + reach, **band)
+            reach, name = REACH * np.asarray(stderr), f"{label}, ± {REACH} standard errors"
+            band(x, y - reach, y + reach, label=name, color=look.color, alpha=0.22, ax=side)
         side.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
         if reference is not None:
             exact = np.asarray(reference[number])
