@@ -15,7 +15,7 @@ class PairedQuadrature(tg.Method):
 
     @classmethod
     def candidate(cls, problem, num_points):
-        return cls() if isinstance(problem.region, tg.Box) else None
+        return cls() if problem.region.is_box else None
 
     def reason(self, problem):
         return "pairs of neighbours, each integrated by quadrature"
