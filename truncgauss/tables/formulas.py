@@ -304,7 +304,8 @@ def formula(
                 f"formula {text!r}: the outcome {name!r} holds censored values, such as {limit!r}. "
                 f"Read them, rows = tg.Observations.from_table(table, {name!r}, censoring='text'), "
                 "with log=True for their logarithms, and fit tg.fit_observations(rows, "
-                f"'~{text.partition('~')[2]}', data=table)."
+                f"'~{text.partition('~')[2]}', data=table); fit_clusters takes "
+                "np.hstack([rows.lower, rows.upper]) as its outcome."
             )
         for cell in cells:
             if not is_float(cell) and (cure := misspelt(cell)):
