@@ -24,9 +24,9 @@ def kernel(x, y, reach=1.0):
     return (1.0 + r) * jnp.exp(-r)
 
 
-def field(reach=1.0, noise=0.3, neighbours=256, block=8):
+def field(reach=1.0, noise=0.3, neighbours=256, block=8, exact=False):
     return tg.Directed.from_points(
-        POINTS, lambda x, y: kernel(x, y, reach), neighbours, noise=noise, block=block
+        POINTS, lambda x, y: kernel(x, y, reach), neighbours, noise, block, exact=exact
     )
 
 
@@ -40,13 +40,14 @@ def close(found, truth, beyond=0.0):
     assert jnp.all(jnp.abs(found.log_prob - truth.log_prob) < 5.0 * error + beyond)
 
 
-def test_with_all_neighbours_it_is_the_matrix_of_the_kernel():
-    np.testing.assert_allclose(field().covariance_matrix, matrix(), atol=1e-13)
+@pytest.mark.parametrize("exact", [True, False])
+def test_with_all_neighbours_or_exact_it_is_the_matrix_of_the_kernel(exact):
+    few = field(neighbours=4, exact=exact)
+    whole = few if exact else field()
+    np.testing.assert_allclose(whole.covariance_matrix, matrix(), atol=1e-13)
     by = jnp.linspace(0.5, 2.0, N)
-    scaled = field(neighbours=4).scaled(by).covariance_matrix
-    np.testing.assert_allclose(
-        scaled, field(neighbours=4).covariance_matrix * by[:, None] * by, rtol=1e-12
-    )
+    scaled = few.scaled(by).covariance_matrix
+    np.testing.assert_allclose(scaled, few.covariance_matrix * by[:, None] * by, rtol=1e-12)
 
 
 @pytest.mark.full
@@ -60,8 +61,9 @@ def test_the_first_form_is_a_chain_where_there_is_one_neighbour():
     assert found.stderr < 0.02
 
 
-def sparse(noise, loc, reach, low, high):
-    return tg.log_probability(loc, field(reach, noise), tg.Box(low, high), METHOD)
+def sparse(noise, loc, reach, low, high, exact=False, neighbours=256):
+    near = field(reach, noise, neighbours, exact=exact)
+    return tg.log_probability(loc, near, tg.Box(low, high), METHOD)
 
 
 def dense(noise, loc, reach, low, high):
@@ -69,18 +71,20 @@ def dense(noise, loc, reach, low, high):
     return tg.log_probability(loc, matrix(reach, noise), tg.Box(low, high), exact)
 
 
-def test_log_p_is_that_of_the_dense_matrix():
-    found = sparse(0.3, LOC, 1.0, LOW, HIGH)
+@pytest.mark.parametrize(("exact", "neighbours"), [(True, 4), (False, 256)])
+def test_log_p_is_that_of_the_dense_matrix(exact, neighbours):
+    found = sparse(0.3, LOC, 1.0, LOW, HIGH, exact, neighbours)
     close(found, dense(0.3, LOC, 1.0, LOW, HIGH))
     assert 0 < found.stderr < 0.02
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("noise", [0.3, 0.0])
-def test_gradients_are_those_of_the_dense_matrix(noise):
+def test_gradients_are_those_of_the_dense_matrix(noise, exact):
     inputs = LOC, 1.0, LOW, HIGH
-    close(sparse(noise, *inputs), dense(noise, *inputs))
-    slopes = jax.grad(lambda *x: sparse(noise, *x).log_prob, (0, 1, 2, 3))(*inputs)
+    close(sparse(noise, *inputs, exact), dense(noise, *inputs))
+    slopes = jax.grad(lambda *x: sparse(noise, *x, exact).log_prob, (0, 1, 2, 3))(*inputs)
     others = jax.grad(lambda *x: dense(noise, *x).log_prob, (0, 1, 2, 3))(*inputs)
     for slope, other in zip(slopes, others):
         # Of a derivative by 8,000 draws; without noise the density of a smooth field is steep.
@@ -91,10 +95,11 @@ def test_gradients_are_those_of_the_dense_matrix(noise):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("exact", "neighbours"), [(True, 12), (False, 256)])
 @pytest.mark.parametrize("noise", [0.3, 0.0])
-def test_a_gradient_states_its_error(noise):
+def test_a_gradient_states_its_error(noise, exact, neighbours):
     def question(x):
-        return x[0] + LOC, field(x[1], noise), LOW, HIGH
+        return x[0] + LOC, field(x[1], noise, neighbours, exact=exact), LOW, HIGH
 
     x = jnp.array([0.1, 1.0])
     ours = jax.jit(lambda x: METHOD.gradient(question, x))(x)
@@ -133,7 +138,7 @@ def test_one_row_with_exact_censored_and_missing_entries(noise):
 def test_what_neighbours_cannot_say_shows_in_the_error():
     points = jnp.arange(200.0)
     equal = tg.Directed.from_points(
-        points, lambda x, y: 0.5 + 0.5 * jnp.all(x == y), neighbours=8, block=8
+        points, lambda x, y: 0.5 + 0.5 * jnp.all(x == y), neighbours=8, block=8, exact=False
     )
     below = tg.Box(jnp.full(200, -jnp.inf), 0.0)
     found = tg.log_probability(jnp.zeros(200), equal, below)
@@ -159,7 +164,11 @@ def test_second_derivatives_raise():
         (lambda: tg.Directed([[2], [0]], [[0.0], [0.5]], [1.0, 1.0], noise=-1.0), "negative"),
         (lambda: tg.Directed.from_points(np.zeros((3, 2)), kernel), "give them noise"),
         (lambda: tg.Directed.from_points([[jnp.nan]], kernel), "finite"),
-        (lambda: tg.Directed.from_points([0.0, 1.0], lambda x, y: -kernel(x, y)), "positive def"),
+        (lambda: tg.Directed.from_points([0.0, 1.0], lambda x, y: -kernel(x, y)), "exact=False"),
+        (
+            lambda: tg.Directed.from_points([0.0, 1.0], lambda x, y: -kernel(x, y), exact=False),
+            "positive def",
+        ),
         (lambda: tg.Directed.from_points([0.0, 1.0], kernel, neighbours=1), "at least 2"),
         (lambda: jax.jit(lambda x: tg.Directed.from_points(x, kernel))(jnp.ones(3)), "traced"),
     ],

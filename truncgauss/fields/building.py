@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import is_concrete, values_of
 
@@ -124,6 +125,16 @@ def _halved(points: np.ndarray, chosen: np.ndarray, size: int) -> list[np.ndarra
     return _halved(points, along[:cut], size) + _halved(points, along[cut:], size)
 
 
+def root_of(
+    points: Array, kernel: Callable[[Array, Array], Array], plan: Arrangement
+) -> Float[Array, "places places"]:
+    """The Cholesky factor of the kernel's matrix in the order, filled up with the identity."""
+    placed, n = points[plan.order], len(points)
+    pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(placed, placed)
+    places = plan.size * len(plan.neighbours)
+    return jnp.eye(places, dtype=pairs.dtype).at[:n, :n].set(jnp.linalg.cholesky(pairs))
+
+
 def factors(
     points: Array, kernel: Callable[[Array, Array], Array], plan: Arrangement
 ) -> dict[str, Array]:
@@ -170,7 +181,13 @@ def factors(
 
 
 def check_positive_definite(parts: dict[str, Array]) -> None:
-    scale = parts["scale"]
+    scale, root = parts["scale"], parts["exact_root"]
+    if is_concrete(root) and not np.all(np.isfinite(np.asarray(root))):
+        raise ValueError(
+            f"from_points: the matrix of the kernel on {len(root):,} places is not positive "
+            "definite, to rounding. Give exact=False, and a smooth kernel few neighbours, or "
+            "k(x, y) symmetric values."
+        )
     if is_concrete(scale) and not np.all(np.isfinite(np.asarray(scale))):
         block = int(np.argmax(~np.isfinite(np.asarray(scale)).all((-2, -1))))
         raise ValueError(

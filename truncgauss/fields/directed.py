@@ -14,6 +14,7 @@ from truncgauss.fields import building, field_particles, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
+MOST_EXACT = 4096  # points of which the matrix of the kernel is factorised
 
 
 @frozen_pytree
@@ -63,6 +64,7 @@ class Directed(Covariance):
     noise: Float[Array, "*batch n"]
     coarse_weights: Float[Array, "*batch blocks size half"]
     coarse_scale: Float[Array, "*batch blocks size size"]
+    exact_root: Float[Array, "*batch places places"]  # of the field in order, or empty
 
     event_ranks = {
         "order": 1,
@@ -73,6 +75,7 @@ class Directed(Covariance):
         "noise": 1,
         "coarse_weights": 3,
         "coarse_scale": 3,
+        "exact_root": 2,
     }
     methods = (field_particles.FieldParticles,)
 
@@ -103,6 +106,7 @@ class Directed(Covariance):
             # Such a factor is what it says, not an approximation: it has no coarser one.
             coarse_weights=one_each,
             coarse_scale=scale[:, None, None],
+            exact_root=jnp.zeros((0, 0)),
         )
         self.check()
 
@@ -115,13 +119,15 @@ class Directed(Covariance):
         noise: Any = 0.0,
         block: int = 64,
         neighbour_points: Any = None,
+        exact: bool | None = None,
     ) -> "Directed":
-        """A random field at scattered points, by the approximation of Vecchia in blocks.
+        """A random field at scattered points, exact or by the approximation of Vecchia in blocks.
 
         The points are divided into compact blocks, and the field in a block is given by that at
-        the nearest points of earlier blocks. The approximation is without error where `neighbours`
-        is the number of points. Its error shows in the stderr of `log_probability`: half of the
-        neighbours are compared on the same draws.
+        the nearest points of earlier blocks. If `exact` this only guides draws: their weights are
+        by the factor of the whole matrix of the kernel, of which everything is then a function. If
+        not, it is the field, and the error of this approximation shows in the stderr of
+        `log_probability`: half of the neighbours are compared on the same draws.
 
         Args:
             points: shape (n, p), or (n,) on a line, of a plane or a space: degrees of longitude and
@@ -136,6 +142,8 @@ class Directed(Covariance):
             neighbour_points: the points in coordinates in which nearness is judged, (n, q), such as
                 divided by the ranges of an anisotropic kernel; by default `points`. Numbers, not
                 tracers.
+            exact: whether to factorise the matrix of the kernel, n^3 / 3 multiplications and n^2 /
+                2 for each draw; by default up to 4,096 points.
 
         Raises:
             ValueError: for points that are not finite, of which two are equal without noise, or a
@@ -158,6 +166,11 @@ class Directed(Covariance):
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
         parts = building.factors(points, kernel, plan)
+        if exact or (exact is None and len(points) <= MOST_EXACT):
+            root, parts = building.root_of(points, kernel, plan), lax.stop_gradient(parts)
+        else:
+            root = jnp.zeros((0, 0))
+        parts["exact_root"] = root
         building.check_positive_definite(parts)
         noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))
         return cls._of(
@@ -198,7 +211,7 @@ class Directed(Covariance):
         parts = precision.factors(indptr, indices, data, block)
         n = len(parts["order"])
         noise = jnp.broadcast_to(as_float_array(noise, "from_precision: noise"), (n,))
-        return cls._of(noise=noise, **parts)
+        return cls._of(noise=noise, exact_root=jnp.zeros((0, 0)), **parts)
 
     @classmethod
     def _of(cls, **leaves: Any) -> "Directed":
@@ -235,7 +248,10 @@ class Directed(Covariance):
         for _ in self.batch_shape:
             return jax.vmap(lambda one: one.covariance_matrix)(self)
         blocks, size, n = self.weights.shape[-3], self.block_size, self.dimension
-        whole = blocks * size
+        whole, order = blocks * size, self.order.astype(int)
+        if self.exact_root.size:
+            root = jnp.zeros((n, n), self.exact_root.dtype).at[order].set(self.exact_root[:n, :n])
+            return root @ root.T + jnp.diag(self.noise**2)
 
         def step(rows: Array, part: Any) -> tuple[Array, None]:
             start, neighbours, weights, scale = part
@@ -248,7 +264,7 @@ class Directed(Covariance):
         parts = size * jnp.arange(blocks), self.neighbours, self.weights, self.scale
         start = jnp.zeros((whole + 1, whole), self.weights.dtype)
         rows, _ = lax.scan(step, start, parts)
-        root = jnp.zeros_like(rows[:n]).at[self.order.astype(int)].set(rows[:n])
+        root = jnp.zeros_like(rows[:n]).at[order].set(rows[:n])
         return root @ root.T + jnp.diag(self.noise**2)
 
     @property
@@ -272,6 +288,7 @@ class Directed(Covariance):
             noise=self.noise * by,
             coarse_weights=self.coarse_weights * own[:, :, None] / before[:, None, :half],
             coarse_scale=self.coarse_scale * own[:, :, None],
+            exact_root=self.exact_root * flat[: len(self.exact_root), None],
         )
 
     def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:

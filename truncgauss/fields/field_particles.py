@@ -28,11 +28,12 @@ LARGEST_CHANGE = 3.0  # of log P by half of the neighbours, beyond which no erro
 class FieldParticles(Method):
     """Sequential Monte Carlo over the blocks of a `Directed` covariance, guided by Gaussian sites.
 
-    Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr has two
-    parts, in quadrature: the scatter of the replicates, and how much log P changes on the same
-    draws with half of the neighbours. The latter exceeds the error of the approximation where that
-    falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
-    coordinates that all depend on each other, or too few particles were effective.
+    Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr is the
+    scatter of the replicates. Of a field of `from_points` that is not exact it has a second part,
+    in quadrature: how much log P changes on the same draws with half of the neighbours. That
+    exceeds the error of the approximation where it falls with their number at least as 1/m. stderr
+    is inf where that change is above 3, as of coordinates that all depend on each other, or too few
+    particles were effective.
 
     The value is discontinuous where resampling changes. `grad` returns an estimate of the gradient
     by Fisher's identity, with an error of its own, which more particles reduce and the method
@@ -78,7 +79,7 @@ class FieldParticles(Method):
             )
 
     def numbers_held(self, dimension: int) -> int:
-        return 2 * self.num_particles * dimension
+        return 3 * self.num_particles * dimension
 
     def averaged(self, row: Problem, key: Array) -> Estimate:
         none = jnp.zeros(row.loc.shape, bool)
@@ -141,7 +142,7 @@ class FieldParticles(Method):
             each = field.noise.shape
             loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
             rows = _rows(field, low, high, loc, low == high)
-            moving = passes.FieldSlopes(field.weights, field.scale, rows[:3])
+            moving = passes.FieldSlopes(field.weights, field.scale, field.exact_root, rows[:3])
             return moving, (lax.stop_gradient((field, rows)), jnp.any(low > high))
 
         parameters = jax.tree.map(lambda x: as_float_array(x, "parameters"), parameters)
@@ -237,6 +238,7 @@ def _estimate_jvp(
     moved, moved_rows, _ = tangents
     value, slopes = _once(field, rows, key, num_particles, num_replicates)
     change = jnp.vdot(slopes.weights, moved.weights) + jnp.vdot(slopes.scale, moved.scale)
+    change += jnp.vdot(slopes.exact_root, moved.exact_root)
     change += sum(map(jnp.vdot, slopes.rows, moved_rows[:3]))
     return value, Estimate(change, jnp.zeros_like(value.stderr))
 

@@ -6,8 +6,8 @@ conditional distribution within the limits, and weighted by
     prod_i int q(f_i | before) g_i(f_i) / t_i(f_i) df_i,
 
 g_i the probability of the limits given f_i. They are resampled between blocks. What the guide's
-conditionals lack, since they look ahead to near points only, is made good at the end, by the ratio
-p(f) t(f) / q(f) of each path. So E exp(log_prob) is the probability for every guide.
+conditionals lack, since they look back and ahead to near points only, is made good at the end, by
+the ratio p(f) t(f) / q(f) of each path. So E exp(log_prob) is the probability for every guide.
 
 References:
     Ridgway (2016), Computation of Gaussian orthant probabilities in high dimension. Guarniero,
@@ -39,27 +39,24 @@ class Pass(NamedTuple):
 
     Attributes:
         log_prob: log of the estimate.
-        change: of log_prob, if the field had half of the neighbours.
+        change: of log_prob, if the field had half of the neighbours; 0 of an exact one.
         least: the smallest effective sample size at any step.
         log_weights: of the particles, shape (n,).
-        drawn: draws of each place, shape (places + 1, n).
-        ancestors: for each block, the particle then that each particle comes from, (blocks + 1, n).
+        paths: the surviving draws of each place, and a row of zeros, shape (places + 1, n).
     """
 
     log_prob: Array
     change: Array
     least: Array
     log_weights: Array
-    drawn: Array
-    ancestors: Array
+    paths: Array
 
 
 class _Paths(NamedTuple):
     drawn: Array
     ancestors: Array
     log_weights: Array
-    owed: Array  # log p t / q so far, not yet in the weights
-    change: Array
+    owed: Array  # log t / q so far, not yet in the weights
     log_prob: Array
     least: Array
 
@@ -77,8 +74,7 @@ def run(
     lanes, nothing = jnp.arange(n), jnp.zeros(n, dtype)
 
     def block(cloud: _Paths, part: Any) -> tuple[_Paths, None]:
-        k, field, conditional, rows, sites, key = part
-        neighbours, weights, scale, coarse_weights, coarse_scale = field
+        k, neighbours, conditional, rows, sites, key = part
         keys = jax.random.split(key, 3)
         cloud = _resampled(cloud, keys[0])
         near = neighbours.astype(int)
@@ -87,9 +83,6 @@ def run(
         uniforms = jnp.clip(uniforms, jnp.finfo(dtype).tiny, 1.0 - jnp.finfo(dtype).epsneg)
         random = uniforms, jax.random.normal(keys[2], (size, n), dtype)
         drawn, offsets, gains = _drawn(conditional, rows, sites, earlier, random)
-        fine = _squares(weights[:size], scale[:size, :size], drawn, earlier)
-        half = coarse_weights.shape[1]
-        coarse = _squares(coarse_weights, coarse_scale, drawn, earlier[:half])
         p, h = (x[:, None] for x in sites)
         guide = jnp.sum(0.5 * offsets**2, axis=0) + jnp.sum(
             jnp.log(jnp.diagonal(conditional.factor))
@@ -99,29 +92,57 @@ def run(
             drawn=lax.dynamic_update_slice_in_dim(cloud.drawn, drawn, k * size, 0),
             ancestors=lax.dynamic_update_index_in_dim(cloud.ancestors, lanes, k, 0),
             log_weights=cloud.log_weights + gains,
-            owed=cloud.owed + guide + at_sites + fine,
-            change=cloud.change + coarse - fine,
+            owed=cloud.owed + guide + at_sites,
         )
         return cloud, None
 
     start = _Paths(
         jnp.zeros((blocks * size + 1, n), dtype),
         jnp.zeros((blocks + 1, n), lanes.dtype),
-        *(nothing, nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
+        *(nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
     )
-    own = field.neighbours, field.weights, field.scale, field.coarse_weights, field.coarse_scale
-    parts = jnp.arange(blocks), own, conditional, rows, sites, jax.random.split(key, blocks)
+    keys = jax.random.split(key, blocks)
+    parts = jnp.arange(blocks), field.neighbours, conditional, rows, sites, keys
     cloud, _ = lax.scan(block, start, parts)
-    log_weights = cloud.log_weights + cloud.owed
+    drawn = cloud.drawn[:-1].reshape(blocks, size, n)
+    drawn = jnp.take_along_axis(drawn, cloud.ancestors[:-1, None], axis=2).reshape(-1, n)
+    paths = cloud.drawn.at[:-1].set(drawn)
+    density, coarse = _log_densities(field, paths)
+    log_weights = cloud.log_weights + cloud.owed + density
     total = log_sum_exp(log_weights)
     return Pass(
         cloud.log_prob + total - math.log(n),
-        log_sum_exp(log_weights + cloud.change) - total,
+        log_sum_exp(log_weights + coarse - density) - total,
         jnp.minimum(cloud.least, effective_sample_size(log_weights)),
         log_weights,
-        cloud.drawn,
-        cloud.ancestors,
+        paths,
     )
+
+
+def _log_densities(field: Any, paths: Array) -> tuple[Array, Array]:
+    """The log density of each path, without the powers of 2 pi, and that with half the neighbours.
+
+    Of an exact field both are by its root.
+    """
+    root = field.exact_root
+    if root.size:
+        left = solve_triangular(root, paths[:-1], lower=True)
+        density = -0.5 * jnp.sum(left**2, axis=0) - jnp.sum(jnp.log(jnp.diagonal(root)))
+        return density, density
+    half, size = field.coarse_weights.shape[1:][::-1]
+
+    def step(sums: tuple[Array, Array], part: Any) -> tuple[tuple[Array, Array], None]:
+        start, neighbours, weights, scale, coarse_weights, coarse_scale = part
+        drawn, earlier = lax.dynamic_slice_in_dim(paths, start, size), paths[neighbours.astype(int)]
+        fine = _squares(weights[:size], scale[:size, :size], drawn, earlier)
+        coarse = _squares(coarse_weights, coarse_scale, drawn, earlier[:half])
+        return (sums[0] + fine, sums[1] + coarse), None
+
+    coarse = field.coarse_weights, field.coarse_scale
+    starts = size * jnp.arange(len(field.weights))
+    parts = starts, field.neighbours, field.weights, field.scale, *coarse
+    nothing = jnp.zeros_like(paths[0])
+    return lax.scan(step, (nothing, nothing), parts)[0]
 
 
 def _resampled(cloud: _Paths, key: Array) -> _Paths:
@@ -136,11 +157,11 @@ def _resampled(cloud: _Paths, key: Array) -> _Paths:
         parents = jnp.minimum(chosen, n - 1)
         mean = log_sum_exp(cloud.log_weights) - math.log(n)
         moved = cloud.ancestors[:, parents], jnp.zeros_like(cloud.log_weights)
-        return *moved, cloud.owed[parents], cloud.change[parents], cloud.log_prob + mean
+        return *moved, cloud.owed[parents], cloud.log_prob + mean
 
-    kept = cloud.ancestors, cloud.log_weights, cloud.owed, cloud.change, cloud.log_prob
+    kept = cloud.ancestors, cloud.log_weights, cloud.owed, cloud.log_prob
     parts = lax.cond(effective < 0.5 * n, anew, lambda: kept)
-    names = "ancestors", "log_weights", "owed", "change", "log_prob"
+    names = "ancestors", "log_weights", "owed", "log_prob"
     least = jnp.minimum(cloud.least, effective)
     return cloud._replace(least=least, **dict(zip(names, parts, strict=True)))
 
@@ -196,6 +217,7 @@ class FieldSlopes(NamedTuple):
 
     weights: Array
     scale: Array
+    exact_root: Array
     rows: tuple[Array, Array, Array]
 
 
@@ -206,15 +228,34 @@ def slopes(field: Any, rows: Rows, record: Pass) -> FieldSlopes:
     A path moves with its limits where these are those of the field itself (no noise): between two
     in proportion, else with the one that there is. The domain of a path is then fixed. With r the
     residual of a block, e = L^{-1} r and v = L^{-T} e, the derivative of its log density is -v in
-    the block, W^T v in the neighbours, v f_N^T in W and v e^T - diag(1 / L) in L.
+    the block, W^T v in the neighbours, v f_N^T in W and v e^T - diag(1 / L) in L. An exact field is
+    one block.
     """
-    blocks, size = rows.low.shape
     share = jax.nn.softmax(record.log_weights)
-    drawn = record.drawn.at[:-1].set(
-        jnp.take_along_axis(
-            record.drawn[:-1].reshape(blocks, size, -1), record.ancestors[:-1, None], axis=2
-        ).reshape(blocks * size, -1)
-    )
+    paths = record.paths[:-1].reshape(*rows.low.shape, -1)
+    root = field.exact_root
+    if root.size:
+        left = solve_triangular(root, record.paths[:-1], lower=True)
+        force = solve_triangular(root.T, left, lower=False)
+        pulls, of_weights, of_scale = -force, *map(jnp.zeros_like, (field.weights, field.scale))
+        of_root = jnp.tril((force * share) @ left.T) - jnp.diag(1.0 / jnp.diagonal(root))
+    else:
+        pulls, of_weights, of_scale = _slopes_by_neighbours(field, record.paths, share)
+        of_root = jnp.zeros_like(root)
+    pulls = pulls.reshape(paths.shape)
+
+    def asked(low: Array, high: Array, noise: Array) -> Array:
+        some = jax.tree.map(lambda x: x[..., None], Rows(low, high, noise, rows.exact))
+        path, stretch = _moved(paths, some, jax.tree.map(lambda x: x[..., None], rows))
+        along = jnp.sum(path * pulls + stretch + _asked(paths, some), axis=(0, 1))
+        return jnp.sum(along * share)
+
+    return FieldSlopes(of_weights, of_scale, of_root, jax.grad(asked, (0, 1, 2))(*rows[:3]))
+
+
+def _slopes_by_neighbours(field: Any, drawn: Array, share: Array) -> tuple[Array, Array, Array]:
+    """Of the log density of each path in the path, and of their mean in weights and scale."""
+    size = field.block_size
 
     def step(pulls: Array, part: Any) -> tuple[Array, tuple[Array, Array]]:
         start, neighbours, weights, scale = part
@@ -228,21 +269,11 @@ def slopes(field: Any, rows: Rows, record: Pass) -> FieldSlopes:
         by_scale = jnp.tril((force * share) @ left.T) - jnp.diag(1.0 / jnp.diagonal(factor))
         return pulls, ((force * share) @ earlier.T, by_scale)
 
-    parts = size * jnp.arange(blocks), field.neighbours, field.weights, field.scale
+    parts = size * jnp.arange(len(field.weights)), field.neighbours, field.weights, field.scale
     pulls, (by_weights, by_scale) = lax.scan(step, jnp.zeros_like(drawn), parts)
-    paths = drawn[:-1].reshape(blocks, size, -1)
-    pulls = pulls[:-1].reshape(paths.shape)
-
-    def asked(low: Array, high: Array, noise: Array) -> Array:
-        some = jax.tree.map(lambda x: x[..., None], Rows(low, high, noise, rows.exact))
-        path, stretch = _moved(paths, some, jax.tree.map(lambda x: x[..., None], rows))
-        along = jnp.sum(path * pulls + stretch + _asked(paths, some), axis=(0, 1))
-        return jnp.sum(along * share)
-
-    by_rows = jax.grad(asked, (0, 1, 2))(*rows[:3])
     padded = [(0, 0), (0, field.weights.shape[1] - size), (0, 0)]
     by_scale = jnp.pad(by_scale, [(0, 0), padded[1], padded[1]])
-    return FieldSlopes(jnp.pad(by_weights, padded), by_scale, by_rows)
+    return pulls[:-1], jnp.pad(by_weights, padded), by_scale
 
 
 def _moved(paths: Array, rows: Rows, before: Rows) -> tuple[Array, Array]:
