@@ -33,6 +33,8 @@ from truncgauss.special.normal import (
 )
 from truncgauss.special.tails import LOG_SQRT_2PI
 
+LEAST_EFFECTIVE = 0.9  # of the particles; half of them gave up to twice the variance
+
 
 class Pass(NamedTuple):
     """One run.
@@ -146,7 +148,7 @@ def _log_densities(field: Any, paths: Array) -> tuple[Array, Array]:
 
 
 def _resampled(cloud: _Paths, key: Array) -> _Paths:
-    """The particles, systematically resampled if less than half of them are effective."""
+    """The particles, systematically resampled if too few of them are effective."""
     n = len(cloud.log_weights)
     effective = effective_sample_size(cloud.log_weights)
     at = (jnp.arange(n) + jax.random.uniform(key, (), cloud.log_weights.dtype)) / n
@@ -160,7 +162,7 @@ def _resampled(cloud: _Paths, key: Array) -> _Paths:
         return *moved, cloud.owed[parents], cloud.log_prob + mean
 
     kept = cloud.ancestors, cloud.log_weights, cloud.owed, cloud.log_prob
-    parts = lax.cond(effective < 0.5 * n, anew, lambda: kept)
+    parts = lax.cond(effective < LEAST_EFFECTIVE * n, anew, lambda: kept)
     names = "ancestors", "log_weights", "owed", "log_prob"
     least = jnp.minimum(cloud.least, effective)
     return cloud._replace(least=least, **dict(zip(names, parts, strict=True)))
