@@ -234,13 +234,20 @@ def log_probability(
 
     with parallel.like(problem):
         if is_gaussian(df):
-            return gaussian(problem)
+            return checked(gaussian(problem), problem.region)
         if not problem.region.answers_points and noncentral == "shifted":
             of_points = prepared(imported(REWEIGHTING)(df), problem)
-            return in_batches(estimate, of_points, on_device(problem), key)
+            return checked(in_batches(estimate, of_points, on_device(problem), key), problem.region)
         of_t = imported(OF_STUDENT_T)
         under_t: Estimate = of_t(on_device(problem), df, noncentral, gaussian)
         return under_t
+
+
+def checked(result: Estimate, region: Any) -> Estimate:
+    """The estimate; ValueError where injections give, in numbers, a probability above 1."""
+    if not region.answers_points and is_concrete(result):
+        region.check_probability("log_probability", *result)
+    return result
 
 
 @reported

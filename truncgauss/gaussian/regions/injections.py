@@ -13,6 +13,11 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.words.arguments import explained_class
 
 EFFECTIVE_PER_ROW = 4.0  # effective injections that a sample needs for each of its rows
+ABOVE_ONE = (
+    "{}: the injections give a probability above 1{}. Either log_draw_density is not the log of a "
+    "density that is normalised over all that could be drawn, or num_total not the number of all "
+    "draws; or under this Gaussian too few of them are effective, and more are needed."
+)
 
 
 @explained_class
@@ -110,8 +115,18 @@ class Injections(Region):
         object.__setattr__(region, "num_rows", jnp.broadcast_to(number, self.batch_shape))
         return region
 
+    def check_probability(self, caller: str, log_prob: Any, stderr: Any) -> None:
+        """Raise ValueError for a log probability above 0 whose error is therefore infinite."""
+        above = np.isposinf(np.asarray(stderr)) & (np.asarray(log_prob) > 0)
+        if above.any():
+            most = np.exp(np.max(np.asarray(log_prob)[above]))
+            raise ValueError(ABOVE_ONE.format(caller, f", {most:.3g}"))
+
     def check_enough(self, caller: str, weights: Any, log_prob: Any, stderr: Any) -> None:
-        """Raise ValueError if the likelihood of weighted rows is NaN for too few injections."""
+        """Raise ValueError if the likelihood of weighted rows is NaN for too few injections, or
+        has an infinite error, as it has where a probability is above 1."""
+        if np.isposinf(np.asarray(stderr)).any():
+            raise ValueError(ABOVE_ONE.format(caller, ""))
         each = np.asarray(stderr) / (1.0 if weights is None else np.maximum(weights, 1e-300))
         refused = np.isnan(np.asarray(log_prob)) & np.isfinite(each) & (each > 0)
         if not refused.any():
@@ -120,7 +135,7 @@ class Injections(Region):
         needed = EFFECTIVE_PER_ROW * rows
         raise ValueError(
             f"{caller}: {effective:.3g} injections are effective under this Gaussian, and "
-            f"the {rows:g} rows need {needed:.3g} of them. About {needed / effective:.2g} times as "
+            f"the {rows:g} rows need {needed:.3g} of them. About {needed / effective:.3g} times as "
             "many draws would do, or as many from a density closer to that of what is found."
         )
 
