@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
 import truncgauss as tg
+from truncgauss.fits.gaussian.selected import log_ways
 
 WANTED = ("midpoint", "width")
 
@@ -66,6 +68,14 @@ def test_a_curve_and_its_population_with_the_unobserved_counted():
     begin, settings = dict(fit.parameters()), {"estimate": WANTED, "num_unobserved": lost}
     again = tg.fit_truncated_normal(x, region=curve, start=begin, **settings)
     np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-6)
+
+
+def test_ways_to_lose_any_number_beside_fifty_digits():
+    n, u = np.array([[3.5, 7.0], [5000.0, 1300.0], [200.0, 2e4], [200.0, 1e15]]).T
+    with mp.workdps(50):
+        gamma = lambda value: mp.loggamma(mp.mpf(value) + 1)
+        truth = [float(gamma(mp.mpf(a) + b) - gamma(a) - gamma(b)) for a, b in zip(n, u)]
+    np.testing.assert_allclose(log_ways(n, u), truth, rtol=1e-13)
 
 
 @pytest.mark.full
@@ -136,12 +146,16 @@ def test_refusals():
     x, _ = sample()
     curve = tg.Selection.probit([1.0], 0.0, 1.0)
     step = tg.Selection(lambda x, p: x[0] > p["m"], 1, parameters={"m": -9.0})
-    above = tg.Selection(lambda x, a: a * jnp.exp(0.0 * x[0]), 1, parameters=2.0)
+    flat = lambda x, a: a * jnp.exp(0.0 * x[0])
+    above, below = (tg.Selection(flat, 1, parameters=value) for value in (2.0, -0.5))
+    unknown = tg.Selection(lambda x, a: jnp.sqrt(a - x[0]), 1, parameters=-9.0)
     for settings, message in [
         (dict(region=curve, estimate=["depth"]), "is no parameter of the region, which has"),
         (dict(region=curve, estimate=("weights", "width")), "one scale in common"),
         (dict(region=step, estimate="m"), "by a step"),
-        (dict(region=above), "no probability"),
+        (dict(region=above), "no probability .* with 2. A row"),
+        (dict(region=below), "no probability"),
+        (dict(region=unknown), "no probability .* with nan. A row"),
         (dict(region=curve, prior=lambda p: 0.0), "prior is the log density"),
         (
             dict(region=curve, estimate="midpoint", prior=lambda p: p["width"]),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import betaln, gammaln
 
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
@@ -44,6 +44,7 @@ from truncgauss.special.logspace import log1mexp
 from truncgauss.words.names import meant
 
 LEAST_KEPT = 0.02  # probability of a row, below which it counts no more in the first guess
+MANY = 1e4  # not observed, from which a binomial coefficient comes from a beta function
 STEP = 1e-4  # of a coordinate's unit, between gradients whose differences are a Hessian
 FLAT = (
     "The observations do not tell the curve from the shape of the Gaussian. Leave a parameter out "
@@ -295,7 +296,7 @@ class SelectedLoss(Loss):
             weights = self.weights if region.batch_shape else self.size
             return Estimate(of_data - jnp.sum(weights * log_prob), jnp.sum(weights * stderr))
         u, n = self.unobserved, self.size
-        ways = gammaln(n + u + 1.0) - gammaln(n + 1.0) - gammaln(u + 1.0)
+        ways = log_ways(n, u)
         lost = self.log_lost(loc, covariance, region, log_prob)
         # Of none unobserved the term is 0, whatever is lost.
         term = jnp.where(u > 0, u * jnp.where(u > 0, lost, 0.0), 0.0)
@@ -319,6 +320,13 @@ class SelectedLoss(Loss):
             return None
         units = self.coordinates.units(np.asarray(x))
         return None if units is None else STEP * units
+
+
+def log_ways(n: jax.Array, u: jax.Array) -> jax.Array:
+    """The log of the binomial coefficient of n among n + u, to rounding for any number u: the
+    logs of large factorials have lost the digits of their difference."""
+    direct = gammaln(n + u + 1.0) - gammaln(n + 1.0) - gammaln(u + 1.0)
+    return jnp.where(u < MANY, direct, -jnp.log(n + u + 1.0) - betaln(n + 1.0, u + 1.0))
 
 
 def is_one_curve(region: Any) -> bool:
