@@ -22,7 +22,11 @@ def by_quadrature(kind, num, loc, covariance, weights, midpoint, width):
     """The trapezoidal rule along standard normal variables behind the scores, about their mode."""
     log_curve, r = CURVES[kind], len(midpoint)
     mean = (weights @ loc - midpoint) / width
-    root = jnp.linalg.cholesky(weights @ covariance @ weights.T) / width[:, None]
+    if r <= len(loc):
+        root = jnp.linalg.cholesky(weights @ covariance @ weights.T) / width[:, None]
+    else:
+        root = weights @ jnp.linalg.cholesky(covariance) / width[:, None]
+        r = len(loc)
     loss = lambda u: 0.5 * u @ u - jnp.sum(log_curve(mean + root @ u))
 
     def newton(_, u):
@@ -68,6 +72,25 @@ def test_curves(kind, d, r, count):
         gaps = np.abs(slope - true_slope).reshape(count, -1).max(axis=1)
         assert np.all(gaps <= 1e-8 * sizes + 1e-12), (gaps / sizes).max()
     assert np.exp(np.min(mine)) < 1e-3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind, r", [("probit", 4), ("probit", 6), ("logistic", 4)])
+def test_products_of_many_curves(kind, r):
+    """Of scores of two coordinates, with derivatives."""
+    arguments, every = [x[0] for x in problems(r, 1, 2, r)], tuple(range(5))
+
+    def estimated(loc, covariance, *curves):
+        region = getattr(tg.Selection, kind)(*curves)
+        return tuple(tg.log_probability(loc, covariance, region))
+
+    (value, stderr), slopes = jax.value_and_grad(estimated, every, has_aux=True)(*arguments)
+    at = partial(by_quadrature, kind, 301)
+    truth, true_slopes = jax.jit(jax.value_and_grad(at, every))(*arguments)
+    assert abs(value - truth) < 5 * stderr + 1e-10 and stderr < 1e-3
+    for slope, true_slope in zip(slopes, true_slopes):
+        size = np.abs(true_slope).max()
+        np.testing.assert_allclose(slope, true_slope, atol=5e-3 * size)
 
 
 @pytest.mark.slow
@@ -126,4 +149,46 @@ def test_gradients_of_discs(within):
     assert np.all(np.abs(values - value) < 5 * errors) and np.max(errors) < 0.01
     for slope, true_slope in zip(slopes, true_slopes):
         spread = np.std(slope, axis=0, ddof=1) / 12**0.5
+        assert np.all(np.abs(np.mean(slope, axis=0) - true_slope) < 5 * spread + 1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("d", [2, 3])
+def test_gradients_of_soft_rings(d):
+    """In mean, covariance and parameters, as for discs."""
+    loc, covariance = jnp.array([0.2, 0.9, -0.4])[:d], 0.3 + 0.7 * jnp.eye(d)
+    curve = {"center": jnp.array([0.4, -0.3, 0.1])[:d], "inner": 0.8, "outer": 1.7}
+    r, weights = np.polynomial.legendre.leggauss(200)
+    r, weights = 2.5 + 2.5 * r, 2.5 * weights
+    z, of_z = np.polynomial.legendre.leggauss(40) if d == 3 else (np.zeros(1), np.ones(1))
+    angles, s = np.arange(120) * 2 * np.pi / 120, np.sqrt(1.0 - z**2)[:, None]
+    ways = np.stack([s * np.cos(angles), s * np.sin(angles), z[:, None] + 0.0 * angles])[:d]
+    logs_of_ways = np.log(np.repeat(of_z, 120) * 2 * np.pi / 120)
+
+    def ring(radius, curve):
+        edges = curve["outer"] - radius, radius - curve["inner"]
+        return sum(jax.nn.log_sigmoid(8.0 * edge) for edge in edges)
+
+    def truth(loc, covariance, curve):
+        def shell(r):
+            points = curve["center"] + r * ways.reshape(d, -1).T
+            logs = jax.scipy.stats.multivariate_normal.logpdf(points, loc, covariance)
+            return jax.nn.logsumexp(logs + logs_of_ways)
+
+        kept = ring(r, curve) + np.log(weights * r ** (d - 1))
+        return jax.nn.logsumexp(jax.lax.map(shell, jnp.asarray(r)) + kept)
+
+    def estimated(loc, covariance, curve, key):
+        kept = lambda x, curve: jnp.exp(ring(jnp.linalg.norm(x - curve["center"]), curve))
+        region = tg.Selection(kept, d, parameters=curve)
+        return tuple(tg.log_probability(loc, covariance, region, key=key))
+
+    at, every = (loc, covariance, curve), (0, 1, 2)
+    sloped = jax.jit(jax.value_and_grad(estimated, every, has_aux=True))
+    draws = lambda key: sloped(*at, key)
+    (values, errors), slopes = jax.lax.map(draws, jax.random.split(jax.random.key(0), 20))
+    value, true_slopes = jax.jit(jax.value_and_grad(truth, every))(*at)
+    assert np.all(np.abs(values - value) < 5 * errors) and np.max(errors) < 0.01
+    for slope, true_slope in zip(*map(jax.tree.leaves, (slopes, true_slopes))):
+        spread = np.std(slope, axis=0, ddof=1) / 20**0.5
         assert np.all(np.abs(np.mean(slope, axis=0) - true_slope) < 5 * spread + 1e-12)
