@@ -50,6 +50,13 @@ def test_with_all_neighbours_or_exact_it_is_the_matrix_of_the_kernel(exact):
     np.testing.assert_allclose(scaled, few.covariance_matrix * by[:, None] * by, rtol=1e-12)
 
 
+def test_vectors_are_combined_with_the_covariance():
+    """By few neighbours too, of which the covariance is that of the approximation."""
+    line = field(neighbours=2, block=3)
+    root = line.combined(jnp.eye(line.num_normals))
+    np.testing.assert_allclose(root @ root.T, line.covariance_matrix, atol=1e-13)
+
+
 @pytest.mark.full
 def test_the_first_form_is_a_chain_where_there_is_one_neighbour():
     chain = tg.Markov([0.5, -0.7, 1.1], [1.0, 2.0, 0.5], 1.5)

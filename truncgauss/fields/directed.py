@@ -10,7 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.fields import building, field_particles, precision
+from truncgauss.fields import building, field_particles, guide, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
@@ -78,6 +78,7 @@ class Directed(Covariance):
         "exact_root": 2,
     }
     methods = (field_particles.FieldParticles,)
+    is_sparse = True
 
     def __init__(
         self, neighbours: Any, weights: Any, scale: Any, order: Any = None, noise: Any = 0.0
@@ -247,25 +248,44 @@ class Directed(Covariance):
             )
         for _ in self.batch_shape:
             return jax.vmap(lambda one: one.covariance_matrix)(self)
-        blocks, size, n = self.weights.shape[-3], self.block_size, self.dimension
-        whole, order = blocks * size, self.order.astype(int)
+        size, place = self.block_size, jnp.argsort(self.order)
         if self.exact_root.size:
-            root = jnp.zeros((n, n), self.exact_root.dtype).at[order].set(self.exact_root[:n, :n])
+            root = self.exact_root[place]
             return root @ root.T + jnp.diag(self.noise**2)
+        whole = self.weights.shape[-3] * size
 
-        def step(rows: Array, part: Any) -> tuple[Array, None]:
+        def step(matrix: Array, part: Any) -> tuple[Array, None]:
+            """A block's covariances with earlier ones, by regression, and with itself."""
             start, neighbours, weights, scale = part
-            block = weights[:size] @ rows[neighbours.astype(int)]
-            own = lax.dynamic_update_slice_in_dim(
-                jnp.zeros_like(block), scale[:size, :size], start, 1
-            )
-            return lax.dynamic_update_slice_in_dim(rows, block + own, start, 0), None
+            near, factor = neighbours.astype(int), scale[:size, :size]
+            rows = weights[:size] @ matrix[near]
+            inner = rows[:, near] @ weights[:size].T + factor @ factor.T
+            rows = lax.dynamic_update_slice_in_dim(rows, inner, start, 1)
+            matrix = lax.dynamic_update_slice_in_dim(matrix, rows, start, 0)
+            return lax.dynamic_update_slice_in_dim(matrix, rows.T, start, 1), None
 
-        parts = size * jnp.arange(blocks), self.neighbours, self.weights, self.scale
-        start = jnp.zeros((whole + 1, whole), self.weights.dtype)
-        rows, _ = lax.scan(step, start, parts)
-        root = jnp.zeros_like(rows[:n]).at[order].set(rows[:n])
-        return root @ root.T + jnp.diag(self.noise**2)
+        parts = size * jnp.arange(whole // size), self.neighbours, self.weights, self.scale
+        start = jnp.zeros((whole + 1, whole + 1), self.weights.dtype)
+        matrix, _ = lax.scan(step, start, parts)
+        return matrix[place[:, None], place] + jnp.diag(self.noise**2)
+
+    @property
+    def num_normals(self) -> int:
+        """How many standard normal variables `combined` takes."""
+        return self.weights.shape[-3] * self.block_size + self.dimension
+
+    def combined(self, normals: Array) -> Array:
+        """Vectors with this covariance, (n, k), from standard normal ones, (num_normals, k)."""
+        size, n = self.block_size, self.dimension
+        normals, noise = normals[:-n], normals[-n:]
+        if self.exact_root.size:
+            paths = self.exact_root @ normals
+        else:
+            blocks = normals.reshape(-1, size, normals.shape[1])
+            own = self.weights[:, :size], jnp.zeros(blocks.shape[:2]), self.scale[:, :size, :size]
+            paths = guide.paths(self, guide.BlockConditional(*own), blocks)
+            paths = paths.reshape(-1, normals.shape[1])
+        return paths[jnp.argsort(self.order)] + self.noise[:, None] * noise
 
     @property
     def scale_tril(self) -> Float[Array, "*batch n n"]:

@@ -77,7 +77,7 @@ def conditionals(field: Any, sites: FieldSites) -> BlockConditional:
     return lax.map(of_block, parts)
 
 
-def _paths(field: Any, conditional: BlockConditional, normals: Array) -> Array:
+def paths(field: Any, conditional: BlockConditional, normals: Array) -> Array:
     """Draws from the guide, shape (blocks, size, number), from standard normal ones."""
     blocks, size, number = normals.shape
 
@@ -111,8 +111,8 @@ def sites_of(field: Any, rows: Rows, key: Array) -> FieldSites:
     )
 
     def cavities(sites: FieldSites) -> tuple[Array, Array, Array]:
-        paths = _paths(field, conditionals(field, sites), normals)
-        mean, variance = paths.mean(-1), paths.var(-1)
+        drawn = paths(field, conditionals(field, sites), normals)
+        mean, variance = drawn.mean(-1), drawn.var(-1)
         left = 1.0 / variance - sites.precision
         spread = 1.0 / jnp.maximum(left, LEAST_CAVITY / variance)
         return mean, spread, spread * (mean / variance - sites.force)

@@ -38,12 +38,15 @@ class Covariance(Batched, ABC):
         is_matrix: whether its numbers are the entries of the covariance matrix.
         is_factor: whether they are those of its lower Cholesky factor, free of cancellation.
         is_chain: whether it is a Markov chain, with the fields of `Markov`.
+        is_sparse: whether vectors are drawn without a dense factor, by `num_normals` and `combined`
+            of `Directed`.
         num_factors: how many common factors it has, with the fields of `LowRank`; else None.
     """
 
     is_matrix: ClassVar[bool] = False
     is_factor: ClassVar[bool] = False
     is_chain: ClassVar[bool] = False
+    is_sparse: ClassVar[bool] = False
     methods: ClassVar[tuple[type[Any], ...]] = ()
 
     @property
