@@ -211,7 +211,7 @@ def test_chains_own_up():
     n, region = 4000, tg.Box([3.0, 3.0], [INF, INF])
     cdf = first_margin(0.5, (3.0, 3.0), (INF, INF))
     plan = untilted(jnp.array([40.0, INF]))
-    with pytest.warns(UserWarning, match=r"2 row\(s\).*Gibbs chains"):
+    with pytest.warns(UserWarning, match=r"2 row\(s\).*Hamiltonian chains"):
         draws = tg.truncated_draws(KEY, jnp.zeros((2, 2)), PAIR[1], region, n, plan=plan)
     sizes, rates = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
     assert (sizes < n).all() and (sizes > 0.2 * n).all() and (rates < 1e-3).all()
@@ -226,7 +226,7 @@ def test_chains_that_mix_slowly_are_worth_little():
     """A long thin sliver across the whitened axes: steps of a ten-thousandth of its length."""
     wedge = tg.Polyhedron([[1.0, -1.0], [1.0, 1.0]], [0.0, -4.0], [0.001, 4.0])
     plan = untilted(INF)
-    with pytest.warns(UserWarning, match="rate is 0 .*Gibbs chains"):
+    with pytest.warns(UserWarning, match="rate is 0 .*Hamiltonian chains"):
         draws = tg.truncated_draws(KEY, jnp.zeros(2), jnp.eye(2), wedge, 2000, plan=plan)
     assert bool(wedge.contains(draws.samples).all())
     assert draws.effective_sample_size < 2000

@@ -140,7 +140,7 @@ def test_a_long_chain_is_not_hopeless_and_a_longer_one_says_so():
     region = lambda d: tg.Box(jnp.zeros(d), INF)
     draws = tg.truncated_draws(KEY, jnp.zeros(100), autoregression(100, 0.9), region(100), 2000)
     assert draws.effective_sample_size == 2000 and 0.05 < draws.acceptance_rate < 0.08
-    with pytest.warns(UserWarning, match="acceptance rate is .*Gibbs chains"):
+    with pytest.warns(UserWarning, match="acceptance rate is .*Hamiltonian chains"):
         late = tg.truncated_draws(KEY, jnp.zeros(400), autoregression(400, 0.9), region(400), 1000)
     assert 0 < late.effective_sample_size < 1000
     assert bool(region(400).contains(late.samples).all())

@@ -85,7 +85,7 @@ _MOVED_MODULES = {
         ("probability", "draws"): "moments=truncated_moments sampling",
         ("probability", "student"): "directions exact_largest quantiles=quantile radial student",
         ("quadrature", "quadrature"): "conditioning=input_rounding",
-        ("separation", "draws"): "gibbs proposals",
+        ("separation", "draws"): "gibbs=trajectories proposals",
         ("separation", "separation"): "expectation_propagation=sites",
         ("tables", "arrays"): "alignment",
         ("tables", "words"): "names shares=numbers",

@@ -3,8 +3,8 @@
 Proposals come from separation of variables with a minimax tilt: the standardised variables are
 drawn one after the other from Normal(mu_k, 1) truncated to the conditional interval. Such a path z
 has the importance weight exp(psi(z)), and the saddle point bounds it, psi <= bound: accepted with
-probability exp(psi - bound), a path is an exact draw. If nearly all are rejected, Gibbs chains make
-the remaining draws, which `effective_sample_size` and a warning report.
+probability exp(psi - bound), a path is an exact draw. If nearly all are rejected, Hamiltonian
+chains make the remaining draws, which `effective_sample_size` and a warning report.
 
 Reference:
     Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
@@ -30,7 +30,6 @@ from truncgauss.arrays.keys import PRNGKey, checked_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, varying_like
-from truncgauss.draws.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.draws.proposals import (
     GaussianSampler,
     Sampler,
@@ -39,6 +38,7 @@ from truncgauss.draws.proposals import (
     quadratic_sampler_of,
     sampler_of,
 )
+from truncgauss.draws.trajectories import NUM_CHAINS, Rounds, accepted, field_chains, filled
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Loc,
@@ -68,6 +68,7 @@ MIN_ACCEPTANCE = 1e-3
 # Bounds of the number of proposals in a round, so that its arrays fit a cache. The draws of a key
 # depend on them.
 MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
+MOST_PLANNED = 500  # coordinates of a field for which accept-reject is tried
 MARGIN = 1e-9  # relative to the farthest limit, up to which limits leave no volume
 
 
@@ -138,7 +139,8 @@ def truncated_samples(
         selection where P is below 1e-3; and, while tracing, where the region is empty.
 
     Warns:
-        UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
+        UserWarning: if some draws come from Hamiltonian chains, see `truncated_draws`; not while
+            tracing.
 
     Raises:
         TypeError: for a key that is none, such as its seed.
@@ -223,16 +225,16 @@ def truncated_draws(
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
     known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
-    rank = _rank_of_work(problem, plan)
-    limited = region.is_linear and not _is_direct(problem)
+    rank, alone = _rank_of_work(problem, plan), _is_large_field(problem)
+    limited = region.is_linear and not _is_direct(problem) and not alone
     if known and plan is None and limited and rank > 0:
         others = (solved_plans(problem, True, False, rank),)
     inputs = problem, _Keys.of(key, problem), *others
-    draws = _draws(num_samples, rank, not known, *inputs)
-    if known and np.any(_is_short(draws, num_samples)):
+    draws = _draws(num_samples, rank, alone or not known, *inputs)
+    if known and not alone and np.any(_is_short(draws, num_samples)):
         # Chains are rarely needed, and are half of the program to compile.
         draws = _draws(num_samples, rank, True, *inputs)
-    if known:
+    if known and not alone:
         _refuse_empty(problem, np.asarray(draws.effective_sample_size == 0))
     if known and not (region.is_linear or region.is_quadratic):
         check_probabilities(region, draws.samples)
@@ -242,12 +244,13 @@ def truncated_draws(
     if short.any():
         samples, *numbers = map(np.asarray, draws)
         rate, size = (x[short].min() for x in numbers)
-        rest = "comes from Gibbs chains"
+        rest = "comes from Hamiltonian chains"
         if np.isnan(samples).any((0, -1))[short].all():
-            rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
+            rest = "is NaN: there are no points of a box or polyhedron to start chains from"
         warn(
             f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): "
-            f"the smallest acceptance rate is {rate:.2g} (0: no bound of the weights was found). "
+            f"the smallest acceptance rate is {rate:.2g} (0: no bound of the weights was found"
+            f"{' or sought' if alone else ''}). "
             f"The rest {rest}; the smallest effective sample size is {size:.0f}. For expectations "
             "use tg.weighted_samples; else report effective_sample_size with the draws."
         )
@@ -408,8 +411,14 @@ def _is_direct(problem: Problem) -> bool:
     return one and region.is_box
 
 
+def _is_large_field(problem: Problem) -> bool:
+    """Whether all draws come from chains, without a plan or a dense factor."""
+    _, covariance, region = problem
+    return covariance.is_sparse and covariance.dimension > MOST_PLANNED and region.is_box
+
+
 def _rank_of_work(problem: Problem, plan: Plan | None) -> int:
-    if not problem.region.is_linear or _is_direct(problem):
+    if not problem.region.is_linear or _is_direct(problem) or _is_large_field(problem):
         return problem.covariance.dimension
     if plan is not None:
         return plan.tilt.shape[-1]
@@ -503,6 +512,24 @@ def _standard_draws(
         samples = jnp.where(box.low == box.high, box.low, samples)
         whole = jnp.asarray(num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
+    if _is_large_field(row):
+        samples, efficiency = field_chains(row, num_samples, key)
+        rate, effective = jnp.zeros((), samples.dtype), num_samples * efficiency
+    else:
+        samples, rate, effective = _rejected(num_samples, rank, chains, row, key, plan)
+    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
+    proper = ~jnp.any(numbers) & row.region.is_proper
+    return Draws(
+        jnp.where(proper, samples, jnp.nan),
+        jnp.where(proper, rate, jnp.nan),
+        jnp.where(proper, effective, 0.0),
+    )
+
+
+def _rejected(
+    num_samples: int, rank: int, chains: bool, row: Problem, key: Array, plan: Plan | None
+) -> Draws:
+    """Draws by accept-reject, the rest from chains."""
     sampler: Sampler | GaussianSampler
     if row.region.is_quadratic:
         sampler = quadratic_sampler_of(row, cast(QuadraticRegion, row.region))
@@ -523,14 +550,8 @@ def _standard_draws(
         samples, effective = filled(sampler, rounds, num_samples, key)
     else:
         samples, effective = accepted(rounds, num_samples)
-    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
-    proper = ~jnp.any(numbers) & row.region.is_proper
     rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
-    return Draws(
-        jnp.where(proper, samples, jnp.nan),
-        jnp.where(proper, rate, jnp.nan),
-        jnp.where(proper, effective, 0.0),
-    )
+    return Draws(samples, rate, effective)
 
 
 # --- Rounds of proposals --------------------------------------------------------------------------
