@@ -205,7 +205,7 @@ def _run(
 
 
 def _efficiency(numbers: Array) -> Array:
-    """How many independent draws one of a chain is worth, for the worst of some numbers.
+    """Number of independent draws that one of a chain is worth, for the worst of some numbers.
 
     The means of C chains of K independent draws have the variance of one draw over K. The ratio of
     their variance to that is at least 1 + 1/C, which is all that C chains can establish. The

@@ -271,7 +271,7 @@ class Directed(Covariance):
 
     @property
     def num_normals(self) -> int:
-        """How many standard normal variables `combined` takes."""
+        """The number of standard normal variables that `combined` takes."""
         return self.weights.shape[-3] * self.block_size + self.dimension
 
     def combined(self, normals: Array) -> Array:
