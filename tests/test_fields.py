@@ -50,9 +50,10 @@ def test_with_all_neighbours_or_exact_it_is_the_matrix_of_the_kernel(exact):
     np.testing.assert_allclose(scaled, few.covariance_matrix * by[:, None] * by, rtol=1e-12)
 
 
-def test_vectors_are_combined_with_the_covariance():
+@pytest.mark.parametrize("exact", [False, True])
+def test_vectors_are_combined_with_the_covariance(exact):
     """By few neighbours too, of which the covariance is that of the approximation."""
-    line = field(neighbours=2, block=3)
+    line = field(neighbours=2, block=3, exact=exact)
     root = line.combined(jnp.eye(line.num_normals))
     np.testing.assert_allclose(root @ root.T, line.covariance_matrix, atol=1e-13)
 

@@ -107,6 +107,19 @@ def grid(side, reach):
     return places, (1.0 + far) * np.exp(-far) + 0.01 * np.eye(side**2)
 
 
+def test_chains_on_their_way_are_worth_little():
+    """Independent numbers, of which one among a hundred moves by as much as its spread."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(10, trajectories.NUM_CHAINS, 100))
+    of = jax.jit(trajectories._efficiency)
+    assert 0.7 < of(numbers) < 1.0
+    numbers[:, :, 17] += np.linspace(0.0, 1.0, 10)[:, None]
+    # The mean is off by some .3 of the spread, which about a dozen independent draws leave.
+    assert 5 < 10 * trajectories.NUM_CHAINS * of(numbers) < 50
+    numbers[:, :, 17] = 3.0
+    assert 0.7 < of(numbers) < 1.0
+
+
 @pytest.mark.slow
 def test_effective_size_is_that_of_repeated_runs():
     """The variance of the means of 40 runs, of the field and of the log density, between two-sided

@@ -35,6 +35,7 @@ from truncgauss.gaussian.regions.region import as_linear
 # Parallel chains, trajectories between two draws of a chain, and draws left out at the beginning.
 NUM_CHAINS, THINNING, WARM_UP = 128, 2, 8
 MIN_REFLECTIONS = 1000  # of a trajectory, before it is left out
+DRIFT = 4.0  # standard errors between two halves of the draws, beyond which chains are on their way
 
 
 class Rounds(NamedTuple):
@@ -210,22 +211,32 @@ def _efficiency(numbers: Array) -> Array:
     The means of C chains of K independent draws have the variance of one draw over K. The ratio of
     their variance to that is at least 1 + 1/C, which is all that C chains can establish. The
     largest of many such estimates is too large: each half of the chains chooses the number, and
-    the other half estimates its ratio.
+    the other half estimates its ratio. Chains that are still on their way from a common start move
+    together, which their variance does not show: where the means of all chains over the first and
+    the second half of the draws differ by more than `DRIFT` standard errors, the square of half of
+    what is beyond counts as an error of the mean.
 
     Args:
-        numbers: shape (K, C, n).
+        numbers: shape (K, C, n), K >= 2.
     """
+    num_draws, num_chains = numbers.shape[:2]
     centred = numbers - numbers.mean((0, 1))
     of_one = jnp.mean(centred**2, (0, 1))
     still = of_one == 0
 
     def ratios(half: Array) -> Array:
         of_mean = jnp.var(half.mean(0), axis=0, ddof=1)
-        return jnp.where(still, 0.0, len(half) * of_mean / jnp.where(still, 1.0, of_one))
+        return jnp.where(still, 0.0, num_draws * of_mean / jnp.where(still, 1.0, of_one))
 
     first, second = ratios(centred[:, ::2]), ratios(centred[:, 1::2])
     ratio = 0.5 * (first[jnp.argmax(second)] + second[jnp.argmax(first)])
-    return 1.0 / jnp.maximum(ratio, 1.0 + 1.0 / numbers.shape[1])
+    middle = num_draws // 2
+    change = 0.5 * jnp.abs(centred[:middle].mean((0, 1)) - centred[middle:].mean((0, 1)))
+    square = jnp.where(still, 0.0, change**2 / jnp.where(still, 1.0, of_one))
+    error = DRIFT * jnp.sqrt(0.5 * (first + second) / (num_draws * num_chains))
+    drift = jnp.max(jnp.maximum(jnp.sqrt(square) - error, 0.0)) ** 2
+    ratio = jnp.maximum(ratio, 1.0 + 1.0 / num_chains) + num_draws * num_chains * drift
+    return 1.0 / ratio
 
 
 class Walls(NamedTuple):
