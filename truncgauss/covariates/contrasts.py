@@ -343,8 +343,9 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
     if isinstance(estimates, LikelihoodFit):
         raise ValueError(
-            "simultaneous: got a fit. Of all its estimates give fit.estimates and "
-            "fit.parameter_covariance; of some, or of functions of them, fit.derived(...) alone."
+            "simultaneous: got a fit. Of some coefficients give "
+            'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])) alone, of all estimates '
+            "fit.estimates and fit.parameter_covariance."
         )
     if covariance is None:
         raise ValueError(

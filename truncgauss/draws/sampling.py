@@ -79,7 +79,7 @@ class Draws(NamedTuple):
         samples: shape (num_samples, ..., d).
         acceptance_rate: fraction of the proposals that were accepted, shape (...); 1 for direct
             draws without rejection, 0 where no bound of the weights was found.
-        effective_sample_size: shape (...): the number of draws, unless some of them come from Gibbs
+        effective_sample_size: shape (...): the number of draws, unless some of them come from
             chains; then less, as estimated from the variance of the means of parallel chains. 0
             where there is no sample (NaN).
     """
@@ -200,9 +200,12 @@ def truncated_draws(
     Rounds of proposals are made until there are enough draws or, after at least 2^14 proposals,
     fewer than one in a thousand was accepted. If none was, as for a covariance that is singular but
     for rounding, draws from the Gaussian itself are tried, of which those in the region are taken:
-    enough where P is above 1e-3. The remaining draws else come from thinned Gibbs
-    chains in the whitened coordinates, started at proposals resampled by weight, and
-    `effective_sample_size` is below num_samples, under a trace too.
+    enough where P is above 1e-3. The remaining draws else come from Hamiltonian chains in the
+    whitened coordinates, started at proposals resampled by weight, and `effective_sample_size` is
+    below num_samples, under a trace too: the least of all coordinates, their mean and the log
+    density. A `Box` under a `Directed` covariance of more than 500 coordinates has chains alone,
+    from one point inside, with the sum of squares in place of the log density; that they are still
+    on their way from there lowers the size.
 
     Args:
         key, loc, covariance, region, num_samples: see `truncated_samples`.

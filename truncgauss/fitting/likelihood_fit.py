@@ -107,6 +107,7 @@ class LikelihoodFit(Ending):
     standard_errors: Any
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     num_clusters: int | None = None
+    seen_word = "fraction not truncated"  # in the printed table
 
     if not TYPE_CHECKING:  # type checkers should know the attributes above only
 
@@ -403,11 +404,10 @@ class LikelihoodFit(Ending):
         from truncgauss.words.terminal import wrapped
 
         lines = table_of(self.names, self.estimates, self.errors, self.profiles)
-        seen = self.fraction_not_truncated
         lines.append(
             f"log-likelihood {self.log_likelihood:.8g}, {self.size_in_words}, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
-            + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
+            + (f"{self.seen_word} {x:.4g}; " if (x := self.fraction_not_truncated) < 1 else "")
             + f"standard errors from {self.errors_from}"
         )
         return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))

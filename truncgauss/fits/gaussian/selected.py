@@ -373,6 +373,7 @@ class SelectedFit(LikelihoodFit):
     standard_errors: SelectedErrors
 
     names_of_start = "loc", "covariance"  # of the curve its own values are the start
+    seen_word = "fraction observed"
 
     @property
     def array_constants(self) -> Any:
