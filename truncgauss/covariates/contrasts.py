@@ -342,7 +342,7 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     if isinstance(estimates, Derived):
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
     if isinstance(estimates, LikelihoodFit):
-        raise ValueError(
+        raise TypeError(
             "simultaneous: got a fit. Of some coefficients give "
             'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])) alone, of all estimates '
             "fit.estimates and fit.parameter_covariance."
