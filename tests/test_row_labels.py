@@ -154,7 +154,8 @@ CALLS = {
     "fit_limits": (
         tg.fit_limits,
         {"observed": series(np.arange(N)), "num_trials": series(np.arange(N) + 50.0),
-         "loc": frame()}, {"covariance": np.eye(2), "start": tg.Box([0.0, 0.0], [1.0, 1.0])},
+         "loc": frame()},
+        {"covariance": np.eye(2), "start": {"low": [0.0, 0.0], "high": [1.0, 1.0]}},
     ),
     "simultaneous": (
         lambda y, group: tg.simultaneous(y=y, group=group, contrasts="dunnett"),
