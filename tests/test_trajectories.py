@@ -127,10 +127,8 @@ def test_effective_size_is_that_of_repeated_runs():
     d, runs = 100, 40
     _, matrix = grid(10, 2.1)
     box, inverse = tg.Box(np.full(d, -1.0), np.full(d, 1.0)), np.linalg.inv(matrix)
-    covariance = jnp.asarray(matrix)
-    draw = jax.jit(
-        lambda key: tg.truncated_draws(key, jnp.zeros(d), covariance, box, 500, refused(d))
-    )
+    covariance, plan = jnp.asarray(matrix), refused(np.arange(d), d)
+    draw = jax.jit(lambda key: tg.truncated_draws(key, jnp.zeros(d), covariance, box, 500, plan))
     stated, means, spreads = [], [], []
     for key in jax.random.split(KEY, runs):
         draws = draw(key)
