@@ -22,7 +22,6 @@ from truncgauss.arrays.keys import PRNGKey
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.student.largest_statistic import LargestStatistic
@@ -341,18 +340,6 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     """The estimates and their covariance as arrays of agreeing shapes."""
     if isinstance(estimates, Derived):
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
-    if isinstance(estimates, LikelihoodFit):
-        raise TypeError(
-            "simultaneous: got a fit. Of some coefficients give "
-            'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])) alone, of all estimates '
-            "fit.estimates and fit.parameter_covariance."
-        )
-    if covariance is None:
-        raise ValueError(
-            "simultaneous: needs estimates (k,) and their covariance (k, k), got an array of shape "
-            f"{np.shape(estimates)} alone. Of draws (n, k) of a posterior give draws.mean(0) and "
-            "np.cov(draws.T); of a table its columns, y=table['y'], group=table['group']."
-        )
     try:
         b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
     except (TypeError, ValueError) as error:
@@ -362,6 +349,12 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             'fit.derived(lambda p: jnp.stack([p["a"], p["b"]])), given alone; the columns of a '
             'table are y=table["y"], group=table["g"].',
         ) from error  # fmt: skip
+    if covariance is None:
+        raise ValueError(
+            "simultaneous: needs estimates (k,) and their covariance (k, k), got an array of shape "
+            f"{np.shape(estimates)} alone. Of draws (n, k) of a posterior give draws.mean(0) and "
+            "np.cov(draws.T); of a table its columns, y=table['y'], group=table['group']."
+        )
     if b.ndim != 1 or matrix.shape != (len(b), len(b)):
         cure = " Of independent ones write np.diag(variances) or np.diag(errors**2)."
         raise ValueError(
