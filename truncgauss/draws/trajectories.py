@@ -232,10 +232,10 @@ def _efficiency(numbers: Array) -> Array:
     ratio = 0.5 * (first[jnp.argmax(second)] + second[jnp.argmax(first)])
     middle = num_draws // 2
     change = 0.5 * jnp.abs(centred[:middle].mean((0, 1)) - centred[middle:].mean((0, 1)))
-    square = jnp.where(still, 0.0, change**2 / jnp.where(still, 1.0, of_one))
+    change = jnp.where(still, 0.0, change / jnp.sqrt(jnp.where(still, 1.0, of_one)))
     error = DRIFT * jnp.sqrt(0.5 * (first + second) / (num_draws * num_chains))
-    drift = jnp.max(jnp.maximum(jnp.sqrt(square) - error, 0.0)) ** 2
-    ratio = jnp.maximum(ratio, 1.0 + 1.0 / num_chains) + num_draws * num_chains * drift
+    drift = jnp.max(jnp.maximum(change - error, 0.0))
+    ratio = jnp.maximum(ratio, 1.0 + 1.0 / num_chains) + num_draws * num_chains * drift**2
     return 1.0 / ratio
 
 
