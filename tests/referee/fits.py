@@ -63,11 +63,15 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False):
         highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
         truth, error = errors, 0.0  # where they are not known, or an edge is too close
         if np.all(np.isfinite(errors)):
-            seconds = np.array(oracles.hessian(log_likelihood, estimates, errors))
+            # Along the axes of the covariance as stated: of the estimates' own directions, a flat
+            # likelihood leaves differences that no inverse survives.
+            lengths, axes = np.linalg.eigh(np.asarray(fit.parameter_covariance)[index][:, index])
+            root = axes * np.sqrt(np.maximum(lengths, 0.0))
+            seconds = oracles.hessian(lambda u: log_likelihood(estimates + root @ u), len(errors))
             if np.all(np.isfinite(seconds)):
-                variances = np.diagonal(np.linalg.inv(-seconds), axis1=1, axis2=2)
+                variances = root @ np.linalg.inv(-np.array(seconds)) @ root.T
                 with np.errstate(invalid="ignore"):
-                    truth, rough = np.sqrt(variances)
+                    truth, rough = np.sqrt(np.diagonal(variances, axis1=1, axis2=2))
                 error = abs(truth - rough)
         slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error]
         return np.r_[value, highest, truth], slack

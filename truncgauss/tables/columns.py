@@ -6,6 +6,7 @@ masked and plain arrays.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -316,7 +317,10 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         values = values.to_numpy()
     try:
         array = np.asarray(values)
-    except ValueError as error:
+        cells = array.flat if array.dtype == object else [None]  # numbers that pandas holds singly
+        if all(isinstance(x, Real) and not isinstance(x, bool) for x in cells) and array.size:
+            array = array.astype(np.float64)
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
         more = CATEGORIES if array.dtype.kind in "OUS" else ""
