@@ -212,7 +212,10 @@ def box_slopes(draw):
     kind = f"{route}, order {order}, {name}, d = {d}"
     # Of a matrix whose structure was recognised, second derivatives are refused.
     refused = order == 2 and ("S" in parts or "L" in parts)
-    return Case(kind, setup, ours, oracle, 1e-6 if order == 1 else 1e-5, refused=refused)
+    tol = 1e-6 if order == 1 else 1e-5
+    if refused and d > 3 and route in ("held", "moved"):
+        tol = 5e-4  # samples off the structure, whose rtol is 1e-4
+    return Case(kind, setup, ours, oracle, tol, refused=refused)
 
 
 # --- Closures -------------------------------------------------------------------------------------
