@@ -15,6 +15,9 @@ from truncgauss.arrays.pytrees import is_concrete, values_of
 
 AT_ONCE = 4  # blocks whose matrices are factorised together
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
+# Of the variance of the noise this share is part of the field: the sum is distributed as before, and
+# the field has a factor where points coincide, or nearly so under a smooth kernel.
+SHARE = 1e-3
 
 
 class Arrangement(NamedTuple):
@@ -126,17 +129,19 @@ def _halved(points: np.ndarray, chosen: np.ndarray, size: int) -> list[np.ndarra
 
 
 def root_of(
-    points: Array, kernel: Callable[[Array, Array], Array], plan: Arrangement
+    points: Array, kernel: Callable[[Array, Array], Array], nugget: Array, plan: Arrangement
 ) -> Float[Array, "places places"]:
-    """The Cholesky factor of the kernel's matrix in the order, filled up with the identity."""
+    """The Cholesky factor of the kernel's matrix, with the nugget on its diagonal, in the order,
+    filled up with the identity."""
     placed, n = points[plan.order], len(points)
     pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(placed, placed)
+    pairs += jnp.diag(nugget[plan.order])
     places = plan.size * len(plan.neighbours)
     return jnp.eye(places, dtype=pairs.dtype).at[:n, :n].set(jnp.linalg.cholesky(pairs))
 
 
 def factors(
-    points: Array, kernel: Callable[[Array, Array], Array], plan: Arrangement
+    points: Array, kernel: Callable[[Array, Array], Array], nugget: Array, plan: Arrangement
 ) -> dict[str, Array]:
     """The regressions of each block, and of the points ahead, on the block's neighbours.
 
@@ -150,6 +155,7 @@ def factors(
     # Behind the points are sites that stand for none: independent, with variance 1.
     spare = blocks * size + 1 - n
     placed = jnp.concatenate([points[plan.order], jnp.repeat(points[:1], spare, axis=0)])
+    nuggets = jnp.pad(nugget[plan.order], (0, spare))
     pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
 
     def of_block(part: tuple[Array, Array, Array]) -> dict[str, Array]:
@@ -159,7 +165,7 @@ def factors(
         some = placed[chosen]
         both = there[:, None] & there
         matrix = jnp.where(both, pairs(some, some), jnp.eye(len(chosen), dtype=some.dtype))
-        factor = jnp.linalg.cholesky(matrix)
+        factor = jnp.linalg.cholesky(matrix + jnp.diag(nuggets[chosen]))
         cross, inner = factor[most:, :most], factor[:most, :most]
         left = factor[most : most + size, half : most + size]
         return {
@@ -185,12 +191,13 @@ def check_positive_definite(parts: dict[str, Array]) -> None:
     if is_concrete(root) and not np.all(np.isfinite(np.asarray(root))):
         raise ValueError(
             f"from_points: the matrix of the kernel on {len(root):,} places is not positive "
-            "definite, to rounding. Give exact=False, and a smooth kernel few neighbours, or "
-            "k(x, y) symmetric values."
+            "definite, to rounding. Give noise, or exact=False, and a smooth kernel few neighbours, "
+            "or k(x, y) symmetric values."
         )
     if is_concrete(scale) and not np.all(np.isfinite(np.asarray(scale))):
         block = int(np.argmax(~np.isfinite(np.asarray(scale)).all((-2, -1))))
         raise ValueError(
             f"from_points: the kernel is not positive definite, to rounding, on the points around "
-            f"block {block}. Give a smooth kernel fewer neighbours, or k(x, y) symmetric values."
+            f"block {block}. Give noise, or a smooth kernel fewer neighbours, or k(x, y) symmetric "
+            "values."
         )

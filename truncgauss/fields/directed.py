@@ -166,14 +166,16 @@ class Directed(Covariance):
         plan = building.arranged(places, neighbours, block)
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
-        parts = building.factors(points, kernel, plan)
+        noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))
+        nugget = building.SHARE * noise**2
+        parts = building.factors(points, kernel, nugget, plan)
         if exact or (exact is None and len(points) <= MOST_EXACT):
-            root, parts = building.root_of(points, kernel, plan), lax.stop_gradient(parts)
+            root, parts = building.root_of(points, kernel, nugget, plan), lax.stop_gradient(parts)
         else:
             root = jnp.zeros((0, 0))
         parts["exact_root"] = root
         building.check_positive_definite(parts)
-        noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))
+        noise *= (1.0 - building.SHARE) ** 0.5
         return cls._of(
             order=plan.order, neighbours=plan.neighbours, ahead=plan.ahead, noise=noise, **parts
         )
