@@ -59,6 +59,41 @@ CHAIN = tg.Markov(jnp.full(4, 0.5), 0.5, 1.0)
 BALL, ELLIPSOID = tg.Ball([0.0, 0.0], 1.0), tg.Ellipsoid([0.0, 0.0], jnp.eye(2))
 FADING = tg.Selection(lambda x: jax.nn.sigmoid(x[0] - x[1] ** 2), 2)
 FAR = tg.Polyhedron(jnp.ones((1, 4)), [8.0], [9.0])
+ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(16, 3)))
+LOWER = jnp.where(ROWS < -0.5, -INF, ROWS)
+UPPER = jnp.where(ROWS < -0.5, -0.5, ROWS)
+CENSORED = tg.Observations(LOWER, UPPER)
+WIDE = tg.Polyhedron([[1.0, 1.0, 1.0]], [-9.0], [9.0])
+COMPONENTS = [0.4, 0.6], [[0.0, 0.0], [2.0, 2.0]], np.stack([np.eye(2)] * 2)
+
+
+def slope_of_t(d):
+    of = lambda loc: tg.log_probability(loc, gaussian(d)[1], box(d), df=5.0).log_prob
+    return jax.value_and_grad(of)(gaussian(d)[0])
+
+
+def slope_of_rows(**settings):
+    rows = tg.Observations(LOWER, UPPER, **settings)
+    of = lambda loc: jnp.sum(tg.log_likelihood(rows, loc, gaussian(3)[1]).log_prob)
+    return jax.jit(jax.value_and_grad(of))(gaussian(3)[0])
+
+
+def fit_of_rows():
+    fit = tg.fit_observations(CENSORED)
+    return fit.loc, fit.covariance_matrix, fit.log_likelihood
+
+
+def fit_of_mixture():
+    rows = np.concatenate([ROWS[:, :2], ROWS[:, 1:] + 4.0])
+    fit = tg.fit_mixture(tg.Observations(rows, rows), 2)
+    return fit.locs, fit.weights, fit.log_likelihood
+
+
+def density_of_mixture(region):
+    mixture = tg.TruncatedMixture(*COMPONENTS, region=region)
+    return mixture.log_prob(0.5 * ROWS[:, :2]), mixture.log_prob(jnp.zeros(2))
+
+
 WORKLOADS = {
     "one": lambda: value(*gaussian(1), box(1)),
     "two": lambda: value(*gaussian(2), box(2)),
@@ -127,6 +162,21 @@ WORKLOADS = {
     "slope of a selection": lambda: jax.grad(
         lambda loc: tg.log_probability(loc, gaussian(2)[1], FADING).log_prob
     )(jnp.zeros(2)),
+    "t in one": lambda: slope_of_t(1),
+    "t in two": lambda: slope_of_t(2),
+    "t in three": lambda: slope_of_t(3),
+    "draws of t": lambda: tg.truncated_samples(jax.random.key(0), *gaussian(2), box(2), 50, df=5.0),
+    "quantile of t": lambda: tg.quantile(0.9, jnp.zeros(2), gaussian(2)[1], df=5.0),
+    "rows in part": lambda: tg.log_likelihood(CENSORED, *gaussian(3)),
+    "slope of rows": slope_of_rows,
+    "rows in a box": lambda: slope_of_rows(region=tg.Box(jnp.full(3, -3.0), jnp.full(3, 3.0))),
+    "rows in a polyhedron": lambda: slope_of_rows(region=WIDE),
+    "rows with noise": lambda: slope_of_rows(noise=np.full((16, 3), 0.1), region=box(3)),
+    "fit of rows": fit_of_rows,
+    "mixture": lambda: density_of_mixture(tg.Box(jnp.full(2, -3.0), jnp.full(2, INF))),
+    "mixture in a ball": lambda: density_of_mixture(tg.Ball([0.0, 0.0], 3.0)),
+    "fading mixture": lambda: density_of_mixture(FADING),
+    "fit of a mixture": fit_of_mixture,
     "rows": lambda: tg.log_probability(jnp.zeros((3, 4)), gaussian(4)[1], box(4), SMALL),
 }
 SETTINGS = {

@@ -11,7 +11,7 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import check_digits, is_concrete
-from truncgauss.distributions.checks import common_dtype
+from truncgauss.distributions.checks import common_dtype, of_equal_ranks
 from truncgauss.distributions.multivariate_normal import one_region
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.draws.sampling import truncated_samples
@@ -149,7 +149,8 @@ class TruncatedMixture(Distribution):
         safe = jnp.where(inside[..., None], value, self.locs[0])
         if not self.region.is_linear:
             log_kept = jnp.log(jnp.where(inside, self.region.kept(safe), 1.0))
-        parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
+        points, locs = of_equal_ranks(safe[..., None, :], self.locs)
+        parts = MultivariateNormal(locs, self.covariances).log_prob(points)
         weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
         density = log_mean(parts, weights)[0]
         whole = log_mean(self.component_log_prob.log_prob, self.weights)[0]

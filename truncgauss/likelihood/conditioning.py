@@ -135,7 +135,7 @@ def conditioned_each(rows: ConditionedRows, orders: RowOrders) -> EachConditione
 
     def one(turn: Any, matrix: Any, rest: Any, exact: Any, free: Any) -> tuple[Any, ...]:
         matrix = turn @ matrix @ turn.T
-        matrix = jnp.where(free[:, None] | free, jnp.eye(d, dtype=dtype), matrix)
+        matrix = jnp.where(free[:, None] | free[None, :], jnp.eye(d, dtype=dtype), matrix)
         factor = jnp.linalg.cholesky(matrix)
         white = solve_triangular(factor, rest, lower=True)
         white = jnp.where(exact, white, 0.0)
@@ -295,8 +295,8 @@ def _across_faces(
         idle = idle.at[:, 1].set(idle[:, 1] | parallel)
     low, high = jnp.where(idle, -jnp.inf, low), jnp.where(idle, jnp.inf, high)
     still = idle[..., None] | idle[..., None, :]
-    unit = idle[..., None] * jnp.eye(idle.shape[1], dtype=whole.dtype)
-    whole = jnp.where(still, unit, whole)
+    unit = jnp.eye(idle.shape[1], dtype=whole.dtype)[None]
+    whole = jnp.where(still, jnp.where(idle[..., None], unit, 0.0), whole)
     return jnp.einsum("uml,ul->um", matrix, loc), CovarianceMatrix(whole), Box(low, high)
 
 

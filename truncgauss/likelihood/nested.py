@@ -77,7 +77,7 @@ class Points(NamedTuple):
         """The masses of the last variable beyond the nearer and the farther end of its interval, on
         the side on which both are small; their difference is that of the interval."""
         low, high = self.below, self.above
-        ends = jnp.where(low > 0, jnp.stack([low, high]), -jnp.stack([high, low]))
+        ends = jnp.stack([jnp.where(low > 0, low, -high), jnp.where(low > 0, high, -low)])
         larger, smaller = 0.5 * jax.lax.erfc(ends / 2.0**0.5)  # a sixth of the time of ndtr
         return larger, smaller
 
@@ -92,12 +92,13 @@ def points_in(
 ) -> Points:
     """The nodes in a box, all (l,), for a Gaussian of this mean and Cholesky factor (l, l); of a
     dimension `NODES`, or so many."""
-    nodes, weights, ends, _ = rule(count or NODES[len(low)])
+    *of_nodes, _ = rule(count or NODES[len(low)])
     z: list[jax.Array] = []
     halves: list[jax.Array] = []
     densities: list[jax.Array] = []
     weight = check = jnp.ones_like(low[0])
     for k in range(len(low) - 1):
+        nodes, weights, ends = (np.expand_dims(x, (*range(-k - 1, -1),)) for x in of_nodes)
         below, above = standard_limits(k, low, high, loc, factor, z)
         # Beyond these the density has fallen by DEPTH from its largest value in the interval.
         most = jnp.sqrt(jnp.maximum(below, 0.0) ** 2 + 2.0 * DEPTH)
@@ -108,7 +109,8 @@ def points_in(
         at = (0.5 * (left + right))[..., None] + half * nodes
         density = jnp.exp(-0.5 * at**2 - LOG_SQRT_2PI)
         weight = weight[..., None] * density * (half * weights)
-        cut = (below < least)[..., None] * ends[0] + (most < above)[..., None] * ends[1]
+        cut = jnp.where((below < least)[..., None], ends[0], 0.0)
+        cut += jnp.where((most < above)[..., None], ends[1], 0.0)
         check = check[..., None] * density * (half * weights + cut)
         z = [*(before[..., None] for before in z), at]
     limits = standard_limits(len(low) - 1, low, high, loc, factor, z)

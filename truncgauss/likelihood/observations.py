@@ -560,8 +560,9 @@ class Observations:
             upper = xp.concatenate([upper, region.upper], axis=1)
         elif (box := self.box) is not None:
             exact = lower == upper
-            lower = xp.where(exact, lower, xp.maximum(lower, box.low))
-            upper = xp.where(exact, upper, xp.minimum(upper, box.high))
+            low, high = (xp.broadcast_to(xp.asarray(x), lower.shape) for x in (box.low, box.high))
+            lower = xp.where(exact, lower, xp.maximum(lower, low))
+            upper = xp.where(exact, upper, xp.minimum(upper, high))
         return RowLimits(lower, upper, region.region)
 
     def region_limits(self, xp: Any = jnp) -> RowLimits:

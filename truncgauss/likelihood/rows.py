@@ -438,7 +438,7 @@ def row_slopes(
 def _sources(patterns: tuple[Pattern, ...], nothing: jax.Array) -> tuple[jax.Array, jax.Array]:
     """1 for rows whose integral is computed, 0 for others, and the row that has that of each,
     (n,)."""
-    is_first, source = nothing, jnp.arange(len(nothing))
+    is_first, source = nothing, jnp.arange(len(nothing), dtype=jnp.int32)
     for pattern in patterns:
         is_first = is_first.at[pattern.representatives].set(1.0)
         source = source.at[pattern.destinations].set(pattern.for_rows(pattern.representatives))

@@ -67,7 +67,7 @@ def terms_of(
     for patterns, orders, rows, part_key, sign in parts:
         joined = None if orders is None else conditioned_each(rows, orders)
         if joined is not None and sign > 0:  # nothing of a region is exact
-            every = jnp.arange(len(rows.lower))
+            every = jnp.arange(len(rows.lower), dtype=jnp.int32)
             whole = Pattern(exact=None, limited=(), bounded=False, rows=every, destinations=every)
             terms.append(PatternTerm(whole, sign, joined.density, None))
         for pattern in patterns:
@@ -91,5 +91,6 @@ def outside(observations: Observations) -> jax.Array:
     lower, upper, box = observations.lower, observations.upper, observations.box
     if box is None or observations.latent:
         return jnp.zeros(len(lower), bool)
-    beyond = (lower < box.low) | (lower > box.high)
+    low, high = (jnp.broadcast_to(x, lower.shape) for x in (box.low, box.high))
+    beyond = (lower < low) | (lower > high)
     return jnp.any((lower == upper) & beyond, axis=-1)

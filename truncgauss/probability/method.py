@@ -573,7 +573,8 @@ def by_gradient(
 def _along(gradient: Problem, change: Problem, rank: int) -> Array:
     """The derivative of each row's log P along a change, of `rank` leading axes."""
     pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(change), strict=True)
-    parts = (jnp.sum(slope * moved, tuple(range(rank, slope.ndim))) for slope, moved in pairs)
+    moves = ((slope, jax.lax.broadcast_to_rank(moved, slope.ndim)) for slope, moved in pairs)
+    parts = (jnp.sum(slope * moved, tuple(range(rank, slope.ndim))) for slope, moved in moves)
     total: Any = sum(parts)
     return total
 

@@ -91,7 +91,8 @@ def log_probability(loc: Array, matrix: Array, low: Array, high: Array) -> tuple
     values = terms.weight * integrals(outer, terms, upwards)
     total, size = jnp.sum(values), jnp.sum(jnp.abs(values))
     # The base has q = 1 and no A.
-    spread = jnp.sqrt(jnp.square(terms.q) + jnp.square(terms.r) + (np.arange(5) > 0))
+    shift = (np.arange(5) > 0).astype(pairs.dtype)
+    spread = jnp.sqrt(jnp.square(terms.q) + jnp.square(terms.r) + shift)
     lengths = (terms.stop - terms.start) * spread
     resolved = jnp.all((lengths <= CAPACITY) | ~terms.used)
     counts = suits & resolved & (total >= LEAST) & (size <= MOST * total)
@@ -166,11 +167,11 @@ def within(p: Array, q: Array, ends: Array, upwards: Array) -> tuple[Array, Arra
     There both (p + q z)^2 and, on the side where A falls, z^2 + (p + q z)^2 are at most REACH^2.
     """
     p, q = jax.lax.stop_gradient((p, jnp.where(jnp.abs(q) < 1e-30, 1e-30, q)))
-    roots = jnp.stack([-REACH - p, REACH - p]) / q
+    roots = jnp.stack([(-REACH - p) / q, (REACH - p) / q])
     left, right = jnp.min(roots, 0), jnp.max(roots, 0)
     norm = 1.0 + q * q
     reach = jnp.sqrt(jnp.maximum(norm * REACH**2 - p * p, 0.0)) / norm
-    fall = jnp.stack([-reach, reach]) - p * q / norm
+    fall = jnp.stack([-reach - p * q / norm, reach - p * q / norm])
     left = jnp.where(upwards, left, jnp.maximum(left, jnp.minimum(fall[0], 0.0)))
     right = jnp.where(upwards, jnp.minimum(right, jnp.maximum(fall[1], 0.0)), right)
     fixed = jax.lax.stop_gradient(ends)
@@ -184,7 +185,8 @@ def integrals(outer: Interval, terms: Terms, upwards: Array) -> Array:
     """The integrals without their weights, shape (5,)."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     half = 0.5 * (terms.stop - terms.start)
-    z = (0.5 * (terms.stop + terms.start))[:, None] + half[:, None] * nodes.astype(half.dtype)
+    nodes, weights = (x[None, :].astype(half.dtype) for x in (nodes, weights))
+    z = (0.5 * (terms.stop + terms.start))[:, None] + half[:, None] * nodes
     shift = terms.r[:, None] * z
     is_base = np.arange(5)[:, None] == 0
     a_low = jnp.where(is_base | ~upwards, outer.low, z)
@@ -195,7 +197,7 @@ def integrals(outer: Interval, terms: Terms, upwards: Array) -> Array:
     masses = mass(*(jnp.stack(pair) for pair in pairs))
     y = terms.p[:, None] + terms.q[:, None] * z
     integrand = masses[0] * masses[1] * jnp.exp(-0.5 * y * y)
-    sums = jnp.sum(integrand * weights.astype(half.dtype), 1)
+    sums = jnp.sum(integrand * weights, 1)
     return sums * (half / math.sqrt(2.0 * math.pi))
 
 

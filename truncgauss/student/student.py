@@ -137,10 +137,13 @@ def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
         root = jnp.exp(0.5 * jnp.maximum(log_scale, least))[..., None]
         limits = as_linear(region)
         low, high, _ = standardize(limits.low, limits.high, anchor, unit)
+        covariance = covariance.scaled(1.0 / unit)
+        vectors = loc, anchor, unit, low, high
+        loc, anchor, unit, low, high = (lax.broadcast_to_rank(x, root.ndim) for x in vectors)
         mean = loc / unit - anchor / unit * root * root
         mean = mean if is_divided else (loc - anchor) / unit * root * root
         box = Box(low * root * root, high * root * root)
-        return Problem(mean, covariance.scaled(1.0 / unit), box)
+        return Problem(mean, covariance, box)
     scale = jnp.exp(log_scale)[..., None]
     mean = loc / scale if is_divided else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
@@ -165,9 +168,9 @@ def units_of(problem: Problem) -> tuple[Array, Array]:
 
 def in_user_units(problem: Problem, log_scale: Array) -> tuple[Array, Array]:
     """The point and units by which X is found from the variable of `at_scale`."""
-    anchor, unit = units_of(problem)
-    scale = jnp.exp(log_scale)[..., None] if problem.region.is_box else 1.0
-    return anchor, unit / scale
+    rank = log_scale.ndim + 1
+    anchor, unit = (lax.broadcast_to_rank(x, rank) for x in units_of(problem))
+    return anchor, unit / jnp.exp(log_scale)[..., None] if problem.region.is_box else unit
 
 
 class ScaleNodes(NamedTuple):
@@ -534,7 +537,7 @@ def drawn_log_scales(
     log_scale = nodes.log_scale[None, :-1] + steps
     terms = (log_density(log_scale, df) + log_prob).swapaxes(0, 1)
     terms = terms.reshape(-1, math.prod(inside.shape[1:]))
-    sizes = jnp.exp(jnp.maximum(terms - terms.max(0), -1e3))  # NaN where P is 0
+    sizes = jnp.exp(jnp.maximum(terms - terms.max(0, keepdims=True), -1e3))  # NaN where P is 0
     masses = jnp.cumsum(0.5 * (sizes[1:] + sizes[:-1]), axis=0)
     shares = jnp.concatenate([jnp.zeros_like(masses[:1]), masses]) / masses[-1:]
     uniforms = jax.random.uniform(key, (num_samples, sizes.shape[1]), inside.dtype)

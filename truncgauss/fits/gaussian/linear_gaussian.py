@@ -150,7 +150,7 @@ class GaussianCoordinates:
         scale = xp.sqrt(xp.diagonal(fixed))
         if self.scales:
             scale = xp.where(free.any(axis=0), scales @ free, scale)
-        products = scale[:, None] * scale
+        products = scale[:, None] * scale[None, :]
         matrix = xp.where(diagonal, products, fixed)
         if self.pairs:
             linked = self._symmetric(np.ones(len(self.pairs)), self.pairs) > 0

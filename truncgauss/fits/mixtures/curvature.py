@@ -315,9 +315,10 @@ def _second(
             return jnp.sum(data - jnp.where(s > 0, counts * s * terms.region, 0.0))
 
         steps = STEP * jnp.eye(len(component_x), dtype=component_x.dtype)
+        x = component_x[None, :]
         if first_sums is not None:
-            return (jax.lax.map(jax.grad(total), component_x + steps) - first_sums) / STEP
-        both = component_x + jnp.stack([steps, -steps])
+            return (jax.lax.map(jax.grad(total), x + steps) - first_sums[None, :]) / STEP
+        both = jnp.stack([x + steps, x - steps])
         ahead, behind = jax.lax.map(lambda side: jax.lax.map(jax.grad(total), side), both)
         return (ahead - behind) / (2 * STEP)
 

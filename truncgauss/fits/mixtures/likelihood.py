@@ -244,6 +244,7 @@ def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Arra
     -inf, with shares of 0 and no gradient, where no value of positive weight is finite. The
     derivative in a weight of 0 is that from above.
     """
+    weights = jax.lax.broadcast_to_rank(weights, values.ndim)
     possible = jnp.any((weights > 0) & (values != -jnp.inf), axis=-1, keepdims=True)
     known = possible & (values != -jnp.inf)
     safe = jnp.where(known, values, 0.0)

@@ -158,7 +158,8 @@ class Box(LinearRegion):
 
     def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
         # The derivative stays that of the mean, not that of the limit.
-        return mean + lax.stop_gradient(jnp.clip(mean, self.low, self.high) - mean)
+        low, high = (jnp.broadcast_to(x, mean.shape) for x in (self.low, self.high))
+        return mean + lax.stop_gradient(jnp.clip(mean, low, high) - mean)
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
         """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
