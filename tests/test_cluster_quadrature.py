@@ -218,6 +218,45 @@ def test_derivatives_over_effects_agree_with_those_of_a_plain_sum(rank):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("rank", [1, 2])
+def test_batches_and_one_limit_beside_each_problem_alone(rank):
+    """Problems of many numbers of nodes, in batches of as many, and each by itself with a lower
+    limit of minus infinity: the integral, and two derivatives of it along some change. Without
+    limits it is exactly 1."""
+    rng, k, d = np.random.default_rng(rank), 2 * common_effect.LEAST_TOGETHER + 3, 3
+    loc, factor = rng.normal(size=(k, d)), rng.normal(size=(k, d, rank))
+    factor *= rng.choice([0.1, 1.0, 4.0], (k, 1, 1))
+    scale = rng.uniform(0.5, 1.0, (k, d))
+    high = np.where(rng.uniform(size=(k, d)) < 0.5, np.inf, 0.3)
+    high[0] = np.inf
+    problems = jnp.asarray(np.concatenate([loc, factor.reshape(k, -1), scale], axis=1))
+
+    def one(x, high, low):
+        parts = x[:d], x[d : d + rank * d].reshape(d, rank), x[-d:]
+        return common_effect.log_probability(*parts, low, high)[0]
+
+    def derivatives(function, x, change):
+        return function(x), *jax.jvp(jax.grad(lambda x: jnp.sum(function(x))), (x,), (change,))
+
+    low, changes = np.full(d, -np.inf), jnp.asarray(rng.normal(size=problems.shape))
+    together = jax.vmap(lambda x, high: one(x, high, None))
+    single = lambda x, high, change: derivatives(lambda x: one(x, high, low), x, change)
+    compiled = jax.jit(lambda x: derivatives(lambda x: together(x, high), x, changes))
+    value, slopes, bends = compiled(problems)
+    single = jax.jit(single)
+    counts = jax.vmap(lambda x, h: common_effect.grid_of(
+        x[:d], x[d : d + rank * d].reshape(d, rank), x[-d:], None, h
+    ).counts)(problems, jnp.asarray(high))  # fmt: skip
+    assert len(np.unique(np.prod(counts, axis=1))) > 10 and np.all(counts[0] == 1)
+    assert value[0] == 0.0 and not np.any(slopes[0]) and not np.any(bends[0])
+    for i in range(k):
+        alone = single(problems[i], high[i], changes[i])
+        np.testing.assert_allclose(value[i], alone[0], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(slopes[i], alone[1], rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(bends[i], alone[2], rtol=1e-10, atol=1e-11)
+
+
 def all_derivatives(function):
     return lambda x: (function(x), jax.grad(function)(x), jax.jacfwd(jax.grad(function))(x))
 

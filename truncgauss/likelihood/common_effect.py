@@ -30,7 +30,7 @@ import numpy as np
 
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.tails import LOG_SQRT_2PI, hazard, log_ndtr
 
 DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
 ERROR = 1e-12  # of a probability, which is not claimed
@@ -40,6 +40,15 @@ PROBES = (0.0, 2.0, 4.0, 8.0)  # deviations from the mode at which the balls are
 MAX_STEPS = 60  # to the mode
 BLOCK = 16  # nodes that are computed at once
 AT_ONCE = 2**20  # masses, of all problems
+MOST_BATCHES, LEAST_TOGETHER = 8, 32  # of problems of about as many nodes, and problems in each
+
+
+class OneEnd(NamedTuple):
+    """An `Interval` without a lower limit."""
+
+    low: None
+    high: jax.Array
+    width: None
 
 
 class EffectGrid(NamedTuple):
@@ -76,16 +85,17 @@ def log_probability(
     loc: jax.Array,
     factor: jax.Array,
     scale: jax.Array,
-    low: jax.Array,
+    low: jax.Array | None,
     high: jax.Array,
     moving: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """log P(low <= X <= high), and an upper bound of its error that is 0 below `ERROR`.
 
     Args:
-        loc, scale, low, high: (d,), each low below its high.
+        loc, scale, low, high: (d,), each low below its high; None for no lower limits, of which
+            programs are a third smaller.
         factor: the loadings, (d, r), with r = 1 or 2.
-        moving: whether the limits have derivatives.
+        moving: whether the limits, both of them, have derivatives.
     """
     grid = grid_of(loc, factor, scale, low, high)
     if not moving:
@@ -97,12 +107,12 @@ def log_probability(
 
 
 def grid_of(
-    loc: jax.Array, factor: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
+    loc: jax.Array, factor: jax.Array, scale: jax.Array, low: jax.Array | None, high: jax.Array
 ) -> EffectGrid:
-    """The box that the nodes are to fill."""
+    """The box that the nodes are to fill; without limits one node, at 0, of weight 1."""
     loc, factor, scale, low, high = jax.lax.stop_gradient((loc, factor, scale, low, high))
-    ends, rates, r = standardize(low, high, loc, scale), factor / scale[:, None], factor.shape[1]
-    limited = jnp.isfinite(low) | jnp.isfinite(high)
+    ends, rates, r = ends_of(loc, scale, low, high), factor / scale[:, None], factor.shape[1]
+    limited = functools.reduce(jnp.logical_or, map(jnp.isfinite, jax.tree.leaves((low, high))))
     bound = np.eye(r) + (jnp.where(limited[:, None], rates, 0.0).T @ rates)
     angle = 0.5 * jnp.arctan2(2.0 * bound[0, -1], bound[0, 0] - bound[-1, -1])
     axes = jnp.ones((1, 1))
@@ -147,7 +157,18 @@ def grid_of(
     radius = jnp.sum(slope**2, axis=1) + 2.0 * (DROP + height - height[0])
     radius = jnp.sqrt(jnp.maximum(radius, 0.0))[:, None]
     left, right = jnp.max(centre - radius, axis=0), jnp.min(centre + radius, axis=0)
-    return EffectGrid(axes, left, right, jnp.diagonal(axes.T @ bound @ axes), jnp.max(height))
+    precision, some = jnp.diagonal(axes.T @ bound @ axes), jnp.any(limited)
+    alone = math.sqrt(math.pi / 2.0)
+    left, right = jnp.where(some, left, -alone), jnp.where(some, right, alone)
+    return EffectGrid(axes, left, right, jnp.where(some, precision, 0.0), jnp.max(height))
+
+
+def ends_of(loc: jax.Array, scale: jax.Array, low: Any, high: jax.Array) -> Any:
+    """Standardised limits; the lower one and the width are None where `low` is."""
+    if low is None:
+        high = standardize(-jnp.inf, high, loc, scale).high
+        return OneEnd(None, high, None)
+    return standardize(low, high, loc, scale)
 
 
 def masses_at(
@@ -156,6 +177,13 @@ def masses_at(
     """The log of the integrand at points (n, r), (n,); the masses there, of shape (n, d), and their
     intervals."""
     shift = jnp.sum(points[:, None, :] * rates, axis=2)
+    if ends.low is None:
+        end = ends.high - shift
+        at_end, finite = hazard(-end), jnp.where(jnp.isinf(end), 0.0, end)
+        logs = log_ndtr(end)
+        masses = MassSlopes(logs, -at_end, -finite * at_end, jnp.zeros_like(end), at_end)
+        height = jnp.sum(logs, axis=1) - 0.5 * jnp.sum(points**2, axis=1)
+        return height, masses, OneEnd(None, end, None)
     low, high = ends.low - shift, ends.high - shift
     there = Interval(low, high, jnp.broadcast_to(ends.width, low.shape))
     masses = log_mass_and_slopes(*there)
@@ -186,6 +214,29 @@ def stacked(moving: bool, parts: tuple[Any, ...]) -> jax.Array:
 
 
 def summed(moving: bool, change: jax.Array | None, *problem: Any) -> list[jax.Array]:
+    """`node_sums`, of many problems in batches of about as many nodes each: a batch takes as long
+    as the problem of most nodes in it."""
+    sums_of = functools.partial(node_sums, moving)
+    one = jax.custom_batching.custom_vmap(sums_of)
+
+    @one.def_vmap
+    def batches(size: int, batched: Any, *args: Any) -> tuple[list[jax.Array], list[bool]]:
+        several, directions = any(jax.tree.leaves(batched[1:])), bool(batched[0])
+        along = [several, several, several or directions, several][: 2 if change is None else 4]
+        if size < 2 * LEAST_TOGETHER or not all(jax.tree.leaves(batched)):
+            axes = jax.tree.map(lambda known: 0 if known else None, (batched, along))
+            return jax.vmap(sums_of, *axes)(*args), along
+        order = jnp.argsort(jax.vmap(lambda grid: jnp.prod(grid.counts))(args[-1]))
+        together = max(LEAST_TOGETHER, -(-size // MOST_BATCHES))
+        ordered = jax.tree.map(lambda leaf: leaf[order], args)
+        results = in_batches(lambda args: sums_of(*args), ordered, AT_ONCE // together)
+        return [leaf[jnp.argsort(order)] for leaf in results], along
+
+    sums: list[jax.Array] = one(change, *problem)
+    return sums
+
+
+def node_sums(moving: bool, change: jax.Array | None, *problem: Any) -> list[jax.Array]:
     """Sums over the nodes, BLOCK of these at a time, so that a program serves any number of them.
 
     Args:
@@ -198,7 +249,7 @@ def summed(moving: bool, change: jax.Array | None, *problem: Any) -> list[jax.Ar
         those rows.
     """
     loc, factor, scale, low, high, grid = problem
-    ends, rates = standardize(low, high, loc, scale), factor / scale[:, None]
+    ends, rates = ends_of(loc, scale, low, high), factor / scale[:, None]
     (d, r), counts, step = factor.shape, grid.counts, grid.step
     c, number = r + 2 + 2 * moving, jnp.prod(counts)
     pairs = list(itertools.combinations_with_replacement(range(c), 2))
@@ -239,9 +290,9 @@ def summed(moving: bool, change: jax.Array | None, *problem: Any) -> list[jax.Ar
 def bends_of(masses: MassSlopes, ends: Interval) -> dict[tuple[int, int], jax.Array]:
     """Second derivatives of log masses by mean and scale of the noise, and both limits."""
     mean, spread, at_low, at_high = masses[1:]
-    a, b, width = (jnp.where(jnp.isinf(x), 0.0, x) for x in ends)
+    a, b, width = (0.0 if x is None else jnp.where(jnp.isinf(x), 0.0, x) for x in ends)
     # Of a^k phi(a) - b^k phi(b) each from the one before, without a difference of the ends.
-    mirrored = -ends.low > ends.high
+    mirrored = True if ends.low is None else -ends.low > ends.high
     near, far = jnp.where(mirrored, b, a), jnp.where(mirrored, a, b)
     beyond = width * far * jnp.where(mirrored, at_low, at_high)
     third = near * spread - beyond

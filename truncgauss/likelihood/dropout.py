@@ -122,8 +122,7 @@ def by_factors(
     (n, d), r = lower.shape, covariance.num_factors
     w, midpoint, t = curves_of(observed, d)
     bound, noise = midpoint / w, (t / w) ** 2
-    low = jnp.where(w > 0, -jnp.inf, 0.0).astype(lower.dtype)
-    high = jnp.where(w > 0, 0.0, jnp.inf).astype(lower.dtype)
+    sign = jnp.sign(w)  # of a falling curve, what is missing is large
     loc = jnp.broadcast_to(loc, (n, d))
 
     def one(row: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
@@ -136,14 +135,14 @@ def by_factors(
         square = jnp.sum(known * (y - mean) ** 2) + m @ m
         sizes = jnp.sum(jnp.where(exact, 0.5 * jnp.log(diagonal) + LOG_SQRT_2PI, 0.0))
         density = -0.5 * square - sizes - jnp.sum(jnp.log(jnp.diagonal(root)))
-        gap, scale = jnp.where(exact, 0.0, mean - bound), jnp.sqrt(diagonal + noise)
+        gap, scale = jnp.where(exact, 0.0, sign * (mean - bound)), jnp.sqrt(diagonal + noise)
         if not r:
-            each = log_ndtr(-jnp.sign(w) * gap / scale)
+            each = log_ndtr(-gap / scale)
             log_prob, error = jnp.sum(jnp.where(exact, 0.0, each)), jnp.zeros_like(density)
         else:
-            ends = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
-            turned = factor @ inverse.T
-            log_prob, error = common_effect.log_probability(gap, turned, scale, *ends)
+            high = jnp.where(exact, jnp.inf, 0.0).astype(y.dtype)
+            turned = sign[:, None] * (factor @ inverse.T)
+            log_prob, error = common_effect.log_probability(gap, turned, scale, None, high)
         return density + log_prob, error
 
     exact = lower == upper
