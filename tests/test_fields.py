@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse as matrices
 
 import truncgauss as tg
+from truncgauss.fields import guide, passes
 
 N = 24
 RNG = np.random.default_rng(3)
@@ -306,3 +307,24 @@ def test_coordinates_without_a_neighbour_are_independent():
     np.testing.assert_allclose(apart.covariance_matrix, jnp.eye(3))
     far = tg.Directed.from_points([0.0, 1.0, 1e6], kernel, noise=0.1)
     np.testing.assert_allclose(far.covariance_matrix[2], [0.0, 0.0, 1.01], atol=1e-14)
+
+
+def test_the_guide_of_all_sites_is_the_inverse_of_the_sum_of_precisions():
+    """Beside dense inverses and a determinant: factor, mean and the integral of the product."""
+    covariance = np.asarray(matrix())
+    precision, force = RNG.uniform(0.0, 3.0, N), RNG.normal(size=N)
+    sites = guide.FieldSites(jnp.asarray(precision[None]), jnp.asarray(force[None]))
+    root = jnp.linalg.cholesky(covariance)
+    whole = guide.whole_guide(root, jnp.zeros((1, N)), sites)
+    spread = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision))
+    np.testing.assert_allclose(whole.factor @ whole.factor.T, spread, atol=1e-10)
+    np.testing.assert_allclose(whole.factor, np.tril(whole.factor), atol=0.0)
+    np.testing.assert_allclose(whole.mean, spread @ force, atol=1e-10)
+    _, log_det = np.linalg.slogdet(np.eye(N) + covariance * precision)
+    np.testing.assert_allclose(whole.log_mass, 0.5 * (force @ spread @ force - log_det), rtol=1e-10)
+
+
+def test_uniforms_are_a_shifted_lattice_in_the_order_of_the_means():
+    means = jnp.asarray(RNG.normal(size=300))
+    found = passes._uniforms(means, jnp.asarray(0.37))[jnp.argsort(means)]
+    np.testing.assert_allclose(found, (np.arange(300) * passes.GOLDEN + 0.37) % 1.0, atol=1e-12)

@@ -204,11 +204,16 @@ def _with_slopes(
 ) -> tuple[Estimate, tuple[Array, Any]]:
     """The estimate, each replicate's share of it, and `along` of each replicate's slopes."""
     first, *keys = jax.random.split(key, 1 + num_replicates)
-    sites = guide.sites_of(field, rows, first)
-    conditional = guide.conditionals(field, sites)
+    if field.exact_root.size:
+        root, noise = guide.noisy_root(field, rows)
+        sites = guide.sites_of(field, rows, first, rows.noise - noise)
+        law: Any = guide.whole_guide(root, noise, sites)
+    else:
+        sites = guide.sites_of(field, rows, first, jnp.zeros_like(rows.noise))
+        law = guide.conditionals(field, sites)
 
     def one(key: Array) -> Any:
-        record = passes.run(field, rows, sites, conditional, key, num_particles)
+        record = passes.run(field, rows, sites, law, key, num_particles)
         found = record.log_prob, record.change, record.least
         return found, along(passes.slopes(field, rows, record)) if along else None
 
