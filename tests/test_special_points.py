@@ -633,7 +633,9 @@ NOT_DIFFERENTIABLE = {
         "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential".split(), TERM
     ),
     **dict.fromkeys("Factor Kinship Matern RandomEffects Residual Unstructured".split(), TERM),
-    **dict.fromkeys("explain first_nonfinite progress use_compilation_cache".split(), "a report"),
+    **dict.fromkeys(
+        "excursion explain first_nonfinite progress use_compilation_cache".split(), "a report"
+    ),
     **dict.fromkeys("truncated_draws truncated_samples weighted_samples".split(), "draws"),
     **dict.fromkeys("Directed FieldParticles SequentialMonteCarlo Surrogate".split(), RULE),
     **dict.fromkeys("Estimate Method Region Ordinal".split(), "a container or a contract"),

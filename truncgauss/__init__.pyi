@@ -58,6 +58,7 @@ from truncgauss.fits.clusters.terms.term import CovarianceTerm as CovarianceTerm
 from truncgauss.fits.clusters.terms.unstructured import Unstructured as Unstructured
 from truncgauss.fits.gaussian.truncated_normal import fit_truncated_normal as fit_truncated_normal
 from truncgauss.fields.directed import Directed as Directed
+from truncgauss.fields.excursions import excursion as excursion
 from truncgauss.fields.field_particles import FieldParticles as FieldParticles
 from truncgauss.gaussian.covariances import (
     LowRank as LowRank,

@@ -73,6 +73,8 @@ class ParticleRun(NamedTuple):
         log_weights: of the particles at the end, shape (n,).
         uniforms: the uniform of each particle's draw at each step, shape (m, n).
         parents: index of each particle's parent at each step, shape (m, n).
+        log_probs, least_so_far: as the first two, up to each step and without the weights there in
+            the second; without sites the first is of the constraints so far, shape (m,).
     """
 
     log_prob: Array
@@ -80,6 +82,8 @@ class ParticleRun(NamedTuple):
     log_weights: Array
     uniforms: Array
     parents: Array
+    log_probs: Array
+    least_so_far: Array
 
 
 def surviving(record: ParticleRun) -> Array:
@@ -147,25 +151,26 @@ def particles(chain: Proposal, key: Array, num_particles: int) -> ParticleRun:
         draws = varying_like(jnp.zeros((size, n), dtype), chain)
         cloud = _Cloud(draws, weights @ z, lanes, *rest)
         steps = (jnp.arange(size), within, rows, shifts)
-        cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
+        cloud, history = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
         z = lax.cond(moved, lambda: jnp.take(z, cloud.source, axis=1), lambda: z)
         z = lax.dynamic_update_slice_in_dim(z, cloud.z, start, axis=0)
         rest = cloud.log_weights, cloud.log_prob, cloud.least
-        return (z, *rest), (uniforms, parents)
+        return (z, *rest), history
 
     nothing = jnp.zeros((), dtype)
     carry = (jnp.zeros((blocks * size, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
     carry = varying_like(carry, chain)
     parts = (size * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
-    (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
+    (_, log_weight, log_prob, least), history = lax.scan(block, carry, parts)
     least = jnp.minimum(least, effective_sample_size(log_weight))
     log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)
-    uniforms, parents = uniforms.reshape(-1, n)[:m], parents.reshape(-1, n)[:m]
-    return ParticleRun(log_prob, least, log_weight, uniforms, parents)
+    uniforms, parents, sums, lows = (x.reshape(-1, *x.shape[2:])[:m] for x in history)
+    sums = chain.log_start + sums - math.log(n)
+    return ParticleRun(log_prob, least, log_weight, uniforms, parents, sums, lows)
 
 
-def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
+def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, ...]]:
     """The particles after one step: resampling if it is due, and one variable drawn for each."""
     k, weights, (low, high, loc, scale, precision, center), (shift, offset) = step
     lanes = varying_like(jnp.arange(len(cloud.log_weights)), cloud)
@@ -210,4 +215,4 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
     gain = log_mass - log_site_mean(precision, center, loc + means, scale)
     z = lax.dynamic_update_index_in_dim(cloud.z, draw, k, 0)
     cloud = cloud._replace(z=z, log_weights=cloud.log_weights + gain)
-    return cloud, (uniform, parents)
+    return cloud, (uniform, parents, cloud.log_prob + log_sum_exp(cloud.log_weights), cloud.least)
