@@ -15,8 +15,8 @@ from truncgauss.arrays.pytrees import is_concrete, values_of
 
 AT_ONCE = 4  # blocks whose matrices are factorised together
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
-# Of the variance of the noise this share is part of the field: the sum is distributed as before, and
-# the field has a factor where points coincide, or nearly so under a smooth kernel.
+# Of the variance of the noise this share is part of the field: the sum is distributed as before,
+# and the field has a factor where points coincide, or nearly so under a smooth kernel.
 SHARE = 1e-3
 
 
@@ -191,8 +191,8 @@ def check_positive_definite(parts: dict[str, Array]) -> None:
     if is_concrete(root) and not np.all(np.isfinite(np.asarray(root))):
         raise ValueError(
             f"from_points: the matrix of the kernel on {len(root):,} places is not positive "
-            "definite, to rounding. Give noise, or exact=False, and a smooth kernel few neighbours, "
-            "or k(x, y) symmetric values."
+            "definite, to rounding. Give noise, or exact=False, and a smooth kernel few "
+            "neighbours, or k(x, y) symmetric values."
         )
     if is_concrete(scale) and not np.all(np.isfinite(np.asarray(scale))):
         block = int(np.argmax(~np.isfinite(np.asarray(scale)).all((-2, -1))))

@@ -6,7 +6,6 @@ masked and plain arrays.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -313,13 +312,11 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(values, np.ma.MaskedArray):
         absent, values = np.ma.getmaskarray(values), np.asarray(values.data)
     elif isinstance(values, narwhals.Series):
-        absent = values.is_null().to_numpy()
-        values = values.to_numpy()
+        absent, values = values.is_null().to_numpy(), values.to_numpy()
     try:
         array = np.asarray(values)
-        cells = array.flat if array.dtype == object else [None]  # numbers that pandas holds singly
-        if all(isinstance(x, Real) and not isinstance(x, bool) for x in cells) and array.size:
-            array = array.astype(np.float64)
+        if array.dtype == object and {*map(type, array.flat)} <= {int, float, np.int64, np.float64}:
+            array = array.astype(np.float64)  # numbers that pandas holds one by one
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
