@@ -163,6 +163,28 @@ def test_second_derivatives_raise():
         jax.jvp(slope, (LOC,), (LOC,))
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_points_that_coincide_share_the_field_and_not_the_noise(exact):
+    """Of a smooth kernel the matrix without noise is singular there."""
+    points = np.concatenate([POINTS[:12], POINTS[:12]])
+
+    y = jnp.asarray(RNG.normal(size=N))
+
+    def question(noise):
+        twice = tg.Directed.from_points(points, kernel, noise=noise, block=5, exact=exact)
+        return LOC, twice, y, y
+
+    def dense(noise):
+        pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(points, points)
+        total = pairs + noise**2 * jnp.eye(N)
+        return jax.scipy.stats.multivariate_normal.logpdf(y, LOC, total)
+
+    found = METHOD.gradient(question, 0.3)
+    value, slope = jax.value_and_grad(dense)(0.3)
+    np.testing.assert_allclose(found.estimate.log_prob, value, rtol=1e-9)
+    assert abs(found.gradient - slope) < 5.0 * found.stderr < 0.01 * slope
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

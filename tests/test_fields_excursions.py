@@ -43,6 +43,7 @@ def test_of_three_sites_it_is_the_nested_probabilities(kind):
         assert abs(result.marginal[last] - single) < 1e-12
 
 
+@pytest.mark.full
 def test_errors_are_honest_over_keys():
     loc = np.random.default_rng(1).permutation(np.linspace(0.5, 3.5, 40))
     order, ranks = np.argsort(-loc), np.array([9, 24, 34])
@@ -81,6 +82,7 @@ def test_the_set_holds_with_its_probability():
     assert gap < 4.0 * np.hypot(result.stderr[last] / result.probability[last], other.stderr)
 
 
+@pytest.mark.full
 def test_passes_grow_until_it_is_below_least(monkeypatch):
     monkeypatch.setattr(excursions, "FIRST", 8)
     loc = np.linspace(3.5, -1.5, 40)

@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import is_concrete, values_of
 
-AT_ONCE = 4  # blocks whose matrices are factorised together
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
 # Of the variance of the noise this share is part of the field: the sum is distributed as before,
 # and the field has a factor where points coincide, or nearly so under a smooth kernel.
@@ -183,7 +182,9 @@ def factors(
 
     starts = size * jnp.arange(blocks)
     parts = starts, jnp.asarray(plan.neighbours), jnp.asarray(plan.ahead)
-    return lax.map(of_blocks, parts, batch_size=min(AT_ONCE, blocks))
+    # One block at a time: of several, two solves side by side wait for each other's threads for
+    # ever on two cores (jaxlib 0.10.2).
+    return lax.map(of_blocks, parts)
 
 
 def check_positive_definite(parts: dict[str, Array]) -> None:
