@@ -90,7 +90,7 @@ def log_box(loc, factor, low, high, nodes=12):
     low, high = np.atleast_2d(np.subtract(low, loc)), np.atleast_2d(np.subtract(high, loc))
     low, high = np.broadcast_arrays(low, high)
     factor, total = np.asarray(factor, float), 0.0
-    count, group = connected_components(abs(factor) @ abs(factor).T)
+    count, group = connected_components(abs(factor) @ abs(factor).T > 0)
     for k in range(count):
         own = np.flatnonzero(group == k)
         assert len(own) <= 3, "quadrature in more than three dimensions"
