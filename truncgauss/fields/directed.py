@@ -126,8 +126,8 @@ class Directed(Covariance):
 
         The points are divided into compact blocks, and the field in a block is given by that at
         the nearest points of earlier blocks. If `exact` this only guides draws: their weights are
-        by the factor of the whole matrix of the kernel, of which everything is then a function. If
-        not, it is the field, and the error of this approximation shows in the stderr of
+        by the whole matrix of the kernel, of which everything is then a function. If not, it is
+        the field, and the error of this approximation shows in the stderr of
         `log_probability`: half of the neighbours are compared on the same draws.
 
         Args:
