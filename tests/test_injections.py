@@ -157,6 +157,23 @@ def test_fit_behind_injections_is_that_behind_the_curve():
     assert np.all(gap < 0.5 * np.asarray(by_curve.standard_errors[0]))
 
 
+@pytest.mark.full
+def test_a_mixture_behind_injections_is_that_behind_the_bound():
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.normal(-2.0, 0.7, 300), rng.normal(2.0, 1.0, 500)])[:, None]
+    x, points = x[x[:, 0] > -2.3], rng.normal(0.0, 3.0, (200_000, 1))
+    found = points[points[:, 0] > -2.3]
+    region = tg.Injections(found, stats.norm.logpdf(found[:, 0], 0.0, 3.0), len(points))
+    fits = [
+        tg.fit_mixture(tg.Observations(x, x, kind), 2, num_starts=3, progress=False)
+        for kind in (region, tg.Box([-2.3], np.inf))
+    ]
+    ours, exact = fits
+    assert ours.converged and exact.converged
+    # Of 1e5 found points P is known to .3 %, a tenth of what 690 rows leave open.
+    np.testing.assert_array_less(abs(ours.estimates - exact.estimates), 0.3 * exact.errors)
+
+
 def test_refusals():
     points, logs = np.zeros((3, 2)), np.zeros(3)
     for arguments, message in [

@@ -163,7 +163,7 @@ def completed_rows(
     loss: MixtureLoss, table: np.ndarray, best: Components, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Rows in their units, (m, d), and weights (m,): those that were seen, and draws from the best
-    mixture in place of those that the region hid; None if these are too many."""
+    mixture in place of those that the region hid; None if these are too many, or not known."""
     rows, coordinates = loss.observations, loss.coordinates
     weights, size = np.asarray(row_weights(rows, np.float64)), float(loss.size)
     if len(table) > MOST_ROWS:
@@ -179,7 +179,10 @@ def completed_rows(
     factors = np.linalg.cholesky(best.covariances)[own]
     normal = rng.normal(size=(number, table.shape[1]))
     draws = best.locs[own] + np.einsum("nij,nj->ni", factors, normal)
-    hidden = 1.0 - np.asarray(rows.region.kept(jax.device_put(draws)), np.float64)
+    try:
+        hidden = 1.0 - np.asarray(rows.region.kept(jax.device_put(draws)), np.float64)
+    except NotImplementedError:  # a region known by injections, and not at a point
+        return None
     hidden *= (population - size) / max(hidden.sum(), 1e-300)
     draws = (draws - np.asarray(coordinates.centre)) / np.asarray(coordinates.scale)
     return np.vstack([table, draws[hidden > 0]]), np.append(weights, hidden[hidden > 0])
