@@ -55,7 +55,7 @@ def test_oracles_agree_with_scipy():
         np.testing.assert_allclose(np.exp(got[0]), truth, rtol=1e-6)
     value, error = oracles.slope(np.sin, 2)
     assert abs(value) < 1e-9 and error < 1e-9
-    second, _ = oracles.hessian(lambda x: x[0] ** 2 * x[1] + np.exp(x[1]), [1.0, 0.5], [0.5, 0.5])
+    second, _ = oracles.hessian(lambda x: (1 + x[0]) ** 2 * (0.5 + x[1]) + np.exp(0.5 + x[1]), 2)
     np.testing.assert_allclose(second, [[1.0, 2.0], [2.0, np.exp(0.5)]], atol=1e-5)
 
 
