@@ -174,7 +174,7 @@ def hessian(function, p):
                 found[i, j] = found[j, i] = four / (4 * h * h)
         return found
 
-    wide, narrow = once(4e-3), once(2e-3)
+    wide, narrow = once(4e-4), once(2e-4)
     return (4 * narrow - wide) / 3, narrow
 
 
