@@ -59,6 +59,14 @@ def test_moments_exist_where_limits_or_df_make_them():
     np.testing.assert_allclose(cauchy.covariance[0, 0], 4 / np.pi - 1, rtol=1e-9)
 
 
+def test_moments_have_the_shape_of_the_problem():
+    for rows, df in (((), 3.0), ((2,), 3.0), ((2,), [3.0, 4.0])):
+        loc = np.zeros((*rows, 2))
+        moments = tg.truncated_moments(loc, np.eye(2), tg.Box(0.0, [1.0, 2.0]), df=df)
+        assert moments.mean.shape == moments.mean_stderr.shape == (*rows, 2)
+        assert moments.covariance.shape == moments.covariance_stderr.shape == (*rows, 2, 2)
+
+
 def test_large_df_is_the_gaussian():
     x, options = jnp.array([0.5, 0.2]), {"low": 0.0, "high": [1.0, INF]}
     matrix = jnp.array([[1.0, 0.5], [0.5, 1.0]])

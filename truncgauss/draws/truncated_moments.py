@@ -144,7 +144,7 @@ def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) ->
     gaps, known = means - mean, known[..., None, None]
     units = unit[..., :, None], unit[..., None, :]
     matrices, spreads = (jnp.where(known, units[0] * units[1] * x, 0.0) for x in parts[1::2])
-    mean = anchor + mean
+    mean = anchor[0] + mean
     matrices = matrices + gaps[..., :, None] * gaps[..., None, :]
     matrix = jnp.sum(weight[..., None] * matrices, axis=0)
     mean_error = _error_of_t(total, nodes, weight, gaps, errors, order - open_)
