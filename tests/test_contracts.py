@@ -66,6 +66,24 @@ class Annulus(tg.Region):
 
 
 @frozen_pytree
+class Brightness(tg.Region):
+    """Points kept by a probit curve of the difference of two coordinates."""
+
+    limit: jax.Array
+    blur: jax.Array
+
+    event_ranks = {"limit": 0, "blur": 0}
+
+    @property
+    def dimension(self):
+        return 2
+
+    def score_selection(self):
+        weights = jnp.broadcast_to(jnp.array([1.0, -1.0]), (*self.limit.shape, 1, 2))
+        return tg.Selection.probit(weights, self.limit[..., None], self.blur[..., None])
+
+
+@frozen_pytree
 class Scales(Batched):
     """A plan: the scales of a proposal."""
 
@@ -243,6 +261,27 @@ def test_a_new_region_without_linear_constraints():
     draws = tg.truncated_samples(jax.random.key(0), *plane, ring, 2000)
     assert ring.contains(draws).all()
     assert "Annulus has no linear constraints" in tg.explain(*plane, ring, method)
+
+
+def test_a_new_selection_by_scores_is_that_of_its_curve():
+    covariance = np.array([[2.0, 0.5], [0.5, 1.0]])  # the difference has variance 2
+    of = lambda limit: tg.log_probability(
+        [1.0, -0.5], covariance, Brightness(limit, jnp.full_like(limit, 0.5))
+    )
+    limits = np.array([0.0, 20.0])
+    result, z = of(jnp.asarray(limits)), (1.5 - limits) / 1.5
+    np.testing.assert_allclose(result.log_prob, stats.norm.logcdf(z), rtol=1e-12)
+    assert np.all(result.stderr == 0)
+    slope = jax.grad(lambda limit: of(limit).log_prob)(20.0)
+    ratio = np.exp(stats.norm.logpdf(z[1]) - stats.norm.logcdf(z[1])) / 1.5
+    np.testing.assert_allclose(slope, -ratio, rtol=1e-10)
+    region = Brightness(np.asarray(0.0), np.asarray(0.5))
+    rows = np.array([[0.0, 1.0], [2.0, 0.3]])
+    same = [
+        tg.Observations.exact(rows, region=x).region for x in (region, region.score_selection())
+    ]
+    np.testing.assert_array_equal(same[0].kept(rows), same[1].kept(rows))
+    assert region.contains(rows).all()
 
 
 def test_methods_that_need_limits_refuse_other_regions():

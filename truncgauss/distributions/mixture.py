@@ -114,7 +114,7 @@ class TruncatedMixture(Distribution):
                 f"TruncatedMixture: the region must be one of dimension {d}, got dimension "
                 f"{region.dimension} and leading axes {region.batch_shape}."
             )
-        self.region = region.linear() or region
+        self.region = region.simplified()
         self.method, self.key = method or Automatic(), key
         super().__init__((), (d,), validate_args=validate_args)
 

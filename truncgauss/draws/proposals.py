@@ -19,7 +19,6 @@ from jax.scipy.special import ndtri
 
 from truncgauss.arrays.linalg import semidefinite_factor
 from truncgauss.gaussian.problem import Problem
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.quadrature.quadratic_form import (
     ball_coordinates,
@@ -128,17 +127,9 @@ class Sampler(NamedTuple):
 
     def inside(self, points: Array) -> Array:
         """Whether points, shape (d, n), lie in the region after rounding too."""
-        if not isinstance(self.region, Polyhedron):
+        if self.lift is None:  # where the coordinates are moved inside
             return jnp.ones(points.shape[1], bool)
-        return _surely_inside(self.region, points)
-
-
-def _surely_inside(region: Polyhedron, points: Array) -> Array:
-    """Whether points, shape (d, n), lie inside in whatever order `contains` may sum."""
-    values, size = region.matrix @ points, jnp.abs(region.matrix) @ jnp.abs(points)
-    slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
-    low, high = region.low[:, None], region.high[:, None]
-    return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
+        return self.region.contains_surely(points.T)
 
 
 class GaussianSampler(NamedTuple):
@@ -185,9 +176,7 @@ class GaussianSampler(NamedTuple):
         return Proposals(draws, points, excess + jnp.log(self.region.kept(points.T)), self.bound)
 
     def inside(self, points: Array) -> Array:
-        if isinstance(self.region, Polyhedron):
-            return _surely_inside(self.region, points)
-        return self.region.contains(points.T)
+        return self.region.contains_surely(points.T)
 
 
 def plain_sampler_of(row: Problem) -> GaussianSampler:

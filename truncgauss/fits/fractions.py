@@ -32,6 +32,7 @@ from truncgauss.fitting.wald import estimates_at
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.optimize.constraints import Limits
 from truncgauss.optimize.uncertainty import Certificate, ErrorBars
 from truncgauss.probability.automatic import Automatic
@@ -185,8 +186,8 @@ def fit_limits(
         >>> result.params.low.round(4)
         Array([1.], dtype=float64)
     """
-    both = (start.low, start.high) if isinstance(start, Box) else None  # the earlier form
-    box = Box(*arrays_of_start("fit_limits", start, ("low", "high"), both))
+    box: Any = start if isinstance(start, Region) and start.is_box else None  # the earlier form
+    box = Box(*arrays_of_start("fit_limits", start, ("low", "high"), box and (box.low, box.high)))
     if box.batch_shape != ():
         got = f"bounds of shape {box.low.shape}"
         raise ValueError(f"fit_limits: start must have bounds of shape (d,), got {got}.")

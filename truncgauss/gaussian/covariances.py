@@ -35,14 +35,15 @@ class Covariance(Batched, ABC):
     stands in `methods`: `tg.Automatic` asks these classes before its own, by `Method.candidate`.
 
     Attributes:
-        is_matrix: whether its numbers are the entries of the covariance matrix.
-        is_factor: whether they are those of its lower Cholesky factor, free of cancellation.
+        is_matrix: whether its numbers are the entries of the covariance matrix, `matrix`.
+        is_factor: whether they are those of its lower Cholesky factor, `matrix`.
         is_chain: whether it is a Markov chain, with the fields of `Markov`.
         is_sparse: whether vectors are drawn without a dense factor, by `num_normals` and `combined`
             of `Directed`.
         num_factors: how many common factors it has, with the fields of `LowRank`; else None.
     """
 
+    matrix: Float[AnyArray, "*batch d d"]  # where either of these is true
     is_matrix: ClassVar[bool] = False
     is_factor: ClassVar[bool] = False
     is_chain: ClassVar[bool] = False

@@ -114,7 +114,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. {cure}"
         )
-    region = region.linear() or region
+    region = region.simplified()
     mean = as_float_input(loc, "loc")
     shape = () if isinstance(covariance, Covariance) else np.shape(cast(Any, covariance))
     if mean.ndim > 1 and mean.shape[-2:-1] == mean.shape[-1:] == shape:

@@ -18,7 +18,7 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.region import Region
+from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.patterns import Pattern, RowOrders
 
@@ -95,8 +95,8 @@ def conditioned(
             density += jnp.where(kept == 0, -jnp.inf, log_kept)
         return density, None
     region, empty = _open_region(rows, pattern, values, lower, upper)
-    if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
-        loc, covariance, region = _across_faces(loc, covariance, region)
+    if region.is_linear and not region.is_box and as_linear(region).num_constraints <= FEW_FACES:
+        loc, covariance, region = _across_faces(loc, covariance, as_linear(region))
         empty |= jnp.any(region.low >= region.high, axis=-1)
     keys = _keys(pattern, key)
     return pattern.for_rows(density), Integrals(loc, covariance, region, keys, empty)
@@ -219,8 +219,8 @@ def _open_region(
     rows: ConditionedRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
     """The region of the limited entries of each row, and which are empty, see `_opened`."""
-    limited = jnp.array(pattern.limited, int)
-    if rows.region is not None and not isinstance(rows.region, Polyhedron):
+    limited, broken = jnp.array(pattern.limited, int), jnp.asarray(False)
+    if rows.region is not None and not rows.region.is_linear:
         regions: Any = _regions(rows.region, pattern)
         lower, upper, empty = _opened(lower, upper)
         before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
@@ -242,9 +242,11 @@ def _open_region(
         return Section(regions, point, where, lower, upper), empty
     if rows.region is not None:
         region = _regions(rows.region, pattern)
-        matrix, low, high = region.matrix[..., limited], region.low, region.high
+        unknown = rows.lower.shape[-1] - region.dimension
+        whole = jnp.pad(region.matrix, ((0, 0), (0, 0), (unknown, 0)))
+        matrix, low, high = whole[..., limited], region.low, region.high
         if pattern.exact:
-            moved = region.matrix[..., jnp.array(pattern.exact, int)]
+            moved = whole[..., jnp.array(pattern.exact, int)]
             moved = jnp.einsum("ume,ue->um", moved, values)
             low, high = low - moved, high - moved
         if pattern.bounded:
@@ -252,23 +254,20 @@ def _open_region(
             unit = jnp.broadcast_to(unit, (len(matrix), *unit.shape))
             matrix = jnp.concatenate([matrix, unit], axis=1)
             low, high = jnp.append(low, lower, axis=1), jnp.append(high, upper, axis=1)
-        lower, upper = low, high
-    alone, broken = rows.region is not None and len(pattern.limited) == 1, jnp.asarray(False)
-    if rows.region is not None:
         # Faces that constrain no limited entry are without limits; exact entries may break them.
         idle = jnp.all(matrix == 0, axis=-1)
-        broken = jnp.any(idle & ((lower > 0) | (upper < 0)), axis=-1)
-        lower, upper = jnp.where(idle, -jnp.inf, lower), jnp.where(idle, jnp.inf, upper)
-        if alone:
-            lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
+        broken = jnp.any(idle & ((low > 0) | (high < 0)), axis=-1)
+        lower, upper = jnp.where(idle, -jnp.inf, low), jnp.where(idle, jnp.inf, high)
+        if len(limited) > 1:
+            lower, upper, empty = _opened(lower, upper, broken)
+            return Polyhedron(matrix, lower, upper), empty
+        lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
     lower, upper, empty = _opened(lower, upper, broken)
-    if rows.region is not None and not alone:
-        return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
 
 
 def _across_faces(
-    loc: jax.Array, covariance: Covariance, region: Polyhedron
+    loc: jax.Array, covariance: Covariance, region: LinearRegion
 ) -> tuple[jax.Array, Covariance, Box]:
     """The Gaussian (u, m) of A x, and the box in which a polyhedron of one or two faces holds it.
 
@@ -276,7 +275,7 @@ def _across_faces(
     second does, and its limits are put on the first.
     """
     matrix, low, high = region.matrix, region.low, region.high
-    if isinstance(covariance, ScaleTril):
+    if covariance.is_factor:
         root = matrix @ covariance.matrix
         whole = root @ jnp.swapaxes(root, -1, -2)
     else:

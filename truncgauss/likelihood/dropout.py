@@ -29,7 +29,7 @@ import numpy as np
 
 from truncgauss.arrays.linalg import cholesky, solve_lower
 from truncgauss.arrays.pytrees import is_concrete
-from truncgauss.gaussian.regions.probit_selection import ScoreSelection
+from truncgauss.gaussian.regions.region import Region
 from truncgauss.likelihood import common_effect
 from truncgauss.special.tails import LOG_SQRT_2PI, log_ndtr
 
@@ -52,19 +52,20 @@ def curves_of(observed: Any, d: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     )
 
 
-def moved_curves(observed: Any, by: Any) -> ScoreSelection:
+def moved_curves(observed: Any, by: Any) -> Any:
     """The curves of entries from which numbers (d,) were subtracted."""
     w, m, t = curves_of(observed, len(by))
-    return ScoreSelection(jnp.diag(w), m - w * by, t)
+    return observed.with_parameters({"weights": jnp.diag(w), "midpoint": m - w * by, "width": t})
 
 
 def check_observed(observed: Any, lower: Any, upper: Any, noise: Any, region: Any) -> None:
     """Raise ValueError for a curve, or for rows, of another kind."""
     d = lower.shape[1]
-    if not isinstance(observed, ScoreSelection) or observed.curve != "probit":
+    curves = observed.score_selection() if isinstance(observed, Region) else None
+    if curves is None or curves.curve != "probit":
         kind = getattr(observed, "curve", type(observed).__name__)
         raise ValueError(KINDS.format(f"a selection of the kind {kind}"))
-    w = np.asarray(observed.weights)
+    w = np.asarray(curves.weights)
     apart = w.shape in ((1, 1), (d, d)) and not np.any(w - np.diag(w.diagonal()))
     if not apart or np.any(np.diagonal(w) == 0):
         raise ValueError(KINDS.format(f"weights {w.tolist()} for {d} entries"))

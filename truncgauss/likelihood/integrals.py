@@ -14,9 +14,7 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
@@ -41,13 +39,7 @@ MOST_DRAWN = 2**23  # numbers, about, of the points that a held method keeps
 def kind_of(integrals: Integrals) -> str:
     """Text that is equal for integrals that one compiled function can evaluate."""
     region, covariance = integrals.region, integrals.covariance
-    kind = f"{region.dimension}"
-    if isinstance(region, Polyhedron):
-        kind += f" in {region.low.shape[-1]} half-spaces"
-    elif isinstance(region, Section):
-        kind += f" in sections at {region.where} of {type(region.region).__name__}"
-    elif not region.is_box:
-        kind += f" in {type(region).__name__}"
+    kind = f"{region.dimension}" + ("" if region.is_box else f" in {region.shape_name()}")
     if not covariance.is_dense:
         kind += f" {type(covariance).__name__}"
     return kind

@@ -151,7 +151,8 @@ class Observations:
 
         if check:
             dropout.check_observed(observed, self.lower, self.upper, self.noise, self.region)
-        observed = jax.tree.map(lambda leaf: jnp.asarray(leaf, self.lower.dtype), observed)
+        curves = observed.score_selection()
+        observed = jax.tree.map(lambda leaf: jnp.asarray(leaf, self.lower.dtype), curves)
         lower, upper, noise = dropout.placed(observed, self.lower, self.upper)
         self._set(lower=lower, upper=upper, noise=noise, observed=observed, placed=True)
 
@@ -428,7 +429,7 @@ class Observations:
                 "Observations: region must be a tg.Box, Polyhedron, Ball, Ellipsoid or Selection, "
                 f"got {region!r}."
             )
-        region = region.linear() or region
+        region = region.simplified()
         self._set(region=region)
         if region.dimension != d or region.batch_shape not in ((), (n,)):
             raise ValueError(

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.likelihood.conditioning import (
     ConditionedRows,
     Integrals,
@@ -52,9 +51,6 @@ def terms_of(
     if observations.latent:
         matrix, of_y = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
         joint = jnp.block([[of_y, matrix], [matrix, matrix]])
-        if isinstance(among, Polyhedron):
-            both = jnp.concatenate([jnp.zeros_like(among.matrix), among.matrix], axis=-1)
-            among = Polyhedron(both, among.low, among.high)
         rows = ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, among)
     parts = [(observations.patterns or (), observations.orders, rows, data, 1.0)]
     if observations.region is not None:

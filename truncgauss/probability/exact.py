@@ -79,7 +79,7 @@ class Exact(Method):
         return cls() if applies(problem.covariance, problem.region) else None
 
     def reason(self, problem: Problem) -> str:
-        if is_quadratic(problem.region):
+        if problem.region.enclosed.is_quadratic:
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
         return self.route(problem.covariance, as_linear(problem.region)).reason
 
@@ -99,7 +99,7 @@ class Exact(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """log P and the bound of its error; the key is not used."""
-        if is_quadratic(region):
+        if region.enclosed.is_quadratic:
             solution, _ = _within(loc, covariance, region)
             log_prob = jnp.where(region.is_proper, solution.log_prob, jnp.nan)
             return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, solution.error))
@@ -121,7 +121,7 @@ class Exact(Method):
         _, covariance, region = problem
         if not region.is_box or covariance.dimension != 2 or not is_concrete(covariance):
             return self
-        if isinstance(covariance, ScaleTril):
+        if covariance.is_factor:
             singular = np.any(np.asarray(covariance.matrix)[..., [0, 1], [0, 1]] == 0)
             return ExactPolygon() if singular else self
         matrices = numbers_of(covariance).reshape(-1, 2, 2)
@@ -213,7 +213,7 @@ class Route(NamedTuple):
 def route_of(covariance: Covariance, region: LinearRegion) -> Route:
     """The exact algorithm, by the region, and by the form and the dimension of the covariance."""
     d = covariance.dimension
-    if isinstance(region, Polyhedron):
+    if not region.is_box:
         return polygon_route(region.matrix)
     if covariance.is_chain and d > 3:
         return chain_route()
@@ -226,7 +226,7 @@ def route_of(covariance: Covariance, region: LinearRegion) -> Route:
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` applies, as far as is known in a trace."""
-    if is_quadratic(region):
+    if region.enclosed.is_quadratic:
         return covariance.dimension <= MOST_DIMENSIONS
     if not region.is_box:
         return region.is_linear and covariance.dimension <= 2
@@ -242,10 +242,6 @@ def applies(covariance: Covariance, region: Region) -> bool:
         return False
     matrix = numbers_of(covariance)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
-
-
-def is_quadratic(region: Region) -> bool:
-    return region.enclosed.is_quadratic
 
 
 # --- The algorithms -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -191,9 +192,9 @@ class FactorLattice(Method):
 
 
 def as_low_rank(covariance: Covariance) -> LowRank:
-    if not isinstance(covariance, LowRank):
+    if covariance.num_factors is None:
         raise TypeError(f"a tg.LowRank is expected, got {type(covariance).__name__}.")
-    return covariance
+    return cast(LowRank, covariance)
 
 
 def plan_of(row: Problem) -> FactorPlan:

@@ -13,7 +13,6 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, average
@@ -81,9 +80,9 @@ class LogisticScores(Method):
 
     @staticmethod
     def applies(region: Region) -> bool:
-        if not isinstance(region, ScoreSelection) or region.curve != "logistic":
-            return False
-        return region.width.shape[-1] <= MOST_CURVES
+        scores = region.score_selection()
+        logistic = scores is not None and scores.curve == "logistic"
+        return logistic and scores.width.shape[-1] <= MOST_CURVES
 
     def reason(self, problem: Problem) -> str:
         return "a mixture of boxes of scores with normal noise"
@@ -98,9 +97,9 @@ class LogisticScores(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        assert isinstance(region, ScoreSelection)
-        root = product(region.weights, covariance.scale_tril) / region.width[:, None]
-        mean = (product(region.weights, loc) - region.midpoint) / region.width
+        curves = region.score_selection()
+        root = product(curves.weights, covariance.scale_tril) / curves.width[:, None]
+        mean = (product(curves.weights, loc) - curves.midpoint) / curves.width
         matrix = product(root, root.T)
         if len(mean) == 1:
             value = log_mean_logistic(mean[0], matrix[0, 0])

@@ -8,7 +8,6 @@ from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, average
@@ -39,7 +38,8 @@ class ProbitScores(Method):
 
     @staticmethod
     def applies(region: Region) -> bool:
-        return isinstance(region, ScoreSelection) and region.curve == "probit"
+        scores = region.score_selection()
+        return scores is not None and scores.curve == "probit"
 
     def reason(self, problem: Problem) -> str:
         return "a box of scores with the noise of their curves"
@@ -53,9 +53,9 @@ class ProbitScores(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        assert isinstance(region, ScoreSelection)
-        root = product(region.weights, covariance.scale_tril)
-        scores = CovarianceMatrix(product(root, root.T) + jnp.diag(region.width**2))
-        box = Box(region.midpoint, jnp.full_like(region.midpoint, jnp.inf))
-        method = Exact() if len(region.midpoint) <= 3 else Separation()
-        return average(method, Problem(product(region.weights, loc), scores, box), key)
+        curves = region.score_selection()
+        root = product(curves.weights, covariance.scale_tril)
+        scores = CovarianceMatrix(product(root, root.T) + jnp.diag(curves.width**2))
+        box = Box(curves.midpoint, jnp.full_like(curves.midpoint, jnp.inf))
+        method = Exact() if len(curves.midpoint) <= 3 else Separation()
+        return average(method, Problem(product(curves.weights, loc), scores, box), key)

@@ -1,7 +1,7 @@
 """The probability of a selection that is known from simulations, by weights of what it found."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -89,13 +89,13 @@ class Reweighting(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Reweighting | None":
-        return cls() if isinstance(problem.region, Injections) else None
+        return None if problem.region.answers_points else cls()
 
     def reason(self, problem: Problem) -> str:
         return "a selection known by injections"
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, Injections):
+        if region.answers_points:
             raise ValueError(f"Reweighting applies to Injections, got {type(region).__name__}.")
         if np.ndim(self.df):
             raise ValueError(
@@ -106,8 +106,8 @@ class Reweighting(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        assert isinstance(region, Injections)
-        x, factor, d = region.points, covariance.scale_tril, len(loc)
+        survey = cast(Injections, region)
+        x, factor, d = survey.points, covariance.scale_tril, len(loc)
         df = jnp.asarray(self.df, loc.dtype)
         gaussian = log_density(x, loc, factor)
         # Of the density up to the constant: minus half a square, less the log of the determinant.
@@ -117,8 +117,8 @@ class Reweighting(Method):
         square = 2.0 * (level - gaussian)
         constant = gammaln(0.5 * (df + d)) - gammaln(0.5 * df) - 0.5 * d * jnp.log(df * math.pi)
         of_t = constant + level - 0.5 * (df + d) * jnp.log1p(square / df)
-        logs = jnp.where(is_t, of_t, gaussian - d * LOG_SQRT_2PI) - region.log_draw_density
-        return log_mean_weights(logs, region.num_total, region.num_rows)
+        logs = jnp.where(is_t, of_t, gaussian - d * LOG_SQRT_2PI) - survey.log_draw_density
+        return log_mean_weights(logs, survey.num_total, survey.num_rows)
 
     def numbers_held(self, dimension: int) -> int:
         return 2**20  # few rows at a time: the points of one are many

@@ -40,7 +40,7 @@ def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[P
     that row NaN in every block.
     """
     loc, covariance, region = problem
-    if not region.is_box or not isinstance(covariance, CovarianceMatrix):
+    if not region.is_box or not covariance.is_matrix:
         return [Part(problem, None)]
     if covariance.batch_shape != () or not is_concrete(problem):
         return [Part(problem, None)]
@@ -89,7 +89,7 @@ def is_recognised(part: Part, whole: Problem) -> bool:
 
 def structured(covariance: Covariance, smallest: int = 4) -> Covariance:
     """The Markov chain or common-factor form of a known covariance matrix, or what there is."""
-    if not isinstance(covariance, CovarianceMatrix) or covariance.batch_shape != ():
+    if not covariance.is_matrix or covariance.batch_shape != ():
         return covariance
     if not is_concrete(covariance):
         return covariance

@@ -111,14 +111,15 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
         raise ValueError(f"{what}: the bounds are a tg.{type(limits[0]).__name__}: say region=...")
     if region is None:
         return limits
-    if not isinstance(region, Box):
+    box = region.linear() if isinstance(region, Region) else None
+    if box is None or not box.is_box:
         raise ValueError(
             f"{what}: region must be a tg.Box, got {type(region).__name__}. With other regions use "
             "tg.fit_observations(tg.Observations.exact(rows, region=region))."
         )
     if any(end is not None for end in limits):
         raise ValueError(f"{what}: give either region or {names}, not both.")
-    return region.low, region.high
+    return box.low, box.high
 
 
 def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:

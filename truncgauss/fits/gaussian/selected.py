@@ -36,7 +36,6 @@ from truncgauss.fitting.widening import WIDEST
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
-from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, estimate
@@ -112,8 +111,8 @@ def parts_of(region: Any, estimate: Any, what: str) -> tuple[CurveParameter, ...
             + (f"{', '.join(names)}{meant(unknown[0], names) or '.'}" if names else "none.")
             + " A tg.Selection takes parameters={name: start}." * (not names)
         )
-    scores, rows = isinstance(region, ScoreSelection), bool(region.batch_shape)
-    if scores and {"weights", "width"} <= set(wanted):
+    roles, rows = getattr(region, "parameter_roles", {}), bool(region.batch_shape)
+    if {"slope", "scale"} <= {roles.get(name) for name in wanted}:
         raise ValueError(
             f"{what}: weights and width of a curve have one scale in common: estimate one of them."
         )
@@ -127,14 +126,14 @@ def parts_of(region: Any, estimate: Any, what: str) -> tuple[CurveParameter, ...
                 f"{what}: the region depends on {name} by a step, whose derivative is no number. "
                 "Estimate parameters of smooth curves."
             )
-        if rows and not (scores and name != "weights"):
+        if rows and roles.get(name) not in ("location", "scale"):
             raise ValueError(
                 f"{what}: {name} has one value a row. Of tg.Selection.probit and logistic the "
                 "midpoint and width of all rows are moved together; of another region write what "
                 "differs between rows into the function, and one number for what is estimated."
             )
         shape = leaf.shape[len(region.batch_shape) :]
-        parts.append(CurveParameter(name, number, shape, rows, scores and name == "width"))
+        parts.append(CurveParameter(name, number, shape, rows, roles.get(name) == "scale"))
     return tuple(parts)
 
 
@@ -226,8 +225,8 @@ class SelectedCoordinates:
 
     def units(self, x: np.ndarray) -> np.ndarray | None:
         """Moves of each coordinate where the Gaussian, or the curve, changes by about itself."""
-        gaussian, region = self.inner.units(x[: self.split]), self.curve.region
-        width = float(np.mean(region.width)) if isinstance(region, ScoreSelection) else 1.0
+        gaussian, scores = self.inner.units(x[: self.split]), self.curve.region.score_selection()
+        width = 1.0 if scores is None else float(np.mean(scores.width))
         units = [np.full(p.size, 1.0 if p.positive else width) for p in self.curve.parts]
         return None if gaussian is None else np.concatenate([gaussian, *units])
 
@@ -311,7 +310,7 @@ class SelectedLoss(Loss):
     def log_lost(self, loc: Any, covariance: Any, region: Any, log_prob: Any) -> jax.Array:
         """log(1 - P), of one curve with all digits where that is small."""
         if is_one_curve(region):
-            return self.probability(loc, covariance, region.flipped()).log_prob
+            return self.probability(loc, covariance, region.score_selection().flipped()).log_prob
         return log1mexp(-log_prob)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
@@ -330,7 +329,8 @@ def log_ways(n: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def is_one_curve(region: Any) -> bool:
-    return isinstance(region, ScoreSelection) and region.width.shape[-1] == 1
+    scores = region.score_selection()
+    return scores is not None and scores.width.shape[-1] == 1
 
 
 def log_kept(region: Any, rows: jax.Array) -> jax.Array:
@@ -338,8 +338,8 @@ def log_kept(region: Any, rows: jax.Array) -> jax.Array:
     if region.batch_shape:
         of_row: Any = lambda region, x: log_kept(region, x[None])[0]
         return jax.vmap(of_row)(region, rows)
-    if isinstance(region, ScoreSelection):
-        return region.closeness(rows)
+    if (scores := region.score_selection()) is not None:
+        return scores.closeness(rows)
     kept = region.kept(rows)
     return jnp.where(kept == 0, -jnp.inf, jnp.log(jnp.where(kept == 0, 1.0, kept)))
 

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from truncgauss.arrays.pytrees import frozen_pytree
-from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region
+from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.words.arguments import explained_class
 
 
@@ -45,7 +45,7 @@ class Outside(Region):
 
     def __post_init__(self) -> None:
         linear = self.region.linear() if isinstance(self.region, Region) else None
-        if linear is None and not isinstance(self.region, QuadraticRegion):
+        if linear is None and not getattr(self.region, "is_quadratic", False):
             raise TypeError(
                 "Outside: a tg.Box, Polyhedron, Ball or Ellipsoid is expected, got "
                 f"{type(self.region).__name__}. The complement of a Selection of s(x) is one of "

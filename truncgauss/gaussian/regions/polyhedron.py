@@ -86,6 +86,15 @@ class Polyhedron(LinearRegion):
         image, low, high = jnp.broadcast_arrays(image, self.low, self.high)
         return jnp.all((image >= low) & (image <= high), axis=-1)
 
+    def contains_surely(self, x: Float[Array, "n d"]) -> Bool[Array, " n"]:
+        values, size = self.matrix @ x.T, jnp.abs(self.matrix) @ jnp.abs(x.T)
+        slack = 2.0 * float(jnp.finfo(x.dtype).eps) * size
+        low, high = self.low[:, None], self.high[:, None]
+        return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
+
+    def shape_name(self) -> str:
+        return f"{self.num_constraints} half-spaces"
+
     def scaled(self, by: Array) -> "Polyhedron":
         return Polyhedron(self.matrix / by[..., None, :], self.low, self.high)
 

@@ -29,6 +29,7 @@ class ScoreSelection(Region):
     curve: str = static_field(default="probit")
 
     event_ranks = {"weights": 2, "midpoint": 1, "width": 1}
+    parameter_roles = {"weights": "slope", "midpoint": "location", "width": "scale"}
 
     def __init__(self, weights: Any, midpoint: Any, width: Any, curve: str = "probit") -> None:
         what = f"Selection.{curve}"
@@ -74,6 +75,9 @@ class ScoreSelection(Region):
     @property
     def is_convex(self) -> bool:
         return True  # log F is concave
+
+    def score_selection(self) -> "ScoreSelection":
+        return self
 
     def flipped(self) -> "ScoreSelection":
         """The selection of what one curve does not keep: 1 - F(z) = F(-z)."""

@@ -84,8 +84,9 @@ class Region(Batched):
 
     It names its leaves in `event_ranks` (see `Batched`), is decorated with `frozen_pytree`, and
     defines `dimension`, `contains` and `margins`. `ImportanceSampling` and the draws then serve it.
-    A region that can be written as limits on linear functions of x also defines `linear`, and every
-    method for a `Box` or `Polyhedron` serves it.
+    A region that can be written as limits on linear functions of x defines `linear` in their place,
+    and every method for a `Box` or `Polyhedron` serves it; a selection by curves of linear scores
+    defines `score_selection`, and those for `Selection.probit` or `logistic` do.
 
     Example:
         >>> from truncgauss.arrays.pytrees import frozen_pytree
@@ -122,30 +123,46 @@ class Region(Batched):
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x, shape (..., d), lies inside; faces included."""
-        linear = self.linear()
-        if linear is None:
+        same = self.simplified()
+        if same is self:
             raise NotImplementedError(f"{type(self).__name__} does not define contains.")
-        return linear.contains(x)
+        return same.contains(x)
+
+    def contains_surely(self, x: Float[Array, "n d"]) -> Bool[Array, " n"]:
+        """Whether each point lies inside in whatever order `contains` may sum."""
+        return self.contains(x)
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
         """Signed distances from x, shape (..., d), to each face, positive inside: (..., faces).
 
         The margin of a face at infinity is inf, and has gradient 0.
         """
-        linear = self.linear()
-        if linear is None:
+        same = self.simplified()
+        if same is self:
             raise NotImplementedError(f"{type(self).__name__} does not define margins.")
-        return linear.margins(x)
+        return same.margins(x)
 
     def linear(self) -> "LinearRegion | None":
         """The same set as limits on linear functions of x, a `Box` or a `Polyhedron`, or None."""
         return None
 
+    def score_selection(self) -> Any:
+        """The same selection by curves of linear scores, a `ScoreSelection`, or None."""
+        return None
+
+    def simplified(self) -> "Region":
+        """The same region in a form that methods know, or else itself."""
+        return self.linear() or self.score_selection() or self
+
+    def shape_name(self) -> str:
+        """Text that is equal for regions of which one compiled function serves a batch."""
+        return type(self).__name__
+
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
         return self.contains(x).astype(x.dtype)
 
-    answers_points: ClassVar[bool] = True  # whether `contains` and `kept` are known of every point
+    answers_points: ClassVar[bool] = True  # of any, or else has the numbers of `Injections`
 
     @property
     def is_convex(self) -> bool:
@@ -199,8 +216,10 @@ class Region(Batched):
 
 
 class LinearRegion(Region):
-    """All x with low <= rows(x) <= high for linear functions `rows`: a `Box` or a `Polyhedron`."""
+    """All x with low <= rows(x) <= high for linear functions `rows`: a `Box` or a `Polyhedron`,
+    which has their `matrix`."""
 
+    matrix: Float[Array, "*batch m d"]
     low: Float[Array, "*batch m"]
     high: Float[Array, "*batch m"]
 

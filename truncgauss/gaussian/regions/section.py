@@ -67,6 +67,9 @@ class Section(Region):
     def dimension(self) -> int:
         return len(self.where)
 
+    def shape_name(self) -> str:
+        return f"sections at {self.where} of {type(self.region).__name__}"
+
     @property
     def is_convex(self) -> bool:
         return self.region.is_convex
