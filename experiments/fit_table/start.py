@@ -13,7 +13,6 @@ from truncgauss.runs.config.yaml import write
 from truncgauss.tables import limit_of, mismatch
 from truncgauss.tables import units as first_row
 from truncgauss.tables.censoring import (
-    ABSENT,
     advice,
     holds_number,
     is_measurement,
@@ -23,12 +22,11 @@ from truncgauss.tables.censoring import (
     recorded,
 )
 from truncgauss.tables.files import TYPED, blocks
-from truncgauss.words.numbers import is_float
+from truncgauss.words.numbers import ABSENT, MISSING, is_float
 
 NUM_ROWS = 100_000  # how many are looked at
 NUM_SHOWN = 3  # texts in a sentence
 LIMITS = "censored_low", "censored_high", "truncated_low", "truncated_high"
-MISSING = {"na", "n/a", "n.a.", "null", "#n/a", "missing", "-", "."}  # beside ABSENT
 
 
 class Column(NamedTuple):

@@ -26,7 +26,6 @@ PLAIN = str.maketrans(
 COMMA = re.compile(r"[<>]?\s*[-+]?\d+,\d+")
 POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 NOT_DETECTED = {"nd", "n.d.", "n.d", "not detected", "non-detect", "bdl", "<dl", "<lod", "<mdl"}
-ABSENT = {"", "nan", "NaN", "None", "<NA>", "NaT", "--"}  # how Python writes what is not there
 
 AS_TEXT = (
     "say `censoring: text` (in Python read it as text, by `tg.tables.from_file(..., text=[...])` "

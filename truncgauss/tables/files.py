@@ -19,7 +19,6 @@ import numpy as np
 
 from truncgauss.arrays.archive import archive
 from truncgauss.tables.censoring import (
-    ABSENT,
     advice,
     holds_number,
     is_measurement,
@@ -29,6 +28,7 @@ from truncgauss.tables.censoring import (
 )
 from truncgauss.tables.columns import numbers
 from truncgauss.words.names import suggestion
+from truncgauss.words.numbers import ABSENT
 
 CHUNK = 2**16  # rows at a time
 TYPED = (".npy", ".npz", ".parquet")

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from truncgauss.arrays.alignment import in_order, labels_of
-from truncgauss.tables.censoring import ABSENT, advice, misspelt, recorded
+from truncgauss.tables.censoring import advice, misspelt, recorded
 from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
 from truncgauss.words.names import listed
+from truncgauss.words.numbers import ABSENT
 
 CENSORING = ("columns", "text")
 KINDS = (

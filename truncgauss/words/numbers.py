@@ -2,6 +2,9 @@
 
 from typing import Any
 
+ABSENT = {"", "nan", "NaN", "None", "<NA>", "NaT", "--"}  # how Python writes what is not there
+MISSING = {"na", "n/a", "n.a.", "null", "#n/a", "missing", "-", "."}  # how others do, in lower case
+
 
 def single(value: Any) -> float:
     """A single number of Python, NumPy or JAX; NaN for anything else."""
@@ -22,11 +25,9 @@ def check_share(value: Any, what: str, advice: str = "") -> None:
     Its name begins the message; advice ends it, where the number is no percentage."""
     if not 0.0 < single(value) < 1.0:
         shown = repr(value) if isinstance(value, str) else value
-        if isinstance(value, list | tuple) or getattr(value, "ndim", False):
-            raise ValueError(f"{what} must be one number between 0 and 1, got {shown}.")
-        raise ValueError(
-            f"{what} must lie between 0 and 1, got {shown}.{of_percent(value) or advice}"
-        )
+        several = isinstance(value, list | tuple) or getattr(value, "ndim", False)
+        must, end = ("be one number", "") if several else ("lie", of_percent(value) or advice)
+        raise ValueError(f"{what} must {must} between 0 and 1, got {shown}.{end}")
 
 
 def is_float(text: str) -> bool:
@@ -34,13 +35,11 @@ def is_float(text: str) -> bool:
 
     `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
     """
-    if "_" in text or not text.isascii():
-        return False
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text and text.isascii()
 
 
 def is_missing_cell(cell: Any) -> bool:
