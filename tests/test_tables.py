@@ -106,6 +106,17 @@ def test_masked_values_are_missing():
     assert np.isnan(tables.read(array, missing=True).values).sum() == 2
 
 
+def test_what_stands_behind_a_mask_is_no_entry():
+    cells = np.array(["0.7", "<0.5", "1.1"], object)
+    table = {"y": np.ma.array(cells, mask=[True, False, False])}
+    settings = dict(censoring="text")
+    rows = tg.Observations.from_table(table, ["y"], missing=True, **settings)
+    np.testing.assert_array_equal(rows.lower[:, 0], [-np.inf, -np.inf, 1.1])
+    np.testing.assert_array_equal(rows.upper[:, 0], [np.inf, 0.5, 1.1])
+    with pytest.raises(ValueError, match="row 0.* must be a number.* got an empty cell"):
+        tg.Observations.from_table(table, ["y"], **settings)
+
+
 class Quantity:
     """What astropy's quantities offer."""
 

@@ -105,7 +105,8 @@ class Reader:
         """The numbers of a column of texts such as 0.7, <0.5, >100, 0.5 U and nd, for which the
         lowest one that can be detected stands, NaN where it is empty; and whether each is a limit
         that the value is known to be at most, or at least, all (n,)."""
-        absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+        if isinstance(column, np.ma.MaskedArray):
+            column = column.astype(object).filled("")  # whatever stands behind the mask
         texts = [str(cell).strip() for cell in np.asarray(column, object)]
         value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
         limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
@@ -123,7 +124,7 @@ class Reader:
                     )
                 value[i] = number
                 at_most[i], at_least[i] = side == "<", side == ">"
-            elif not (text in ABSENT or (absent is not None and absent[i])) or not self.missing:
+            elif text not in ABSENT or not self.missing:
                 got = repr(text) if text else "an empty cell"
                 is_unit = i == 0 and not any(map(str.isdigit, text))
                 units = " A row of units is left out by `units_row: true`." if is_unit else ""
