@@ -405,6 +405,18 @@ def test_statistics_of_any_size_and_degrees_of_freedom_of_any_kind():
         np.testing.assert_array_equal(again.p_values, plain.p_values)
 
 
+def test_a_covariance_is_symmetric_to_the_rounding_of_its_type():
+    estimates = np.array([1.0, 2.0])
+    crooked = np.array([[1.0, 0.3], [0.3 + 2e-6, 0.5]])
+    with pytest.raises(ValueError, match=r"must be symmetric, got 0.3 at \(0, 1\)"):
+        tg.simultaneous(estimates, crooked)
+    rounded = tg.simultaneous(estimates, crooked.astype(np.float32))
+    middle = tg.simultaneous(estimates, (crooked + crooked.T) / 2)
+    np.testing.assert_allclose(rounded.low, middle.low, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"must be symmetric, got 0.5 at \(0, 1\) and 0 at"):
+        tg.simultaneous(estimates, np.array([[1e12, 0.5], [0.0, 1.0]]))
+
+
 def test_everything_goes_by_labels():
     groups = ["a", "b", "c"]
     b = pd.Series([1.0, 2.0, 4.0], groups)

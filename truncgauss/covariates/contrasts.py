@@ -19,6 +19,7 @@ from jaxtyping import Real
 
 from truncgauss import tables
 from truncgauss.arrays.keys import PRNGKey
+from truncgauss.arrays.linalg import is_symmetric
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.fitting.derived import Derived
@@ -367,14 +368,19 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             f"estimate {int(np.argmin(known))} or its covariances are not finite. Leave it out, of "
             "both and of the names and contrasts."
         )
-    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * np.abs(matrix).max()):
-        i, j = np.unravel_index(np.argmax(np.abs(matrix - matrix.T)), matrix.shape)
+    rounded, scale = np.asarray(covariance), np.sqrt(np.abs(np.diagonal(matrix)))
+    scale = np.where(scale > 0, scale, 1.0)  # so that units are none of the question
+    relative = (matrix / np.outer(scale, scale)).astype(
+        rounded.dtype if rounded.dtype.kind == "f" else float
+    )
+    if not is_symmetric(relative):
+        i, j = np.unravel_index(np.argmax(np.abs(relative - relative.T)), matrix.shape)
         raise ValueError(
             f"the covariance of the estimates must be symmetric, got {matrix[i, j]:.6g} at "
             f"({i}, {j}) and {matrix[j, i]:.6g} at ({j}, {i}). If rounding made them differ, give "
             "(matrix + matrix.T) / 2."
         )
-    return b, matrix
+    return b, (matrix + matrix.T) / 2
 
 
 def contrasts_of(
