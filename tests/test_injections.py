@@ -137,6 +137,17 @@ def test_too_few_injections_for_the_rows_are_refused():
     assert np.isinf(tg.log_mean_weights(jnp.zeros(9), 1000).stderr)
 
 
+def test_few_injections_of_rows_have_no_infinite_error():
+    """Which is therefore that of a probability above 1 alone, as the refusal says."""
+    one, none = np.where(np.arange(500) == 0, 0.0, -np.inf), np.full(500, -np.inf)
+    logs = np.stack([one, none, np.linspace(-700.0, 700.0, 500), np.zeros(500)])
+    few = tg.log_mean_weights(logs[:3], 1000)
+    assert np.isposinf(np.asarray(few.stderr)[[0, 2]]).all()
+    for num_rows in (1e-3, 1.0, 1e9):
+        stderr = np.asarray(tg.log_mean_weights(logs, 1000, num_rows).stderr)
+        assert not np.isinf(stderr).any() and np.isfinite(stderr[[0, 2, 3]]).all()
+
+
 def test_too_few_injections_for_a_component_are_said():
     rows, two = rows_of(40, injections(400)), np.stack([COVARIANCE, COVARIANCE])
     with pytest.raises(ValueError, match="mixture_log_likelihood: .* injections are effective"):
