@@ -106,7 +106,7 @@ class Reader:
         lowest one that can be detected stands, NaN where it is empty; and whether each is a limit
         that the value is known to be at most, or at least, all (n,)."""
         if isinstance(column, np.ma.MaskedArray):
-            column = column.astype(object).filled("")  # whatever stands behind the mask
+            column = np.ma.filled(column.astype(object), "")  # whatever stands behind the mask
         texts = [str(cell).strip() for cell in np.asarray(column, object)]
         value, (at_most, at_least) = np.full(len(texts), np.nan), np.zeros((2, len(texts)), bool)
         limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
