@@ -13,12 +13,7 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
 from truncgauss.arrays.pytrees import check_limits, is_concrete
-from truncgauss.distributions.checks import (
-    common_arrays,
-    common_dtype,
-    is_positive,
-    require,
-)
+from truncgauss.distributions.checks import common_arrays, common_dtype, is_positive, require
 from truncgauss.distributions.supports import Between, TruncatedDistribution
 from truncgauss.special.normal import (
     truncated_entropy,

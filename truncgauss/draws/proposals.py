@@ -20,12 +20,7 @@ from jax.scipy.special import ndtri
 from truncgauss.arrays.linalg import semidefinite_factor
 from truncgauss.gaussian.problem import Problem
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear
-from truncgauss.quadrature.quadratic_form import (
-    ball_coordinates,
-    form_of,
-    log_transform,
-    principal,
-)
+from truncgauss.quadrature.quadratic_form import ball_coordinates, form_of, log_transform, principal
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, saddle
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import open_uniforms

@@ -14,13 +14,7 @@ from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
-from truncgauss.likelihood.patterns import (
-    Pattern,
-    RowLimits,
-    RowOrders,
-    find_patterns,
-    is_empty,
-)
+from truncgauss.likelihood.patterns import Pattern, RowLimits, RowOrders, find_patterns, is_empty
 from truncgauss.words.arguments import INSTEAD, explained, explained_class
 from truncgauss.words.names import check_choice
 

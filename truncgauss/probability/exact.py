@@ -16,12 +16,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays.linalg import negligible, ranks_of
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete
-from truncgauss.gaussian.covariances import (
-    Covariance,
-    CovarianceMatrix,
-    ScaleTril,
-    numbers_of,
-)
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, numbers_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import LinearRegion, QuadraticRegion, Region, as_linear

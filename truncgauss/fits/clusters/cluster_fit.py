@@ -26,13 +26,7 @@ from scipy import special
 
 from truncgauss import tables
 from truncgauss.arrays.alignment import labels_of
-from truncgauss.arrays.compiling import (
-    MOST_MEDIUM,
-    PER_INPUT,
-    Compiled,
-    Cost,
-    closed_form,
-)
+from truncgauss.arrays.compiling import MOST_MEDIUM, PER_INPUT, Compiled, Cost, closed_form
 from truncgauss.arrays.linalg import ranks_of
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_staged, static_field
@@ -88,11 +82,7 @@ from truncgauss.fits.clusters.terms.random_effects import RandomEffects
 from truncgauss.fits.clusters.terms.residual import Residual
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
 from truncgauss.fits.gaussian.linear_gaussian import STEP
-from truncgauss.fits.gaussian.ordinal_fit import (
-    FIRST_CUT,
-    NOT_COMPARED,
-    LatentCoordinates,
-)
+from truncgauss.fits.gaussian.ordinal_fit import FIRST_CUT, NOT_COMPARED, LatentCoordinates
 from truncgauss.fits.probit import probit
 from truncgauss.fitting.derived import arrays_at, presume_the_model
 from truncgauss.fitting.descent import Descent, Path

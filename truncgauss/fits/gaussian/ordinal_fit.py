@@ -23,12 +23,7 @@ from truncgauss.arrays.alignment import labels_of
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import namespace
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import (
-    as_float_array,
-    floats_as_float64,
-    frozen_pytree,
-    static_field,
-)
+from truncgauss.arrays.pytrees import as_float_array, floats_as_float64, frozen_pytree, static_field
 from truncgauss.covariates.predictions import (
     Covariates,
     Predictions,
@@ -53,11 +48,7 @@ from truncgauss.fits.gaussian.gaussian_starts import (
     each_design,
     first_guess,
 )
-from truncgauss.fits.gaussian.linear_gaussian import (
-    STEP,
-    GaussianCoordinates,
-    ObservationsLoss,
-)
+from truncgauss.fits.gaussian.linear_gaussian import STEP, GaussianCoordinates, ObservationsLoss
 from truncgauss.fits.gaussian.rising import direction_of, impossible
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.descent import Path

@@ -9,13 +9,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from truncgauss.arrays.linalg import (
-    diagonal_of,
-    factored,
-    rounding,
-    rounding_of_root,
-    triangle,
-)
+from truncgauss.arrays.linalg import diagonal_of, factored, rounding, rounding_of_root, triangle
 from truncgauss.arrays.pytrees import Batched
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.special.normal import standardize
