@@ -368,11 +368,9 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             f"estimate {int(np.argmin(known))} or its covariances are not finite. Leave it out, of "
             "both and of the names and contrasts."
         )
-    rounded, scale = np.asarray(covariance), np.sqrt(np.abs(np.diagonal(matrix)))
+    dtype, scale = np.asarray(covariance).dtype, np.sqrt(np.abs(np.diagonal(matrix)))
     scale = np.where(scale > 0, scale, 1.0)  # so that units are none of the question
-    relative = (matrix / np.outer(scale, scale)).astype(
-        rounded.dtype if rounded.dtype.kind == "f" else float
-    )
+    relative = (matrix / np.outer(scale, scale)).astype(dtype if dtype.kind == "f" else float)
     if not is_symmetric(relative):
         i, j = np.unravel_index(np.argmax(np.abs(relative - relative.T)), matrix.shape)
         raise ValueError(

@@ -261,9 +261,8 @@ class Family:
 
 def _few_ranks(covariance: Covariance) -> Array | None:
     """A root of few columns of a singular covariance matrix, differentiable within its range."""
-    single = covariance.is_matrix and covariance.batch_shape == ()
-    values = values_of(covariance)
-    if covariance.dimension < 3 or not single or values is None:
+    values = values_of(covariance) if covariance.is_matrix else None
+    if values is None or covariance.dimension < 3 or covariance.batch_shape:
         return None
     scale, vectors = range_of(np.asarray(values.matrix))
     if len(scale) > 2:
