@@ -320,8 +320,8 @@ CORE = {
 CONTRACT = {
     "draws.sampling": "truncated_samples",
     "draws.truncated_moments": "truncated_moments",
-    "gaussian.covariances": "Covariance CovarianceMatrix LowRank ScaleTril as_covariance",
-    "gaussian.problem": "Estimate Moments Problem as_problem",
+    "gaussian.covariances": "Covariance CovarianceMatrix LowRank ScaleTril",
+    "gaussian.problem": "Moments Problem as_problem",
     "gaussian.regions.box": "Box",
     "gaussian.regions.polyhedron": "Polyhedron",
     "gaussian.regions.region": "LinearRegion Region as_linear",
@@ -329,12 +329,12 @@ CONTRACT = {
     "probability.automatic": "Automatic log_probability",
     "probability.blocks": "at_held_matrix",
     "probability.exact": "Exact",
-    "probability.importance": "DrawnPoints ImportanceSampling",
-    "probability.independence": "last_digit_of_one log_masses_of",
+    "probability.importance": "ImportanceSampling",
+    "probability.independence": "estimates_of",
     "probability.method": "Method average estimate with_derivative",
     "probability.separation": "Separation",
     "quadrature.log_concave": "sums",
-    "special.logspace": "log1mexp log1pexp log_sigmoid",
+    "special.logspace": "log1mexp log_sigmoid",
     "special.normal": (
         "Interval MassSlopes log_interval_mass log_mass_and_slopes standardize "
         "truncated_entropy truncated_log_density truncated_log_mass truncated_mean "
@@ -344,7 +344,7 @@ CONTRACT = {
     "special.tails": "LOG_SQRT_2PI hazard hazard_excess log_ndtr ndtr undefined",
     "student.largest_statistic": "LargestStatistic",
     "student.quantile": "Quantile",
-    "student.student": "LARGEST_DF log_density",
+    "student.student": "log_kernel",
 }
 
 

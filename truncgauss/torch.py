@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.gaussian.problem import Estimate
+from truncgauss.arrays.pytrees import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.automatic import log_probability as of_arrays

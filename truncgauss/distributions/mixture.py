@@ -10,7 +10,7 @@ from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.arrays.keys import checked_key
-from truncgauss.arrays.pytrees import check_digits, is_concrete
+from truncgauss.arrays.pytrees import Estimate, check_digits, is_concrete
 from truncgauss.distributions.checks import common_dtype, of_equal_ranks
 from truncgauss.distributions.multivariate_normal import one_region
 from truncgauss.distributions.supports import Between, Inside
@@ -18,7 +18,6 @@ from truncgauss.draws.sampling import truncated_samples
 from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.fits.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method

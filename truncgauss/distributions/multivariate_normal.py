@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
 from truncgauss.arrays.linalg import diagonal_of
-from truncgauss.arrays.pytrees import is_concrete
+from truncgauss.arrays.pytrees import Estimate, as_float_array, is_concrete
 from truncgauss.distributions.checks import (
     common_dtype,
     compile_time_constants,
@@ -28,8 +28,8 @@ from truncgauss.distributions.supports import Between, Inside, TruncatedDistribu
 from truncgauss.distributions.univariate import entropy, log_density
 from truncgauss.draws.sampling import truncated_samples
 from truncgauss.draws.truncated_moments import truncated_moments
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
-from truncgauss.gaussian.problem import Estimate, Moments, Problem, as_problem
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.problem import Moments, Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region
 from truncgauss.probability.automatic import Automatic, log_probability
@@ -421,7 +421,8 @@ def truncated_problem(
                         f"{value}."
                     )
                 value = inverse
-            value = as_covariance(value) if name == "covariance_matrix" else ScaleTril(value)
+            form = CovarianceMatrix if name == "covariance_matrix" else ScaleTril
+            value = form(as_float_array(value, name))
         region = one_region(owner, dtype, low, high, region, value.dimension)
         linear = region.linear() if isinstance(region, Region) else None
         if linear is None:

@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from truncgauss.distributions.checks import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.student.student import LARGEST_DF, log_density
+from truncgauss.student.student import log_kernel
 from truncgauss.words.arguments import explained_class
 
 
@@ -87,13 +87,8 @@ class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
 
     @staticmethod
     def _log_kernel(square: Array, d: int, df: Array) -> Array:  # type: ignore[override]
-        square, df = of_equal_ranks(square, jnp.minimum(df, LARGEST_DF))
-        extra, zero = 0.5 * d, jnp.zeros_like(df)
-        both = 0.5 * df + extra
-        # The log of Gamma(df / 2 + extra) / Gamma(df / 2) / (df / 2)^extra, without cancellation.
-        ratio = log_density(zero, df) - log_density(zero, 2.0 * both)
-        ratio = ratio + both * jnp.log1p(2.0 * extra / df) - extra
-        return ratio - both * jnp.log1p(square / df)
+        square, df = of_equal_ranks(square, df)
+        return log_kernel(square, df, d)
 
     def entropy(self) -> Array:
         """Not implemented: there is no closed form.

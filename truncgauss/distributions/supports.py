@@ -16,7 +16,7 @@ from numpyro.distributions import Distribution, Independent, biject_to, constrai
 from numpyro.distributions.transforms import Transform
 from numpyro.util import is_prng_key
 
-from truncgauss.special.logspace import log1mexp, log1pexp, log_sigmoid
+from truncgauss.special.logspace import log1mexp, log_sigmoid
 
 
 class Between(constraints.interval):
@@ -131,7 +131,7 @@ def _between(x: Any, low: Array, high: Array) -> Array:
     # is in the exponent, as the distance of the limits may overflow.
     part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
     both = jnp.where(x < 0, low + part, high - part)
-    one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
+    one = jnp.where(has_low, low - log_sigmoid(-x), high + log_sigmoid(x))
     return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
 
 
@@ -159,7 +159,7 @@ def _off_zero(distance: Array) -> Array:
 
 
 def _log_expm1(t: Array) -> Array:
-    """The inverse of log1pexp."""
+    """The inverse of log(1 + e^x)."""
     return t + log1mexp(t)
 
 

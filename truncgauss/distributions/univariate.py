@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
-from truncgauss.arrays.pytrees import check_limits, is_concrete
+from truncgauss.arrays.pytrees import Estimate, check_limits, is_concrete
 from truncgauss.distributions.checks import common_arrays, common_dtype, is_positive, require
 from truncgauss.distributions.supports import Between, TruncatedDistribution
 from truncgauss.special.normal import (
@@ -25,9 +25,6 @@ from truncgauss.special.normal import (
 )
 from truncgauss.special.tails import undefined
 from truncgauss.words.arguments import INSTEAD, explained_class
-
-if TYPE_CHECKING:
-    from truncgauss.gaussian.problem import Estimate
 
 # Compiled for calls outside of a trace too: one program is a hundred times faster than its parts.
 log_density = jax.jit(truncated_log_density, inline=True)
@@ -144,10 +141,8 @@ class TruncatedNormal(TruncatedDistribution):
         return undefined(~proper, quantile(jnp.where(proper, q, 0.5), *self._parameters))
 
     @property
-    def log_normalizer(self) -> "Estimate":
+    def log_normalizer(self) -> Estimate:
         """log P(low <= X <= high) before truncation, exact to rounding, so with a stderr of 0."""
-        from truncgauss.gaussian.problem import Estimate
-
         log_prob = log_mass(*self._parameters)
         return Estimate(log_prob, jnp.zeros_like(log_prob))
 

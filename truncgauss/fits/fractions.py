@@ -21,7 +21,7 @@ from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import bar
-from truncgauss.arrays.pytrees import check_numbers, frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, check_numbers, frozen_pytree, static_field
 from truncgauss.fitting import newton
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
@@ -30,7 +30,7 @@ from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.wald import estimates_at
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.optimize.constraints import Limits

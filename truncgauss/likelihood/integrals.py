@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from truncgauss.arrays import parallel
 from truncgauss.arrays.batches import rows_undivided
 from truncgauss.arrays.linalg import in_full_precision
-from truncgauss.arrays.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
-from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.problem import Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.nested import NODES, WORTH, NestedQuadrature, in_boxes
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.importance import DrawnPoints, ImportanceSampling
-from truncgauss.probability.independence import last_digit_of_one, log_masses_of
+from truncgauss.probability.importance import ImportanceSampling
+from truncgauss.probability.independence import estimates_of
 from truncgauss.probability.method import Method, average, with_derivative
 from truncgauss.probability.separation import Separation
 
@@ -160,7 +160,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     if region.is_linear:
         boxes_of = CHUNK if region.is_box else {}
         most = boxes_of.get(region.dimension, CHUNK_OF_MANY)
-    if isinstance(method, DrawnPoints):  # which are few, and have their derivative with the value
+    if method.is_drawn:  # of few points, which have their derivative with the value
         each = jax.vmap(lambda row: with_drawn_points(*one(row)))
     else:
         most = min(most, rows_undivided(lambda row: log_probability(*one(row)), (rows,), (0,)))
@@ -172,7 +172,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
 
 @in_full_precision
 def with_drawn_points(
-    loc: jax.Array, covariance: Covariance, region: Region, points: DrawnPoints, key: jax.Array
+    loc: jax.Array, covariance: Covariance, region: Region, points: Method, key: jax.Array
 ) -> Estimate:
     """As `log_probability`, whose checks and choices take longer to trace than this."""
     return average(points, Problem(loc, covariance, region), key)
@@ -184,10 +184,8 @@ def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimat
 
     As `log_probability` of each row gives them, in a tenth of the operations to compile.
     """
-    inputs = [part[:, 0] for part in (loc, covariance.variances, region.low, region.high)]
-    log_prob = log_masses_of(*inputs)
-    error = last_digit_of_one(log_prob, *inputs)
-    return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, error))
+    inputs = loc, covariance.variances, region.low, region.high
+    return estimates_of(*(part[:, 0] for part in inputs))
 
 
 def of_boxes(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) -> Estimate:

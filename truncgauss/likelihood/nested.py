@@ -29,9 +29,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.arrays.linalg import in_full_precision
-from truncgauss.arrays.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method
 from truncgauss.quadrature.log_concave import sums

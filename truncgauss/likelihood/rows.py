@@ -12,9 +12,9 @@ from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import is_concrete
+from truncgauss.arrays.pytrees import Estimate, is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, as_problem
+from truncgauss.gaussian.problem import as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities

@@ -342,6 +342,7 @@ class DrawnPoints(Batched, Method):
 
     own_units = False
     event_ranks = {"x": 3, "log_weights": 2}
+    is_drawn = True
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

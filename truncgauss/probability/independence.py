@@ -24,6 +24,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.arrays.linalg import beyond_rounding, in_full_precision
+from truncgauss.arrays.pytrees import Estimate
 from truncgauss.special.normal import log_interval_mass, standardize
 
 
@@ -34,6 +35,13 @@ def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
     limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
     return jnp.where(known, met, log_interval_mass(*limits))
+
+
+def estimates_of(loc: Array, variance: Array, low: Array, high: Array) -> Estimate:
+    """`log_masses_of` intervals, and their errors from the rounding of the inputs; elementwise."""
+    log_prob = log_masses_of(loc, variance, low, high)
+    error = last_digit_of_one(log_prob, loc, variance, low, high)
+    return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, error))
 
 
 def last_digit_of_one(

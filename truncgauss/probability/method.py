@@ -94,6 +94,7 @@ class Method:
     grows_by_pieces: ClassVar[bool] = False  # whether `in_pieces` has a form that compiles nothing
     of_any_region: ClassVar[bool] = False  # whether each row has points of its own in any region
     loops: ClassVar[bool] = True  # over points, or products of large matrices, see `Cost`
+    is_drawn: ClassVar[bool] = False  # whether it holds the points of one region and key
     is_smoothed: ClassVar[bool] = False  # whether P is of a smoothed region: no face bounds it
     # Whether the stderr of a replicate alone is an error that all replicates have in common.
     common_error: ClassVar[bool] = False

@@ -118,6 +118,17 @@ def log_density(log_scale: Array, df: Array) -> Array:
     return jnp.where(half > 16.0, stirling, direct) + half * exponent
 
 
+def log_kernel(square: Array, df: Array, d: int) -> Array:
+    """The log density of a t in d dimensions at a Mahalanobis distance, of that square, times
+    |2 pi covariance|^(1/2): log Gamma(a + d / 2) - log Gamma(a) - d / 2 log a, a = df / 2, less
+    (a + d / 2) log(1 + square / df). The first three by `log_density`, without cancellation."""
+    df, extra = jnp.minimum(df, LARGEST_DF), 0.5 * d
+    both, zero = 0.5 * df + extra, jnp.zeros_like(df)
+    ratio = log_density(zero, df) - log_density(zero, 2.0 * both)
+    ratio = ratio + both * jnp.log1p(2.0 * extra / df) - extra
+    return ratio - both * jnp.log1p(square / df)
+
+
 @partial(Compiled, cost=closed_form, static=(2,))
 def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
     """The Gaussian problem given the scale; log scales have axes before those of the problem.

@@ -29,7 +29,13 @@ from truncgauss.arrays.alignment import labels_of
 from truncgauss.arrays.compiling import MOST_MEDIUM, PER_INPUT, Compiled, Cost, closed_form
 from truncgauss.arrays.linalg import ranks_of
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_staged, static_field
+from truncgauss.arrays.pytrees import (
+    Estimate,
+    as_float_array,
+    frozen_pytree,
+    is_staged,
+    static_field,
+)
 from truncgauss.covariates.predictions import (
     Covariates,
     Predictions,
@@ -97,7 +103,6 @@ from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import CLOSE, Loss, Point, point, sloped
 from truncgauss.fitting.profile import Profile
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import effect_sums
 from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
 from truncgauss.special.normal import log_interval_mass, standardize

@@ -19,14 +19,13 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.progress import bar
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
 from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.fits.clusters.terms.random_effects import RandomEffects
 from truncgauss.fits.clusters.terms.residual import Residual
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, Parts
 from truncgauss.fits.gaussian.linear_gaussian import MOST_NODES, RESOLVED
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood import common_effect
 from truncgauss.likelihood.conditioning import Integrals

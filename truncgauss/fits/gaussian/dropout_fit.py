@@ -11,7 +11,7 @@ import numpy as np
 
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import namespace
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, ObservationsLoss
 from truncgauss.fits.gaussian.selected import (
     CurveCoordinates,
@@ -23,7 +23,6 @@ from truncgauss.fits.gaussian.selected import (
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.gaussian.covariances import LowRank
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.dropout import MOST_FACTORS, curves_of
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.row_blocks import filled_up

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
 from truncgauss.fitting.newton import Loss, Point, sloped
 from truncgauss.fitting.widening import Precision
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.nested import NestedQuadrature
 from truncgauss.likelihood.observations import Observations

@@ -18,10 +18,9 @@ import numpy as np
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.compiling import Compiled
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
 from truncgauss.fitting.least_squares import products_of
 from truncgauss.fitting.newton import Loss
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.special.normal import log_interval_mass, standardize

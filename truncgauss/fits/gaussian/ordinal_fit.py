@@ -23,7 +23,13 @@ from truncgauss.arrays.alignment import labels_of
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import namespace
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import as_float_array, floats_as_float64, frozen_pytree, static_field
+from truncgauss.arrays.pytrees import (
+    Estimate,
+    as_float_array,
+    floats_as_float64,
+    frozen_pytree,
+    static_field,
+)
 from truncgauss.covariates.predictions import (
     Covariates,
     Predictions,
@@ -55,7 +61,6 @@ from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import Model, arrays_of_start
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, LatentRows
 from truncgauss.likelihood.patterns import is_empty, unique_rows

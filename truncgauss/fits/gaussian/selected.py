@@ -15,7 +15,7 @@ from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import solve_lower
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates
 from truncgauss.fits.gaussian.sample import (
     as_rows,
@@ -34,7 +34,7 @@ from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import Loss
 from truncgauss.fitting.widening import WIDEST
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic

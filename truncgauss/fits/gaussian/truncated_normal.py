@@ -16,7 +16,7 @@ from truncgauss.arrays.compiling import Cost
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import frozen_pytree
+from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.fits.gaussian.centring import UserUnits, piled_up
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fits.gaussian.observations_fit import ObservationsFit, fit_observations
@@ -39,7 +39,7 @@ from truncgauss.fitting.model import Model, arrays_of_start
 from truncgauss.fitting.newton import Loss, sloped
 from truncgauss.fitting.widening import WIDEST, Precision, direction_in_words
 from truncgauss.gaussian.covariances import ScaleTril
-from truncgauss.gaussian.problem import Estimate, Problem, as_problem
+from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.likelihood.observations import Observations

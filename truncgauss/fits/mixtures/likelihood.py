@@ -12,10 +12,10 @@ import numpy as np
 from truncgauss import likelihood
 from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.pytrees import as_jax_array, frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import Estimate, as_jax_array, frozen_pytree, is_concrete
 from truncgauss.fits.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
 from truncgauss.fitting.newton import Loss
-from truncgauss.gaussian.problem import Estimate, as_problem
+from truncgauss.gaussian.problem import as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
