@@ -281,6 +281,7 @@ def test_a_new_selection_by_scores_is_that_of_its_curve():
         tg.Observations.exact(rows, region=x).region for x in (region, region.score_selection())
     ]
     np.testing.assert_array_equal(same[0].kept(rows), same[1].kept(rows))
+    np.testing.assert_array_equal(region.kept(rows), same[1].kept(rows))
     assert region.contains(rows).all()
 
 

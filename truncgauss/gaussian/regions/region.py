@@ -154,7 +154,8 @@ class Region(Batched):
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
-        return self.contains(x).astype(x.dtype)
+        scores = self.score_selection()
+        return self.contains(x).astype(x.dtype) if scores is None else scores.kept(x)
 
     answers_points: ClassVar[bool] = True  # of any, or else has the numbers of `Injections`
 
