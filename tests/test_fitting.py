@@ -281,3 +281,39 @@ def test_a_direction_that_a_loss_does_not_determine_is_named():
     # No Hessian at the minimum, but one minimum.
     result = tg.minimize(lambda x: jnp.sum((x - 1.0) ** 4), jnp.zeros(2), progress=False)
     assert "does not change" not in result.reason
+
+
+@pytest.mark.parametrize("far", [10.0, 1000.0, 1e6, INF])
+def test_a_far_end_does_not_move_with_the_near_one(far):
+    """Both ends of [0, 1000] jumped to a plateau, which was said to be a minimum."""
+    method = tg.SoftMonteCarlo(256, edge=tg.Tanh(10.0))
+    share = lambda box: tg.fraction_not_truncated([0.3], [[2.0]], box, method)
+    for sign in (1.0, -1.0):
+        low, high = sorted((0.0, sign * far))
+        fit = tg.minimize(
+            lambda box: (share(box) - 0.25) ** 2,
+            tg.Box([low], [high]),
+            constraints=fitting.Limits(),
+            progress=False,
+        )
+        assert fit.converged and abs(share(fit.params) - 0.25) < 1e-6
+        assert "log_width" not in fit.reason and ("does not change" in fit.reason) == (far < INF)
+        other = fit.params.high if sign > 0 else fit.params.low
+        np.testing.assert_allclose(other, sign * far, rtol=1e-5)
+
+
+def test_limits_stay_ordered_and_give_back_their_start():
+    start = {"low": jnp.array([0.0, -INF, 1.0]), "high": jnp.array([1e-3, 2.0, INF])}
+    place = fitting.Limits()
+    free = place.free(start)
+    for name, end in place.value(free, start).items():
+        np.testing.assert_allclose(end, start[name], rtol=1e-14)
+    moved = {"low": free["low"] + 1.0, "high": free["high"] - 1e-3}
+    ends = place.value(moved, start)
+    assert np.all(ends["low"] <= ends["high"]) and np.all(np.isfinite(ends["low"][::2]))
+
+
+def test_a_plateau_without_slope_is_no_minimum():
+    loss = lambda x: jnp.where(x > 1.0, 0.4, 0.5 + (x - 1.0) ** 2)
+    fit = tg.minimize(loss, -3.0, optimizer=optax.sgd(0.6), progress=False)
+    assert not fit.converged and "plateau" in fit.reason

@@ -33,7 +33,6 @@ from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region
-from truncgauss.optimize.constraints import Limits
 from truncgauss.optimize.uncertainty import Certificate, ErrorBars
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import at_held_matrix
@@ -515,7 +514,7 @@ class ShiftModel(FractionsModel):
 @frozen_pytree
 class LimitsModel(FractionsModel):
     """k Gaussians, in standard units, seen through one box; x are the middles of its limits, and
-    the logarithms of their distances, as far as ends are finite (see `optimization.Limits`).
+    the logarithms of their distances, as far as ends are finite.
 
     Attributes:
         loc, covariance: of the Gaussians, (k, d) and (k, d, d).
@@ -544,8 +543,13 @@ class LimitsModel(FractionsModel):
         """Both ends, each (d,)."""
         values = jnp.zeros(2 * self.start.dimension).at[self.moving].set(x)
         middle, log_width = jnp.split(values, 2)
-        held = {"low": self.start.low, "high": self.start.high}
-        return Limits().value({"middle": middle, "log_width": log_width}, held)
+        low, high = self.start.low, self.start.high
+        finite = jnp.isfinite(high - low)
+        half = jnp.where(finite, jnp.exp(log_width) / 2, 0.0)
+        return {
+            "low": jnp.where(jnp.isfinite(low), middle - half, low),
+            "high": jnp.where(jnp.isfinite(high), middle + half, high),
+        }
 
     def problem(self, x: jax.Array) -> Problem:
         limits = self.limits(x)  # which rounding may make equal, on the way to infinity
@@ -567,8 +571,7 @@ class LimitsModel(FractionsModel):
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         count, moving = count or 1, np.asarray(self.moving)
-        free = Limits().free({"low": self.start.low, "high": self.start.high})
-        first = np.concatenate([free["middle"], free["log_width"]])
+        first = middle_and_width(self.start.low, self.start.high)
         keys = jax.random.split(jax.random.key(1), count - 1) if count > 1 else ()
         noise = [jax.random.normal(key, (self.start.dimension,), float) for key in keys]
         return [first[moving], *((first + 0.5 * np.tile(each, 2))[moving] for each in noise)]
@@ -579,9 +582,7 @@ class LimitsModel(FractionsModel):
         for j in self.ends:
             moved = np.array([limits["low"], limits["high"]])
             moved.flat[j] += 1.0 if j >= self.start.dimension else -1.0
-            free = Limits().free({"low": jnp.asarray(moved[0]), "high": jnp.asarray(moved[1])})
-            both = np.concatenate([free["middle"], free["log_width"]])
-            steps.append(both[np.asarray(self.moving)] - x)
+            steps.append(middle_and_width(*moved)[np.asarray(self.moving)] - x)
         return steps
 
     @property
@@ -589,6 +590,17 @@ class LimitsModel(FractionsModel):
         both = np.isfinite(self.start.low) & np.isfinite(self.start.high)
         middles = np.append(both, np.zeros(len(both), bool))
         return np.where(middles, 0.0, np.nan)[np.asarray(self.moving)]
+
+
+def middle_and_width(low: Any, high: Any) -> np.ndarray:
+    """The middles of limits (d,) and the logs of their distances, (2 d,), in which fits move; a
+    single limit is its own middle, and none is at 0."""
+    low, high = np.asarray(low), np.asarray(high)
+    has_low, has_high = np.isfinite(low), np.isfinite(high)
+    either = np.where(has_low, low, np.where(has_high, high, 0.0))
+    both = has_low & has_high
+    other = np.where(both, high, either)
+    return np.concatenate([(either + other) / 2, np.log(np.where(both, other - either, 1.0))])
 
 
 # ---------------------------------------------------------------- the likelihood

@@ -2,7 +2,7 @@
 
 A parameter may be any pytree. A constraint names part of it by its path in the tree and maps that
 part to free coordinates and back: a width to its logarithm, a covariance to a factor, a pair of
-limits to a middle and a log width. What no constraint names is its own free coordinate.
+limits to two numbers in any order. What no constraint names is its own free coordinate.
 """
 
 from typing import Any
@@ -123,10 +123,13 @@ class LowerTriangular(Constraint):
 
 @frozen_pytree
 class Limits(Constraint):
-    """Ordered limits, such as a `Box`: low < high, and an infinite end stays where it is.
+    r"""Ordered limits, such as a `Box`: low < high, and an infinite end stays where it is.
 
-    Two finite ends move by their middle and the logarithm of their distance; a single one by
-    itself. The constraint covers two leaves, called `low` and `high`.
+    .. math:: high = low + s \log(1 + e^{(b - low) / s})
+
+    Both ends move by themselves, the upper one by b, which is high to 3e-8 s where they are as far
+    apart as at the start, 16 s; closer together they stay in order. So a far end, as of [0, 1000],
+    does not move with the near one. The constraint covers two leaves, called `low` and `high`.
 
     Example:
         >>> start = tg.Box([0.0, 0.0], [1.0, jnp.inf])
@@ -146,23 +149,30 @@ class Limits(Constraint):
             raise ValueError(f"{of_start(name, 'low')} must be below high, got {leaves}.")
 
     def free(self, leaves: Leaves) -> Leaves:
-        low, high, has_low, has_high = self._safe(leaves)
-        middle = jnp.where(has_high, jnp.where(has_low, (low + high) / 2, high), low)
-        width = jnp.where(has_low & has_high, high - low, 1.0)
-        return {"middle": middle, "log_width": jnp.log(width)}
-
-    def value(self, free: Leaves, held: Leaves) -> Leaves:
-        _, _, has_low, has_high = self._safe(held)
-        half = jnp.where(has_low & has_high, jnp.exp(free["log_width"]) / 2, 0.0)
+        unit = self._unit(leaves)
+        ratio = (leaves["high"] - leaves["low"]) / unit
+        above = leaves["low"] + unit * (ratio + jnp.log(-jnp.expm1(-ratio)))
+        ends = jnp.where(jnp.isfinite(ratio), above, leaves["high"])
+        zero = jnp.zeros_like(ends)
         return {
-            "low": jnp.where(has_low, free["middle"] - half, held["low"]),
-            "high": jnp.where(has_high, free["middle"] + half, held["high"]),
+            "low": jnp.where(jnp.isfinite(leaves["low"]), leaves["low"], zero),
+            "high": jnp.where(jnp.isfinite(leaves["high"]), ends, zero),
         }
 
-    def _safe(self, leaves: Leaves) -> tuple[jax.Array, ...]:
-        has_low, has_high = jnp.isfinite(leaves["low"]), jnp.isfinite(leaves["high"])
-        low = jnp.where(has_low, leaves["low"], 0.0)
-        return low, jnp.where(has_high, leaves["high"], 0.0), has_low, has_high
+    def value(self, free: Leaves, held: Leaves) -> Leaves:
+        has_low, has_high = (jnp.isfinite(held[name]) for name in ("low", "high"))
+        unit = self._unit(held)
+        apart = jnp.where(has_low & has_high, (free["high"] - free["low"]) / unit, 0.0)
+        above = free["low"] + unit * jnp.logaddexp(apart, 0.0)
+        return {
+            "low": jnp.where(has_low, free["low"], held["low"]),
+            "high": jnp.where(has_high, jnp.where(has_low, above, free["high"]), held["high"]),
+        }
+
+    def _unit(self, held: Leaves) -> jax.Array:
+        """A sixteenth of the distance at the start; 1 where it is infinite."""
+        width = held["high"] - held["low"]
+        return jnp.where(jnp.isfinite(width), width, 16.0) / 16.0
 
 
 @frozen_pytree

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
 FEW_PARAMETERS, FLAT_STEP = 20, 0.01  # of which flat directions are sought, and by what step
 NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
+EVERYWHERE = "every direction"
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
 
 
@@ -236,9 +237,19 @@ class Minimization:
                     "it. This is a plateau, or the way to a minimum at infinity: start elsewhere."
                 )
             elif converged and (direction := self.flat(state)):
-                reason += (
-                    f" The loss does not change along {direction}: what moves so is not determined."
-                )
+                if direction == EVERYWHERE:
+                    converged, reason = (
+                        False,
+                        (
+                            f"Not converged after {int(state.step)} steps: around the end the loss "
+                            "does not change in any direction. This is a plateau: start elsewhere."
+                        ),
+                    )
+                else:
+                    reason += (
+                        f" The loss does not change along {direction}: what moves so is not "
+                        "determined."
+                    )
         return FitResult(
             params=self.coordinates.params(state.good),
             loss=float(state.loss if int(state.step) else losses[-1]),
@@ -276,14 +287,15 @@ class Minimization:
         return PROBES[-1] * size
 
     def flat(self, state: State) -> str:
-        """The direction in free coordinates along which the loss is constant, in words; empty if
-        there is none, or there are many parameters.
+        """The direction in free coordinates along which the loss is constant, in words; EVERYWHERE
+        if it is in all of them, empty if there is none, or there are many parameters.
 
-        The Hessian is by differences of gradients, from the program of the loop.
+        The Hessian is by differences of gradients, from the program of the loop. Coordinates that
+        no parameter depends on, such as that of an infinite end, are no directions.
         """
         flat, tree = ravel_pytree(state.good)
         q, eps = len(flat), float(jnp.finfo(flat.dtype).eps)
-        if not 1 < q <= FEW_PARAMETERS:
+        if not 1 <= q <= FEW_PARAMETERS:
             return ""
         x = np.asarray(flat)
         scale = np.maximum(np.abs(x), 1.0)
@@ -303,10 +315,22 @@ class Minimization:
         hessian = np.asarray([up - down for up, down in zip(sides[::2], sides[1::2])]) / (2 * step)
         if not np.all(np.isfinite(hessian)):
             return ""
-        curvatures, directions = np.linalg.eigh((hessian + hessian.T) / 2.0)
-        move, rounding = directions[:, 0], 8.0 * eps * max(abs(float(state.loss)), 1.0)
-        bend = 0.5 * abs(curvatures[-1]) * FLAT_STEP**2
-        change = max(abs(at(sign * FLAT_STEP * move)[0] - float(state.loss)) for sign in (1, -1))
+        ends = lambda move: ravel_pytree(self.coordinates.params(tree(jnp.asarray(x + move))))[0]
+        moving = [
+            k
+            for k, unit in enumerate(np.eye(q, dtype=x.dtype))
+            if np.any(hessian[k]) or not np.array_equal(ends(unit), ends(0.0 * unit))
+        ]
+        if not moving:
+            return ""
+        curvatures, directions = np.linalg.eigh((hessian + hessian.T)[np.ix_(moving, moving)] / 2.0)
+        loss, bend = float(state.loss), 0.5 * abs(curvatures[-1]) * FLAT_STEP**2
+        if bend < (least := 4.0 * eps * abs(loss)):
+            around = [at(sign * FLAT_STEP * unit)[0] for unit in np.eye(q) for sign in (1, -1)]
+            return EVERYWHERE if max(abs(each - loss) for each in around) < least else ""
+        move, rounding = np.zeros(q), 8.0 * eps * max(abs(loss), 1.0)
+        move[moving] = directions[:, 0]
+        change = max(abs(at(sign * FLAT_STEP * move)[0] - loss) for sign in (1, -1))
         if not (abs(curvatures[0]) < eps**0.5 * curvatures[-1] and change < 1e-4 * bend + rounding):
             return ""
         names = [
