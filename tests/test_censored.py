@@ -230,3 +230,8 @@ def test_nuts_finds_the_parameters_behind_detection_limits():
         assert abs(draws[name].mean() - truth) < 4 * draws[name].std(), name
         assert 0.05 < draws[name].std() < 0.4
     assert abs(y.mean() - 1.0) > 0.4  # as the mean of what was recorded is not
+
+
+def test_traced_bounds_in_the_wrong_order_give_nan():
+    at = lambda high: tg.Censored(dist.Normal(0.0, 1.0), low=0.0, high=high).log_prob(0.5)
+    assert np.isnan(jax.jit(at)(-1.0)) and np.isfinite(jax.jit(at)(1.0))

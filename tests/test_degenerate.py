@@ -456,3 +456,13 @@ def test_gradients_of_copies_beside_rows_of_full_rank():
     pair = lambda loc: tg.log_probability(loc, copies[::2, ::2], tg.Box(below, above)).log_prob
     of_both = slopes[1].reshape(2, 2).sum(1)
     np.testing.assert_allclose(of_both, jax.grad(pair)(np.zeros(2)), atol=1e-5)
+
+
+def test_a_traced_upper_factor_gives_nan():
+    """Its upper part was dropped; a known one is refused."""
+    box = tg.Box([0.0, 0.0], [jnp.inf, 1.0])
+    log_prob = jax.jit(lambda x: tg.log_probability([0.0, 0.0], tg.ScaleTril(x), box).log_prob)
+    factor = jnp.array([[1.0, 0.0], [0.6, 1.2]])
+    assert np.isfinite(log_prob(factor)) and np.isnan(log_prob(factor.T))
+    slope = jax.jit(jax.grad(log_prob))(factor)
+    assert np.all(np.isfinite(slope)) and slope[0, 1] == 0

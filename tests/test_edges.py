@@ -255,3 +255,22 @@ def test_a_width_that_is_not_positive_has_no_slope(kind, width):
 def test_an_infinite_steepness_has_no_slope():
     weight = lambda steepness, margin: tg.Tanh(steepness).log_value(margin)
     assert np.all(np.isnan(jax.jit(jax.grad(weight, (0, 1)))(jnp.inf, 0.1)))
+
+
+def test_traced_widths_below_zero_give_nan():
+    """They gave numbers, by which a fit walked on; outside of a trace they are refused."""
+    box = tg.Box([0.0], [2.0])
+    for edge in (tg.Tanh, tg.Probit, tg.Bump):
+        share = lambda w, edge=edge: tg.fraction_not_truncated(
+            [0.5], [[1.0]], box, tg.SoftMonteCarlo(64, edge=edge(w))
+        )
+        value, slope = jax.jit(jax.value_and_grad(share))(-1.0)
+        assert np.isnan(value) and np.isnan(slope), edge
+        assert np.isfinite(jax.jit(jax.grad(share))(1.0)), edge
+    for make in (tg.Selection.probit, tg.Selection.logistic):
+        log_prob = lambda w, make=make: (
+            tg.log_probability([0.5], [[1.0]], make([1.0], 0.0, w)).log_prob
+        )
+        value, slope = jax.jit(jax.value_and_grad(log_prob))(-1.0)
+        assert np.isnan(value) and np.isnan(slope), make
+        assert np.isfinite(jax.jit(jax.grad(log_prob))(1.0)), make

@@ -308,3 +308,13 @@ def test_lapack_solves_for_no_rows_that_share_a_factor():
     program = str(jax.make_jaxpr(jax.value_and_grad(total))(LOC[:2]))
     solved = re.findall(r"\[([\d,]+)\] = triangular_solve", program)
     assert solved and set(solved) == {"2,2"}
+
+
+def test_one_triangle_of_a_traced_covariance_gives_nan():
+    """It was averaged with the other, by half of the correlation; a known one is refused."""
+    rows = tg.Observations([[0.3, -jnp.inf], [1.5, 0.4]], [[0.3, 0.0], [1.5, 0.4]])
+    likelihood = jax.jit(lambda matrix: tg.log_likelihood(rows, [0.0, 0.0], matrix).log_prob)
+    matrix = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+    assert np.all(np.isfinite(likelihood(matrix)))
+    for half in (jnp.tril(matrix), jnp.triu(matrix)):
+        assert np.all(np.isnan(likelihood(half)))

@@ -138,7 +138,8 @@ class Censored(TruncatedDistribution):
         density = jnp.where(finite, density, -jnp.inf)
         ends = jnp.where(between, lower, inside), jnp.where(between, upper, jnp.inf)
         mass = jnp.where(between, log_probability(self.distribution, *ends), 0.0)
-        return undefined(~(lower <= upper), jnp.where(exact, density, mass))
+        sound = (lower <= upper) & (self.low < self.high)
+        return undefined(~sound, jnp.where(exact, density, mass))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, clipped; or pairs of bounds with `intervals`."""

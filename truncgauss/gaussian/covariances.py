@@ -249,7 +249,7 @@ class ScaleTril(Covariance):
 
     Raises:
         ValueError: if the shape is not square, or if a diagonal entry is negative or one above the
-            diagonal not 0 (while tracing such entries are taken for 0).
+            diagonal not 0 (while tracing, all entries are NaN if one above the diagonal is not 0).
 
     Example:
         >>> tg.ScaleTril([[2.0, 0.0], [1.0, 1.0]]).covariance_matrix
@@ -265,6 +265,9 @@ class ScaleTril(Covariance):
     def __init__(self, matrix: Real[ArrayLike, "*batch d d"] | Sequence[Any]) -> None:
         factor = as_float_array(matrix, "ScaleTril: matrix")
         check_square("ScaleTril", factor)
+        if not is_concrete(factor):
+            above = jnp.any(jnp.triu(factor, 1) != 0, axis=(-2, -1), keepdims=True)
+            factor = undefined(above, factor)
         self._set(matrix=factor)
         self.check()
 

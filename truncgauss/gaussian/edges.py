@@ -16,7 +16,15 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays.pytrees import as_float_array, check_numbers, frozen_pytree, is_concrete
 from truncgauss.special.logspace import log_mean_exp, log_sigmoid, sigmoid
-from truncgauss.special.tails import FAR, as_floats, log_ndtr, ndtr, ratio, with_slopes_where
+from truncgauss.special.tails import (
+    FAR,
+    as_floats,
+    log_ndtr,
+    ndtr,
+    ratio,
+    undefined,
+    with_slopes_where,
+)
 
 
 class Edge:
@@ -68,7 +76,7 @@ class Tanh(Edge):
             be traced and trained.
 
     Raises:
-        ValueError: if steepness is not positive (not while tracing).
+        ValueError: if steepness is not positive (while tracing, values are NaN if it is negative).
 
     Example:
         >>> float(tg.Tanh(100.0).value(0.0))
@@ -89,7 +97,7 @@ class Tanh(Edge):
     def _log_odds(self, margin: ArrayLike) -> Array:
         margin, steepness = as_floats(_finite(margin), as_float_array(self.steepness))
         margin, steepness = with_slopes_where(jnp.isfinite(steepness), margin, steepness)
-        return margin * steepness
+        return margin * undefined(steepness < 0, steepness)
 
 
 @frozen_pytree
@@ -103,7 +111,7 @@ class Probit(Edge):
         width: standard deviation of the noise, positive, shape () or one a face.
 
     Raises:
-        ValueError: if width is not positive (not while tracing).
+        ValueError: if width is not positive (while tracing, values are NaN if it is negative).
 
     Example:
         >>> round(float(tg.Probit(0.1).value(0.1)), 6)
@@ -124,7 +132,7 @@ class Probit(Edge):
     def _position(self, margin: ArrayLike, start: float = -jnp.inf) -> Array:
         """margin/width, constant where the edge is flat and the quotient's slope may overflow."""
         margin, width = as_floats(_finite(margin), as_float_array(self.width))
-        margin, width = with_slopes_where(width > 0, margin, width)
+        margin, width = with_slopes_where(width > 0, margin, undefined(width < 0, width))
         below, above = margin < start * width, margin > FAR * width
         flat = jnp.where(below, start, FAR).astype(margin.dtype)
         outside = below | above
@@ -142,7 +150,7 @@ class Bump(Edge):
         width: thickness of the soft layer, positive, shape () or one a face.
 
     Raises:
-        ValueError: if width is not positive (not while tracing).
+        ValueError: if width is not positive (while tracing, values are NaN if it is negative).
 
     Reference:
         Tu (2011), An Introduction to Manifolds, section 13.
@@ -178,7 +186,7 @@ class Bump(Edge):
         start: float,
     ) -> Array:
         margin, width = as_floats(as_float_array(margin), as_float_array(self.width))
-        margin, width = with_slopes_where(width > 0, margin, width)
+        margin, width = with_slopes_where(width > 0, margin, undefined(width < 0, width))
         inside = (margin > start * width) & (margin < width)
         odds = _bump_log_odds(jnp.where(inside, margin, 0.5), jnp.where(inside, width, 1.0))
         # Only a NaN is on neither side; the sum propagates it.

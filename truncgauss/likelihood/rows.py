@@ -10,7 +10,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.linalg import in_full_precision
+from truncgauss.arrays.linalg import in_full_precision, is_symmetric
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import Estimate, is_concrete
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
@@ -26,6 +26,7 @@ from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
+from truncgauss.special.tails import undefined
 
 
 class RowTerms(NamedTuple):
@@ -232,6 +233,10 @@ def prepared(
                 f"log_likelihood: {name} has leading axes {batch}, expected () or ({n},), one for "
                 "each row."
             )
+    if covariance.is_matrix and not is_concrete(covariance.covariance_matrix):
+        matrix = covariance.covariance_matrix  # one triangle alone was refused if it is known
+        unsound = ~is_symmetric(matrix)[..., None, None]
+        covariance = CovarianceMatrix(undefined(unsound, matrix))
     floats = [leaf for leaf in jax.tree.leaves(observations) if is_number(leaf)]
     if any(leaf.dtype != loc.dtype for leaf in floats):
         convert = lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf

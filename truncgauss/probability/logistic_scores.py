@@ -98,8 +98,9 @@ class LogisticScores(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         curves = region.score_selection()
-        root = product(curves.weights, covariance.scale_tril) / curves.width[:, None]
-        mean = (product(curves.weights, loc) - curves.midpoint) / curves.width
+        width = curves.positive_width
+        root = product(curves.weights, covariance.scale_tril) / width[:, None]
+        mean = (product(curves.weights, loc) - curves.midpoint) / width
         matrix = product(root, root.T)
         if len(mean) == 1:
             value = log_mean_logistic(mean[0], matrix[0, 0])

@@ -55,7 +55,7 @@ class ProbitScores(Method):
     ) -> Estimate:
         curves = region.score_selection()
         root = product(curves.weights, covariance.scale_tril)
-        scores = CovarianceMatrix(product(root, root.T) + jnp.diag(curves.width**2))
+        scores = CovarianceMatrix(product(root, root.T) + jnp.diag(curves.positive_width**2))
         box = Box(curves.midpoint, jnp.full_like(curves.midpoint, jnp.inf))
         method = Exact() if len(curves.midpoint) <= 3 else Separation()
         return average(method, Problem(product(curves.weights, loc), scores, box), key)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.logspace import log_sigmoid
-from truncgauss.special.tails import log_ndtr
+from truncgauss.special.tails import log_ndtr, undefined
 
 
 @frozen_pytree
@@ -73,6 +73,11 @@ class ScoreSelection(Region):
         return self.weights.shape[-1]
 
     @property
+    def positive_width(self) -> Float[Array, "*batch r"]:
+        """The width; NaN where it is negative, as only a traced one can be."""
+        return undefined(self.width < 0, self.width)
+
+    @property
     def is_convex(self) -> bool:
         return True  # log F is concave
 
@@ -89,7 +94,7 @@ class ScoreSelection(Region):
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         scores = jnp.einsum("...rd,...d->...r", self.weights, x)
         log_curve = {"probit": log_ndtr, "logistic": log_sigmoid}[self.curve]
-        return jnp.sum(log_curve((scores - self.midpoint) / self.width), axis=-1)
+        return jnp.sum(log_curve((scores - self.midpoint) / self.positive_width), axis=-1)
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         return jnp.exp(self.closeness(x))
