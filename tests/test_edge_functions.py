@@ -1,5 +1,7 @@
 """Edges that are functions of the margin: their derivatives, widths, compilations and refusals."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -165,3 +167,24 @@ def test_widths_are_those_of_coordinates_or_faces(make):
     one = tg.Ball([0.0, 0.0], 2.0)
     with pytest.raises(ValueError, match="2 widths, but the Ball has 1 faces. Give 1 width"):
         fraction(make(half), region=one)
+
+
+def test_a_rule_of_ones_own_made_under_vmap_and_hessian():
+    @jax.custom_jvp
+    def kept(margin):
+        return jax.nn.sigmoid(margin)
+
+    kept.defjvp(lambda p, t: (kept(*p), kept(*p) * kept(-p[0]) * t[0]))
+    samples = jax.random.normal(jax.random.key(0), (50, 1))
+    box = tg.Box([0.0], [9.0])
+
+    def share(loc, edge=kept):
+        return tg.fraction_not_truncated(
+            loc, [[1.0]], box, tg.SoftMonteCarlo(samples=samples, edge=edge)
+        )
+
+    locs = jnp.array([[0.5], [1.0]])
+    plain = [share(loc, tg.Tanh(1.0)) for loc in locs]
+    np.testing.assert_allclose(jax.vmap(share)(locs), plain, rtol=1e-12)
+    bends = [jax.hessian(partial(share, edge=edge))(locs[0]) for edge in (kept, tg.Tanh(1.0))]
+    np.testing.assert_allclose(*bends, rtol=1e-9)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
 from truncgauss.arrays.closures import hoisted, without_slopes
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.edges import Edge, with_limits
 from truncgauss.special.intervals import nan_slope
 
@@ -95,7 +95,10 @@ class EdgeFunction(Edge):
     def _check_values(self) -> None:
         margins = np.reshape(_TRIED, (-1, *(1 for _ in self.faces)))
         with jax.ensure_compile_time_eval():
-            values = np.asarray(self._mapped(jnp.asarray(margins)))
+            mapped = self._mapped(jnp.asarray(margins))
+        if not is_concrete(mapped):
+            return  # under vmap, of a rule of one's own: a value out of range becomes NaN
+        values = np.asarray(mapped)
         low, high = (-np.inf, 0.0) if self.log else (0.0, 1.0)
         outside = (values < low) | (values > high + _ABOVE_ONE * np.finfo(values.dtype).eps)
         if outside.any():
