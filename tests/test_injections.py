@@ -220,3 +220,9 @@ def test_a_density_that_is_not_normalised_is_said_where_a_probability_is_above_o
         tg.log_likelihood(rows, LOC, COVARIANCE)
     with pytest.raises(ValueError, match="a probability above 1"):
         tg.fit_observations(rows, progress=False)
+
+
+def test_fewer_draws_than_weights():
+    with pytest.raises(ValueError, match="counts all draws, found or not, got 5 for 10 weights"):
+        tg.log_mean_weights(jnp.zeros(10), 5, 1)
+    assert np.isnan(jax.jit(lambda n: tg.log_mean_weights(jnp.zeros(10), n).log_prob)(5))

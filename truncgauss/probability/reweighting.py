@@ -10,7 +10,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
+from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.injections import EFFECTIVE_PER_ROW, Injections
@@ -48,6 +48,9 @@ def log_mean_weights(
         Estimate(log_prob, stderr). stderr is inf for fewer than ten effective points, if there are
         no rows. The first has derivatives of any order, the second none.
 
+    Raises:
+        ValueError: for no weight, or fewer draws than weights (while tracing the value is NaN).
+
     Reference:
         Farr (2019), Accuracy requirements for empirically measured selection functions.
 
@@ -63,6 +66,12 @@ def log_mean_weights(
             f"shape {logs.shape}."
         )
     total, rows = (jnp.asarray(x, logs.dtype) for x in (num_total, num_rows))
+    fewest = logs.shape[-1]
+    if is_concrete(total) and np.any(np.asarray(total) < fewest):
+        raise ValueError(
+            f"log_mean_weights: num_total counts all draws, found or not, got {np.min(total):g} "
+            f"for {fewest} weights."
+        )
     log_sum = log_sum_exp(logs, axis=-1)
     shares = jnp.exp(log_sum_exp(2.0 * (logs - log_sum[..., None]), axis=-1))
     variance = shares - 1.0 / total
@@ -70,7 +79,7 @@ def log_mean_weights(
     few = shares * MIN_EFFECTIVE_POINTS > 1.0
     enough = variance * EFFECTIVE_PER_ROW * rows < 1.0
     log_prob = log_sum - jnp.log(total) + jnp.where(rows > 0, 0.5 * variance, 0.0)
-    log_prob = log_prob * jnp.where(enough, 1.0, jnp.nan)
+    log_prob = log_prob * jnp.where(enough & (total >= fewest), 1.0, jnp.nan)
     return Estimate(log_prob, jnp.where(few & (rows == 0), jnp.inf, stderr))
 
 
