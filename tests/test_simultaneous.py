@@ -449,3 +449,15 @@ def test_equal_correlations_are_exact_without_float64_too():
     double = tg.simultaneous(estimates, covariance, df=12.0)
     np.testing.assert_allclose(p_values, double.p_values, rtol=1e-12)
     np.testing.assert_allclose(single.critical_value.value, double.critical_value.value, rtol=1e-7)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_correlations_that_contradict_each_other(sign):
+    matrix = np.eye(3) + sign * 0.9 * (np.ones((3, 3)) - np.eye(3))
+    scale = np.array([1.0, 1e-3, 1e3])
+    matrix *= np.outer(scale, scale)
+    if sign > 0:
+        assert tg.simultaneous(scale, matrix).critical_value.value > 1.9
+    else:
+        with pytest.raises(ValueError, match="have the eigenvalue -0.8"):
+            tg.simultaneous(scale, matrix)

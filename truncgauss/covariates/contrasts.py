@@ -248,6 +248,12 @@ def simultaneous(
     # From the factors rather than from the correlations, of which nearly equal ones lose digits.
     scales = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
     sizes, vectors = np.linalg.eigh(matrix / np.outer(scales, scales))
+    if sizes.min(initial=0.0) < -64 * len(sizes) * np.finfo(float).eps * sizes.max(initial=1.0):
+        raise ValueError(
+            "the covariance of the estimates must be positive semi-definite, got a matrix whose "
+            f"correlations have the eigenvalue {sizes.min():.3g}: a correlation is above 1, or "
+            "they contradict each other."
+        )
     sizes = np.where(sizes > len(sizes) * np.finfo(float).eps * sizes[-1], sizes, 0.0)
     factor = rows * scales @ (vectors * np.sqrt(sizes))
     lengths = np.where(errors > 0, np.linalg.norm(factor, axis=1), 0.0)
