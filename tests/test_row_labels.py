@@ -447,3 +447,27 @@ def test_labels_are_given_by_name_too():
     np.testing.assert_array_equal(rows.weights, [3.0, 2.0, 1.0])
     loose = {"y": [1.0, 2.0, 3.0], "limit": 0.5, "unit": "mg", "none": None}
     assert tg.Observations.from_table(loose, "y").num_rows == 3
+
+
+def test_coordinates_named_in_two_orders_are_refused():
+    names = ["a", "b"]
+    covariance = pandas.DataFrame([[1.0, 0.5], [0.5, 4.0]], index=names, columns=names)
+    loc = pandas.Series([0.0, 1.0], names)
+    low, high = pandas.Series([-1.0, 0.0], names), pandas.Series([1.0, 3.0], names)
+    plain = tg.Box(low.to_numpy(), high.to_numpy())
+    want = tg.log_probability(loc.to_numpy(), covariance.to_numpy(), plain).log_prob
+    turned = names[::-1]
+    assert want == tg.log_probability(loc, covariance, tg.Box(low, high[turned])).log_prob
+    assert want == tg.log_probability([0.0, 1.0], covariance, plain).log_prob
+    for arguments in (
+        (loc[turned], covariance, plain),
+        (loc, covariance, tg.Box(low[turned], high)),
+        (loc[turned], covariance.to_numpy(), tg.Box(low, high)),
+        (loc, covariance.loc[turned, turned], plain),
+    ):
+        with pytest.raises(ValueError, match="Bring them into one order"):
+            tg.log_probability(*arguments)
+    with pytest.raises(ValueError, match="Bring them into one order"):
+        tg.excursion(loc[turned], covariance, 0.0)
+    with pytest.raises(ValueError, match="its rows are in the order"):
+        tg.truncated_moments(loc, covariance.loc[turned], plain)

@@ -14,6 +14,7 @@ from jax import Array, lax
 from jaxtyping import Array as AnyArray
 from jaxtyping import Bool, Float, Real
 
+from truncgauss.arrays.alignment import check_one_order
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.pytrees import as_float_array, is_concrete
 from truncgauss.fields.field_particles import LEAST_EFFECTIVE
@@ -163,6 +164,7 @@ def _checked(loc: Any, covariance: Any, level: Any) -> tuple[np.ndarray, np.ndar
     """The mean, the covariance matrix and the level of each site."""
     if not is_concrete((loc, covariance, level)):
         raise ValueError("excursion: loc, covariance and level must be numbers, not traced.")
+    check_one_order(loc=loc, covariance=covariance, level=level)
     form = as_covariance(covariance)
     form.check()
     if form.batch_shape:

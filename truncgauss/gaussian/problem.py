@@ -93,7 +93,8 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     Raises:
         TypeError: if `region` is no region.
         ValueError: for text, if dimensions disagree or are 0, leading axes do not broadcast, the
-            covariance is not symmetric positive semi-definite, or the dtype has too few digits.
+            covariance is not symmetric positive semi-definite, the dtype has too few digits, or
+            labels of pandas name the coordinates in different orders.
     """
     if not isinstance(region, Region):
         for need, value in (
@@ -114,6 +115,10 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. {cure}"
         )
+    if hasattr(loc, "iloc") or hasattr(covariance, "iloc"):
+        from truncgauss.arrays.alignment import check_one_order
+
+        check_one_order(loc=loc, covariance=covariance, region=region)
     region = region.simplified()
     mean = as_float_input(loc, "loc")
     shape = () if isinstance(covariance, Covariance) else np.shape(cast(Any, covariance))

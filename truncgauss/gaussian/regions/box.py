@@ -74,8 +74,9 @@ class Box(LinearRegion):
                     f"Box: {name} must be numbers; where there is no bound write {infinity} "
                     f"(got {side})."
                 )
+        labels: list[Any] = []
         if hasattr(low, "iloc") or hasattr(high, "iloc"):
-            low, high = without_labels(low, high)
+            low, high, labels = without_labels(low, high)
         lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
         try:
             shape = common_shape(lower.shape, upper.shape) or (1,)
@@ -90,6 +91,7 @@ class Box(LinearRegion):
         upper = upper if upper.shape == shape else xp.broadcast_to(upper, shape)
         self._set(low=lower, high=upper)
         check_limits("Box", self.low, self.high)
+        object.__setattr__(self, "labels", labels)  # which trees do not keep
 
     @property
     def dimension(self) -> int:
@@ -167,16 +169,16 @@ class Box(LinearRegion):
         return jnp.concatenate([-below, above], axis=-1)
 
 
-def without_labels(low: Any, high: Any) -> tuple[Any, Any]:
-    """Limits of pandas in one order.
+def without_labels(low: Any, high: Any) -> tuple[Any, Any, list[Any]]:
+    """Limits of pandas in one order, and the names of their coordinates.
 
     Raises:
         ValueError: for DataFrames whose rows have labels other than their positions, which no
             region keeps.
     """
-    if np.ndim(low) == np.ndim(high):
-        from truncgauss.arrays.alignment import in_one_order
+    from truncgauss.arrays.alignment import coordinate_labels, in_one_order
 
+    if np.ndim(low) == np.ndim(high):
         low, high = in_one_order("Box", low=low, high=high)
     for side in (low, high):
         labels = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
@@ -185,4 +187,4 @@ def without_labels(low: Any, high: Any) -> tuple[Any, Any]:
                 "Box: does not keep the labels of rows. Give arrays in the order of the rows, such "
                 "as by `.loc[data.index].to_numpy()`."
             )
-    return low, high
+    return low, high, coordinate_labels(low) or coordinate_labels(high)
