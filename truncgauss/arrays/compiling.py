@@ -186,17 +186,19 @@ class Compiled:
             fixed = tuple(args[k] for k in self.static)
             arrays = [arg for k, arg in enumerate(args) if k not in self.static]
             leaves, structure = jax.tree.flatten(arrays)
-            kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+            names = "shape", "dtype", "weak_type", "sharding"  # sooner known than `jax.typeof`
+            kinds = tuple((type(x), *(getattr(x, n, None) for n in names)) for x in leaves)
             settings = kept_programs.settings()
             kind = tuple(effort.items()), fixed, structure, kinds, parallel.plan(), settings
-            if kind not in self.ahead:
-                self.ahead[kind] = kept_programs.program_of(kind, self, args, arrays)
-            if self.ahead[kind] is None:
+            program = self.ahead.get(kind, self)  # by one look, as a kind is long to compare
+            if program is self:
+                program = self.ahead[kind] = kept_programs.program_of(kind, self, args, arrays)
+            if program is None:
                 if not is_staged():
                     return self.program(effort)(*args)
                 # It would be traced as well, and may not have compiler options of its own there.
-                self.ahead[kind] = self.program(effort).lower(*args).compile()
-            return self.ahead[kind](*arrays)
+                program = self.ahead[kind] = self.program(effort).lower(*args).compile()
+            return program(*arrays)
 
     def program(self, effort: dict[str, Any]) -> Any:
         """The function under `jax.jit`, to be compiled with one of the efforts."""

@@ -278,7 +278,7 @@ class LikelihoodFit(Ending):
         # A Hessian is many integrals then, or its program takes long to compile.
         expensive = self.log_likelihood_stderr > 0 or self.loss.iterated
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
-        estimate = Unbounded(coordinates, jnp.asarray(number), kind)
+        estimate = Unbounded(coordinates, jax.device_put(np.asarray(number)), kind)
         exact = functools.partial(point, self.loss)
         return Profile(exact, float(self.loss.size), self.best, estimate, secant)
 

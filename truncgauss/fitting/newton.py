@@ -188,7 +188,7 @@ def slopes_at(loss: Loss, points: Any) -> tuple[Any, ...]:
     points = np.asarray(points)
     count, q = points.shape
     filled = np.concatenate([points, np.zeros((max(2 * q + 1 - count, 4 - count, 0), q))])
-    parts = slopes(loss, jax.device_put(filled), jax.device_put(np.int32(count)))
+    parts = slopes(loss, filled, np.int32(count))
     return tuple(np.asarray(part)[:count] for part in parts)
 
 
@@ -226,17 +226,16 @@ def point(loss: Loss, x: np.ndarray, order: int = 2) -> Point:
     """A callable pytree's loss with its derivatives at x, in float64; if its Hessian is by
     `differences`, by those of an order: the first for the start of a path on which the curvature is
     learnt, the fourth for its end, from which errors follow."""
-    at = jnp.asarray(x, jnp.float64)
-    steps = loss.steps(np.asarray(x))
-    function: Callable[..., tuple[Any, ...]] = derivatives
-    if steps is not None:
-        function = functools.partial(differences, steps=steps, order=order)
+    x = np.asarray(x, np.float64)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = loss.at_numbers(np.asarray(at))
-        parts = function(loss, at) if parts is None else parts
+        if (parts := loss.at_numbers(x)) is None:
+            if (steps := loss.steps(x)) is None:
+                parts = derivatives(loss, x)
+            else:
+                parts = differences(loss, x, steps, order)
     value, gradient, hessian, variance = map(np.asarray, parts)
     hessian = (hessian + hessian.T) / 2
-    return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
+    return Point(x, float(value), gradient, hessian, variance=float(variance))
 
 
 @Compiled
@@ -248,14 +247,12 @@ def slope(loss: Loss, x: jax.Array) -> tuple[jax.Array, ...]:
 
 def sloped(loss: Loss, x: np.ndarray) -> Point:
     """Loss and gradient in float64, as a point whose curvature is still to come."""
-    by_batch = lambda loss, x: tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
-    exact = loss.steps(np.asarray(x)) is None
-    function = slope if exact else by_batch  # by a program that there is
+    x = np.asarray(x, np.float64)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = function(loss, jnp.asarray(x, jnp.float64))
+        exact = loss.steps(x) is None  # else by a program that there is
+        parts = slope(loss, x) if exact else tuple(p[0] for p in slopes_at(loss, x[None]))
     value, gradient, variance = map(np.asarray, parts)
-    nothing = np.zeros((0, 0))
-    return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
+    return Point(x, float(value), gradient, np.zeros((0, 0)), variance=float(variance))
 
 
 @dataclasses.dataclass

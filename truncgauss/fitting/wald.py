@@ -224,7 +224,7 @@ def coverages_of(
         if callable(coordinates):
             return np.stack([np.asarray(coordinates(jax.device_put(x)))[some] for x in points])
         filled = np.concatenate([points, np.repeat(points[:1], max(9 - len(points), 0), axis=0)])
-        values = np.asarray(estimates_of(coordinates, jax.device_put(filled)))
+        values = np.asarray(estimates_of(coordinates, filled))
         return values[: len(points), some]
 
     covariance = np.linalg.inv(size * end.hessian)

@@ -318,16 +318,20 @@ class TruncatedLoss(Loss):
 
 def packed(vector: Any, matrix: Any) -> Any:
     """A vector (d,) and a symmetric matrix (d, d) as one vector: the lower triangle by rows."""
-    lower = np.tril_indices(len(vector))
-    return namespace(vector).concatenate([vector, matrix[lower]])
+    return namespace(vector).concatenate([vector, matrix[triangle(len(vector))[0]]])
 
 
 def unpacked(values: Any, dimension: int) -> tuple[Any, Any]:
     """The vector and the symmetric matrix that `packed` took."""
-    order = np.zeros((dimension, dimension), int)
-    order[np.tril_indices(dimension)] = np.arange(len(values) - dimension)
-    order = np.maximum(order, order.T)
-    return values[:dimension], values[dimension:][order]
+    return values[:dimension], values[dimension:][triangle(dimension)[1]]
+
+
+@functools.cache  # asked for at each step, for each move
+def triangle(dimension: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Rows and columns of a lower triangle, and where each entry of the matrix stands in it."""
+    lower, order = np.tril_indices(dimension), np.zeros((dimension, dimension), int)
+    order[lower] = np.arange(len(lower[0]))
+    return lower, np.maximum(order, order.T)
 
 
 def white_gaussian(natural: Any, dimension: int) -> tuple[Any, Any]:
@@ -380,8 +384,9 @@ class TruncatedSample(Model):
     @functools.cached_property
     def inner(self) -> GaussianCoordinates:
         """Natural parameters of the rows made white, packed."""
-        centre, root = self.sample.centre, self.sample.scale[:, None] * self.sample.root
-        d = len(centre)
+        sample = self.sample
+        centre, scale, root = map(np.asarray, (sample.centre, sample.scale, sample.root))
+        d, root = len(centre), scale[:, None] * root  # in NumPy, where nothing is compiled
         pairs = tuple((j, i) for i in range(d) for j in range(i))
         centre, root, fixed = jax.device_put((centre, root, np.eye(d)))
         return GaussianCoordinates(
@@ -454,7 +459,7 @@ class TruncatedSample(Model):
         coverages = np.full(len(errors), 0.95)
         if not len(asked):
             return coverages, remarks
-        if total.stderr != 0:
+        if float(total.stderr) != 0:
             return np.zeros(0), ("Wald intervals were not compared with the likelihood.",)
         coverages[asked] = compare(asked)
         return coverages, remarks
