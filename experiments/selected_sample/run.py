@@ -6,7 +6,6 @@ against all of them. For a table of one's own, censored, noisy or with covariate
 `fit_table`.
 """
 
-import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
@@ -18,8 +17,8 @@ def run(config):
     """Naive, corrected and full moments, and a check of the errors."""
     rows, seen = rows_of(config)
     low, high = np.array(config.limits.low), np.array(config.limits.high)
-    sample = jnp.asarray(rows[seen], config.dtype)
-    table = dict(zip(config.columns, np.asarray(sample).T))
+    sample = np.asarray(rows[seen], config.dtype)
+    table = dict(zip(config.columns, sample.T))
     fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
     means = fit.names[: len(config.columns)] if fit.converged else ()
     with bar(None, "profile intervals", True):
