@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import jax.test_util
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import linalg, stats
 
 import truncgauss as tg
-from truncgauss.arrays.linalg import triangle
+from truncgauss.arrays.linalg import FEW, solve_lower, triangle
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.planning import smallest_mass_first
 from truncgauss.separation.twisting import sites_for
@@ -181,6 +181,21 @@ def test_a_chain_with_limits_that_were_infinite_when_held():
 
 
 # --- Factors of roots -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, FEW + 1])
+def test_a_triangle_is_solved_as_by_lapack(rows):
+    """Of units that differ by orders of magnitude, which forward substitution does not mix."""
+    random = np.random.default_rng(rows)
+    factor = np.tril(random.normal(size=(rows, rows)) / rows, -1) + np.eye(rows)
+    factor *= 10.0 ** random.uniform(-150, 150, (rows, 1))
+    for right in (np.arange(1, rows + 1), random.normal(size=(rows, 3)), np.full(rows, np.nan)):
+        kept = right.copy()
+        expected = linalg.solve_triangular(factor, right, lower=True, check_finite=False)
+        np.testing.assert_allclose(solve_lower(factor, right), expected, rtol=1e-12)
+        np.testing.assert_array_equal(right, kept)
+    with pytest.raises(np.linalg.LinAlgError):
+        solve_lower(np.zeros((rows, rows)), np.ones(rows))
 
 
 @FULL
