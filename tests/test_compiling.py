@@ -170,6 +170,19 @@ def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
     assert result.stdout.strip() == "1", result.stderr
 
 
+def test_each_kind_of_argument_has_its_program():
+    """By shape, dtype and whether that is weak, as of `jax.jit`; values are of one kind."""
+    double = compiling.Compiled(lambda x: 2 * x, cost=compiling.closed_form)
+    arrays = np.ones(2), np.ones(2, np.float32), np.ones(3), jnp.ones(2), jnp.ones(2, np.float32)
+    kinds = 1, 1.0, True, *arrays, jnp.asarray(1.0), jnp.asarray(np.float64(1.0))
+    for count, argument in enumerate(kinds):
+        assert len(double.ahead) == count
+        for x in (argument, argument * 1):
+            result, expected = double(x), jax.jit(lambda x: 2 * x)(x)
+            assert jax.typeof(result) == jax.typeof(expected)
+            np.testing.assert_array_equal(result, expected)
+
+
 PROGRAMS = """
 import jax, sys
 import truncgauss as tg
