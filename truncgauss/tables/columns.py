@@ -297,8 +297,6 @@ def each_row(
 
 def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Values as floats, and where they are said to be missing."""
-    import narwhals
-
     for unit, value in (("unit", "to_value"), ("units", "magnitude")):
         if hasattr(values, unit) and hasattr(values, value):
             name = str(getattr(values, unit))
@@ -308,11 +306,14 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
                     "one unit for all, such as `.to_value(unit)`."
                 )
     absent: Any = False
-    values = narwhals.from_native(values, series_only=True, pass_through=True)
     if isinstance(values, np.ma.MaskedArray):
         absent, values = np.ma.getmaskarray(values), np.asarray(values.data)
-    elif isinstance(values, narwhals.Series):
-        absent, values = values.is_null().to_numpy(), values.to_numpy()
+    elif not isinstance(values, np.ndarray):
+        import narwhals  # a thirtieth of a second, of which arrays have no use
+
+        values = narwhals.from_native(values, series_only=True, pass_through=True)
+        if isinstance(values, narwhals.Series):
+            absent, values = values.is_null().to_numpy(), values.to_numpy()
     try:
         array = np.asarray(values)
         if array.dtype == object and {*map(type, array.flat)} <= {int, float, np.int64, np.float64}:
