@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import interpolate, optimize, stats
 
 import truncgauss as tg
 from tests.wald_coverage import simulated
@@ -19,6 +19,7 @@ from truncgauss.fitting.likelihood_fit import LikelihoodFit, coverage_of_spread
 from truncgauss.fitting.model import Model, in_words
 from truncgauss.fitting.wald import (
     by_differences,
+    quintics,
     untrusted,
     wald_coverages,
 )
@@ -222,6 +223,14 @@ def test_maxima_that_one_start_found_alone_are_said_at_once():
     assert "Only" not in Model().ending(path, proof, None)[1]
     far = certificate(np.ones(1), np.eye(1))
     assert "method" not in Model().ending(path, far, None)[1]  # there is none to give points
+
+
+def test_the_line_between_known_points_is_the_quintic_of_scipy():
+    at, known = np.array([-2.0, -1.0, 0.0, 1.0, 1.5]), np.cos(np.arange(15.0)).reshape(5, 3)
+    t, truth = np.linspace(-2.0, 1.5, 57), interpolate.BPoly.from_derivatives(at, known)
+    for order, values in enumerate(quintics(at, known, t)):
+        expected = truth.derivative(order)(t) if order else truth(t)
+        np.testing.assert_allclose(values, expected, rtol=0.0, atol=1e-12)
 
 
 def test_no_sample_beyond_the_end_of_a_likelihood_is_covered():

@@ -238,21 +238,19 @@ def point(loss: Loss, x: np.ndarray, order: int = 2) -> Point:
     return Point(x, float(value), gradient, hessian, variance=float(variance))
 
 
-@Compiled
-def slope(loss: Loss, x: jax.Array) -> tuple[jax.Array, ...]:
-    """Loss and gradient of a callable pytree at x, and the variance of its error."""
-    (value, variance), gradient = value_and_slope(loss, x)
-    return value, gradient, variance
+slope = Compiled(value_and_slope)
 
 
 def sloped(loss: Loss, x: np.ndarray) -> Point:
     """Loss and gradient in float64, as a point whose curvature is still to come."""
     x = np.asarray(x, np.float64)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        exact = loss.steps(x) is None  # else by a program that there is
-        parts = slope(loss, x) if exact else tuple(p[0] for p in slopes_at(loss, x[None]))
-    value, gradient, variance = map(np.asarray, parts)
-    return Point(x, float(value), gradient, np.zeros((0, 0)), variance=float(variance))
+        if loss.steps(x) is None:
+            (value, variance), gradient = slope(loss, x)
+        else:  # by a program that there is
+            (value,), (gradient,), (variance,) = slopes_at(loss, x[None])
+    gradient, nothing = np.asarray(gradient), np.zeros((0, 0))
+    return Point(x, float(value), gradient, nothing, variance=float(variance))
 
 
 @dataclasses.dataclass

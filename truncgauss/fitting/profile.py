@@ -183,12 +183,8 @@ class Profile:
 
     def target(self, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The estimate at y with its gradient and Hessian."""
-        current = point(self.estimate, self.x(y))
-        return (
-            current.loss,
-            self.root.T @ current.gradient,
-            self.root.T @ current.hessian @ self.root,
-        )
+        current, root = point(self.estimate, self.x(y)), self.root
+        return current.loss, root.T @ current.gradient, root.T @ current.hessian @ root
 
     def end(self, side: float, goal: float) -> float:
         """The nearest value on one side at which the log-likelihood has fallen by `goal` nats;

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy
+from numpy.polynomial.polynomial import polyder, polyval
 from scipy.special import ndtr
 
 from truncgauss.arrays.compiling import Compiled, closed_form
@@ -138,16 +138,14 @@ def coverage_along(
     if first == last:
         return 0.0
     at, known = at[first : last + 1], points[first : last + 1]
-    loss, value = (scipy.interpolate.BPoly.from_derivatives(at, known[:, j]) for j in (0, 1))
     t = np.linspace(at[0], at[-1], CELLS * (last - first) + 1)
     middle = int(np.argmin(np.abs(t)))
-    bend, rate = loss.derivative(2)(t), value.derivative()(t)
+    (fall, tilt, bend), (moved, rate, _) = (quintics(at, known[:, j], t) for j in (0, 1))
     bad = np.flatnonzero(~((bend > 0) & (rate * rate[middle] > 0)))
     if middle in bad:  # the loss is not bent there, or the value does not move
         return 0.0
     inside = slice(max(bad[bad < middle], default=-1) + 1, min(bad[bad > middle], default=len(t)))
-    t, bend, rate = t[inside], bend[inside], rate[inside]
-    fall, tilt, moved = loss(t), loss.derivative()(t), value(t)
+    t, fall, tilt, bend, moved, rate = (x[inside] for x in (t, fall, tilt, bend, moved, rate))
     root = np.sign(t) * np.sqrt(2.0 * np.maximum(fall, 0.0))
     covered = weights = 0.0
     for share, k in zip(SHARES, np.rint(np.interp(TRUTHS, root, np.arange(len(t)))).astype(int)):
@@ -160,6 +158,17 @@ def coverage_along(
         weight = share * exists(best + t[k] * step)
         covered, weights = covered + weight * float(held @ chances), weights + weight
     return covered / weights
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def quintics(at: np.ndarray, known: np.ndarray, t: np.ndarray) -> list[np.ndarray]:
+    """Hermite's piecewise polynomial through values and two derivatives (n, 3) at points (n,), with
+    its two derivatives, at t."""
+    k = np.clip(np.searchsorted(at, t, "right") - 1, 0, len(at) - 2)
+    units = np.diff(at)[k] ** np.arange(3.0)[:, None]
+    ends = [polyval(side, polyder(np.eye(6), m)) for side in (0.0, 1.0) for m in range(3)]
+    powers = np.linalg.solve(ends, np.concatenate([known[k].T * units, known[k + 1].T * units]))
+    return [polyval((t - at[k]) / units[1], polyder(powers, m), False) / units[m] for m in range(3)]
 
 
 def by_differences(
@@ -199,24 +208,22 @@ def coverages_of(
     loss, if there is a program for that alone. The estimates may be a function of x too."""
     size = float(loss.size)
 
-    def derivatives(points: list[np.ndarray], direction: np.ndarray) -> Any:
+    def derivatives(points: list[np.ndarray], along: np.ndarray) -> Any:
         if points[0] is end.x:
             return [(end.loss, 0.0, 0.0)]
         if value is not None:
-            return by_differences(value)(points, direction)
+            return by_differences(value)(points, along)
         exact = loss.steps(points[0]) is None
         if exact and not loss.iterated:
             each = [point(loss, x) for x in points]
-            return [
-                (p.loss, p.gradient @ direction, direction @ p.hessian @ direction) for p in each
-            ]
-        sides = [x + side * direction for side in (-BESIDE, BESIDE) for x in points]
+            return [(p.loss, p.gradient @ along, along @ p.hessian @ along) for p in each]
+        sides = [x + side * along for side in (-BESIDE, BESIDE) for x in points]
         if exact:
             ends = [(p.loss, p.gradient) for p in map(functools.partial(sloped, loss), sides)]
         else:
             ends = list(zip(*slopes_at(loss, sides)[:2]))  # by one call, whose work is little
         return [
-            ((low + high) / 2, (g + h) / 2 @ direction, (h - g) / (2 * BESIDE) @ direction)
+            ((low + high) / 2, (g + h) / 2 @ along, (h - g) / (2 * BESIDE) @ along)
             for (low, g), (high, h) in zip(ends[: len(points)], ends[len(points) :])
         ]
 
@@ -224,8 +231,7 @@ def coverages_of(
         if callable(coordinates):
             return np.stack([np.asarray(coordinates(jax.device_put(x)))[some] for x in points])
         filled = np.concatenate([points, np.repeat(points[:1], max(9 - len(points), 0), axis=0)])
-        values = np.asarray(estimates_of(coordinates, filled))
-        return values[: len(points), some]
+        return np.asarray(estimates_of(coordinates, filled))[: len(points), some]
 
     covariance = np.linalg.inv(size * end.hessian)
     return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some], exists)
