@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse as matrices
 
 import truncgauss as tg
-from truncgauss.fields import guide, passes
+from truncgauss.fields import building, guide, passes
 
 N = 24
 RNG = np.random.default_rng(3)
@@ -204,11 +204,54 @@ def test_points_that_coincide_share_the_field_and_not_the_noise(exact):
         ),
         (lambda: tg.Directed.from_points([0.0, 1.0], kernel, neighbours=1), "at least 2"),
         (lambda: jax.jit(lambda x: tg.Directed.from_points(x, kernel))(jnp.ones(3)), "traced"),
+        (lambda: tg.Directed.from_matrix([[1.0, 0.5], [0.4, 1.0]]), "must be symmetric"),
+        (lambda: tg.Directed.from_matrix([[1.0, 2.0], [2.0, 1.0]]), "correlation of 0 and 1"),
+        (lambda: tg.Directed.from_matrix(jnp.ones((2, 2))), "not positive definite"),
+        (lambda: tg.Directed.from_matrix(jnp.diag(jnp.array([1.0, 0.0]))), "not positive definite"),
+        (lambda: tg.Directed.from_matrix([[1.0, jnp.nan], [jnp.nan, 1.0]]), "finite"),
+        (lambda: tg.Directed.from_matrix(jnp.ones((2, 2, 2))), "one matrix"),
+        (lambda: jax.jit(tg.Directed.from_matrix)(jnp.eye(3)), "not traced"),
     ],
 )
 def test_bad_input_is_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+SHUFFLED = np.random.default_rng(4).permutation(N)
+
+
+def test_a_dense_matrix_in_any_order_is_that_field():
+    given = np.asarray(matrix(noise=0.0))[SHUFFLED][:, SHUFFLED]
+    found = tg.Directed.from_matrix(given, noise=0.3)
+    np.testing.assert_allclose(found.covariance_matrix, given + 0.09 * np.eye(N), atol=1e-13)
+    np.testing.assert_allclose(tg.Directed.from_matrix([[4.0]]).covariance_matrix, [[4.0]])
+
+
+def test_rows_of_a_matrix_are_put_in_compact_blocks():
+    """Signs of correlations and units do not matter; in random order shares are near 15 / 16."""
+    sites = np.stack(np.divmod(RNG.permutation(144), 12), 1) / 12.0
+    pairs = jax.vmap(jax.vmap(lambda x, y: kernel(x, y, 0.2), (None, 0)), (0, None))(sites, sites)
+    by = RNG.choice([-3.0, 1.0], 144)
+    places = building.coordinates_of(pairs * by[:, None] * by)
+    blocks = sites[building.arranged(places, 8, 16).order].reshape(9, 16, 2)
+    assert blocks.var(1).sum(-1).mean() < 0.25 * sites.var(0).sum()
+
+
+@pytest.mark.full
+def test_log_p_and_its_gradient_of_a_shuffled_matrix_are_those_of_the_dense_one():
+    given, box = matrix(noise=0.3)[SHUFFLED][:, SHUFFLED], tg.Box(LOW, HIGH)
+
+    def value(by, covariance, method):
+        found = tg.log_probability(LOC, covariance(by * given), box, method)
+        return found.log_prob, found
+
+    slope = jax.value_and_grad(value, has_aux=True)
+    (_, ours), found = slope(1.2, tg.Directed.from_matrix, METHOD)
+    (_, truth), other = slope(1.2, lambda matrix: matrix, tg.Separation(num_points=2048))
+    close(ours, truth)
+    assert ours.stderr < 0.02
+    np.testing.assert_allclose(found, other, atol=0.05)
 
 
 def test_degrees_over_the_earth_are_named():

@@ -12,8 +12,10 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import is_concrete, values_of
+from truncgauss.gaussian.covariances import CovarianceMatrix
 
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
+COORDINATES, SUBSPACE_STEPS = 8, 20  # of a matrix, by which its rows are put in order
 # Of the variance of the noise this share is part of the field: the sum is distributed as before,
 # and the field has a factor where points coincide, or nearly so under a smooth kernel.
 SHARE = 1e-3
@@ -54,6 +56,27 @@ def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not np.all(np.isfinite(sites)):
         raise ValueError("from_points: points must be finite; leave out those that are not known.")
     return sites
+
+
+def coordinates_of(matrix: Array) -> np.ndarray:
+    """Points, at most 8 numbers each, with squared distances near 2 (1 - r^2), r the correlations.
+
+    The matrix of r^2 has no negative eigenvalue (the product theorem of Schur). Its leading ones
+    are found by a few steps of subspace iteration.
+    """
+    numbers = values_of(matrix)
+    if numbers is None or matrix.ndim != 2 or not np.all(np.isfinite(numbers)):
+        raise ValueError(
+            "from_matrix: covariance must be one matrix of finite numbers, not traced."
+        )
+    CovarianceMatrix(numbers := np.asarray(numbers)).check("from_matrix: covariance")
+    deviations = np.sqrt(np.maximum(np.diagonal(numbers), np.finfo(numbers.dtype).tiny))
+    squares = np.square(numbers / deviations / deviations[:, None])
+    basis = np.random.default_rng(0).normal(size=(len(squares), min(COORDINATES, len(squares))))
+    for _ in range(SUBSPACE_STEPS):
+        basis, _ = np.linalg.qr(squares @ basis)
+    values, rotation = np.linalg.eigh(basis.T @ squares @ basis)
+    return basis @ rotation * np.sqrt(np.maximum(values, 0.0))
 
 
 def warn_of_degrees(coordinates: np.ndarray) -> None:

@@ -181,6 +181,34 @@ class Directed(Covariance):
         )
 
     @classmethod
+    def from_matrix(
+        cls, covariance: Any, noise: Any = 0.0, exact: bool | None = None
+    ) -> "Directed":
+        """A field by its dense covariance matrix, (n, n), whose rows may be in any order.
+
+        They are put in an order in which correlated ones are near; the field is then that of
+        `from_points` with the entries of the matrix, by which it is differentiated, for a kernel.
+
+        Raises:
+            ValueError: for a matrix that is traced by `jax.jit`, not finite, not symmetric or not
+                positive definite.
+
+        Example:
+            >>> equal = tg.Directed.from_matrix(0.5 + 0.5 * jnp.eye(40))
+            >>> found = tg.log_probability(jnp.zeros(40), equal, tg.Box(0.0, jnp.full(40, jnp.inf)))
+            >>> bool(abs(found.log_prob + jnp.log(41.0)) < 0.01)
+            True
+        """
+        matrix = as_float_array(covariance, "from_matrix: covariance")
+        places = building.coordinates_of(matrix)
+
+        def entry(x: Array, y: Array) -> Array:
+            return matrix[x[0].astype(int), y[0].astype(int)]
+
+        rows = jnp.arange(len(matrix), dtype=matrix.dtype)
+        return cls.from_points(rows, entry, noise=noise, neighbour_points=places, exact=exact)
+
+    @classmethod
     def from_precision(
         cls, indptr: Any, indices: Any, data: Any, noise: Any = 0.0, block: int = 64
     ) -> "Directed":
