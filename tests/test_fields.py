@@ -218,6 +218,15 @@ def test_bad_input_is_named(make, words):
         make()
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_strict_ranks_and_dtypes_are_served(exact):
+    """Both are checked while tracing."""
+    value = lambda loc: sparse(0.3, loc, 1.0, LOW, HIGH, exact, neighbours=4).log_prob
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(lambda: jax.grad(value)(LOC))
+        jax.eval_shape(lambda: METHOD.gradient(lambda by: (LOC, field(by), LOW, HIGH), 1.0))
+
+
 SHUFFLED = np.random.default_rng(4).permutation(N)
 
 

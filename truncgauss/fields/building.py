@@ -185,7 +185,7 @@ def factors(
         chosen = jnp.concatenate([neighbours, start + jnp.arange(size), ahead])
         there = chosen < n
         some = placed[chosen]
-        both = there[:, None] & there
+        both = there[:, None] & there[None]
         matrix = jnp.where(both, pairs(some, some), jnp.eye(len(chosen), dtype=some.dtype))
         factor = jnp.linalg.cholesky(matrix + jnp.diag(nuggets[chosen]))
         cross, inner = factor[most:, :most], factor[:most, :most]

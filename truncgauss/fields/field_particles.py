@@ -153,7 +153,7 @@ class FieldParticles(Method):
         unknown = jnp.where(empty, jnp.nan, jnp.where(jnp.isinf(value.stderr), jnp.inf, 0.0))
 
         def error(each: Array, mean: Array) -> Array:
-            squares = jnp.tensordot(shares**2, (each - mean) ** 2, 1)
+            squares = jnp.tensordot(shares**2, (each - mean[None]) ** 2, 1)
             return jnp.sqrt(squares * counts[1] / (counts[1] - 1)) + unknown
 
         [stderr], [mean] = jax.tree.map(error, slopes, gradient), gradient

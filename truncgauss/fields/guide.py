@@ -69,7 +69,7 @@ def conditionals(field: Any, sites: FieldSites) -> BlockConditional:
         left = tilted_factor(factor, precision)[:, :size]
         spread = left[:size] @ left.T
         return BlockConditional(
-            weights[:size] - (spread * precision) @ weights, spread @ force, left[:size]
+            weights[:size] - (spread * precision[None]) @ weights, spread @ force, left[:size]
         )
 
     parts = field.ahead, field.weights, field.scale, *sites
@@ -81,7 +81,7 @@ def tilted_factor(root: Array, precision: Array) -> Array:
 
     Its diagonal is that of root over that of U: no pivot is a difference of larger numbers.
     """
-    inner = jnp.eye(len(root), dtype=root.dtype) + (root.T * precision) @ root
+    inner = jnp.eye(len(root), dtype=root.dtype) + (root.T * precision[None]) @ root
     upper = jnp.linalg.cholesky(inner[::-1, ::-1])[::-1, ::-1]
     return solve_triangular(upper, root.T, lower=False).T
 
@@ -197,7 +197,7 @@ def sites_of(field: Any, rows: Rows, key: Array, within: Array) -> FieldSites:
     mean, variance, middle = cavities(sites)
     reach = REACH * jnp.sqrt(variance + rows.noise)
     around = jnp.stack([middle, middle - reach, middle + reach])
-    curvature, *others = slopes(around, variance)[1]
+    curvature, *others = jax.vmap(slopes, (0, None))(around, variance)[1]
     least = jnp.minimum(*others)
     mean = mean + within * (sites.force - sites.precision * mean)
     rest = jnp.maximum(1.0 - within * sites.precision, jnp.sqrt(jnp.finfo(mean.dtype).eps))

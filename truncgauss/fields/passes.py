@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from truncgauss.fields.guide import BlockConditional, FieldSites, Rows, WholeGuide
+from truncgauss.fields.guide import FieldSites, Rows, WholeGuide
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 from truncgauss.special.normal import (
     fixed_interval,
@@ -67,18 +67,16 @@ class _Paths(NamedTuple):
 
 
 def run(
-    field: Any,
-    rows: Rows,
-    sites: FieldSites,
-    law: BlockConditional | WholeGuide,
-    key: Array,
-    num_particles: int,
+    field: Any, rows: Rows, sites: FieldSites, law: Any, key: Array, num_particles: int
 ) -> Pass:
-    """One run over all blocks."""
+    """One run over all blocks; law is the `BlockConditional` of each, or one `WholeGuide`."""
     (blocks, size), n, dtype = rows.low.shape, num_particles, rows.low.dtype
     lanes, nothing = jnp.arange(n), jnp.zeros(n, dtype)
     exact = isinstance(law, WholeGuide)
-    asked = rows._replace(noise=law.noise) if isinstance(law, WholeGuide) else rows
+    asked, laws = rows, law
+    if exact:
+        asked = rows._replace(noise=law.noise)
+        laws = law.mean.reshape(blocks, size), law.factor.reshape(blocks, size, -1)
 
     def block(cloud: _Paths, part: Any) -> tuple[_Paths, None]:
         k, neighbours, conditional, rows, sites, key = part
@@ -114,19 +112,14 @@ def run(
         *(nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
     )
     keys = jax.random.split(key, blocks + 1)
-    laws: Any = law
-    if isinstance(law, WholeGuide):
-        laws = law.mean.reshape(blocks, size), law.factor.reshape(blocks, size, -1)
     parts = jnp.arange(blocks), field.neighbours, laws, asked, sites, keys[1:]
     cloud, _ = lax.scan(block, start, parts)
     drawn = cloud.drawn[:-1].reshape(blocks, size, n)
     drawn = jnp.take_along_axis(drawn, cloud.ancestors[:-1, None], axis=2).reshape(-1, n)
-    if isinstance(law, WholeGuide):
+    if exact:
         drawn = _field_given(field, law, rows, law.mean[:, None] + law.factor @ drawn, keys[0])
     paths = cloud.drawn.at[:-1].set(drawn)
-    ratio = coarse = law.log_mass if isinstance(law, WholeGuide) else nothing
-    if not exact:
-        ratio, coarse = _log_densities(field, paths)
+    ratio, coarse = (law.log_mass,) * 2 if exact else _log_densities(field, paths)
     log_weights = cloud.log_weights + cloud.owed + ratio
     total = log_sum_exp(log_weights)
     return Pass(
@@ -190,7 +183,8 @@ def _resampled(cloud: _Paths, base: Array, key: Array) -> tuple[_Paths, Array]:
     """
     n = len(cloud.log_weights)
     effective = effective_sample_size(cloud.log_weights)
-    at = (jnp.arange(n) + jax.random.uniform(key, (), cloud.log_weights.dtype)) / n
+    dtype = cloud.log_weights.dtype
+    at = (jnp.arange(n, dtype=dtype) + jax.random.uniform(key, (), dtype)) / n
 
     def anew() -> tuple[Array, ...]:
         order = jnp.argsort(jnp.sum(base, axis=0))
@@ -286,7 +280,7 @@ def slopes(field: Any, rows: Rows, record: Pass) -> FieldSlopes:
     the block, W^T v in the neighbours, v f_N^T in W and v e^T - diag(1 / L) in L. An exact field is
     one block.
     """
-    share = jax.nn.softmax(record.log_weights)
+    share = jax.nn.softmax(record.log_weights)[None]
     paths = record.paths[:-1].reshape(*rows.low.shape, -1)
     root = field.exact_root
     if root.size:
@@ -303,7 +297,7 @@ def slopes(field: Any, rows: Rows, record: Pass) -> FieldSlopes:
         some = jax.tree.map(lambda x: x[..., None], Rows(low, high, noise, rows.exact))
         path, stretch = _moved(paths, some, jax.tree.map(lambda x: x[..., None], rows))
         along = jnp.sum(path * pulls + stretch + _asked(paths, some), axis=(0, 1))
-        return jnp.sum(along * share)
+        return jnp.sum(along * share[0])
 
     return FieldSlopes(of_weights, of_scale, of_root, jax.grad(asked, (0, 1, 2))(*rows[:3]))
 

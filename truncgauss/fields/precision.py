@@ -79,7 +79,7 @@ def _regressions(
     # Behind the last block are places that stand for none: independent, with variance 1.
     none = zeros[:steps]
     all_weights = jnp.concatenate([weights, none])
-    all_scale = jnp.concatenate([scale, none + identity])
+    all_scale = jnp.concatenate([scale, none + identity[None]])
 
     def look_ahead(k: Array) -> tuple[Array, Array]:
         regressions, rows = [all_weights[k]], [jnp.pad(all_scale[k], ((0, 0), (0, steps * size)))]
