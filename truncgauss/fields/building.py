@@ -69,9 +69,10 @@ def coordinates_of(matrix: Array) -> np.ndarray:
         raise ValueError(
             "from_matrix: covariance must be one matrix of finite numbers, not traced."
         )
-    CovarianceMatrix(numbers := np.asarray(numbers)).check("from_matrix: covariance")
-    deviations = np.sqrt(np.maximum(np.diagonal(numbers), np.finfo(numbers.dtype).tiny))
-    squares = np.square(numbers / deviations / deviations[:, None])
+    CovarianceMatrix(numbers).check("from_matrix: covariance")
+    entries = np.asarray(numbers)
+    deviations = np.sqrt(np.maximum(np.diagonal(entries), np.finfo(entries.dtype).tiny))
+    squares = np.square(entries / deviations / deviations[:, None])
     basis = np.random.default_rng(0).normal(size=(len(squares), min(COORDINATES, len(squares))))
     for _ in range(SUBSPACE_STEPS):
         basis, _ = np.linalg.qr(squares @ basis)
