@@ -209,7 +209,7 @@ def test_points_that_coincide_share_the_field_and_not_the_noise(exact):
         (lambda: tg.Directed.from_matrix(jnp.ones((2, 2))), "not positive definite"),
         (lambda: tg.Directed.from_matrix(jnp.diag(jnp.array([1.0, 0.0]))), "not positive definite"),
         (lambda: tg.Directed.from_matrix([[1.0, jnp.nan], [jnp.nan, 1.0]]), "finite"),
-        (lambda: tg.Directed.from_matrix(jnp.ones((2, 2, 2))), "one matrix"),
+        (lambda: tg.Directed.from_matrix(jnp.ones((2, 2, 2))), "one finite matrix"),
         (lambda: jax.jit(tg.Directed.from_matrix)(jnp.eye(3)), "not traced"),
     ],
 )

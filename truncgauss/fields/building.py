@@ -61,14 +61,11 @@ def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
 def coordinates_of(matrix: Array) -> np.ndarray:
     """Points, at most 8 numbers each, with squared distances near 2 (1 - r^2), r the correlations.
 
-    The matrix of r^2 has no negative eigenvalue (the product theorem of Schur). Its leading ones
-    are found by a few steps of subspace iteration.
+    r^2 is positive semi-definite (Schur); its leading eigenvectors are by subspace iteration.
     """
     numbers = values_of(matrix)
     if numbers is None or matrix.ndim != 2 or not np.all(np.isfinite(numbers)):
-        raise ValueError(
-            "from_matrix: covariance must be one matrix of finite numbers, not traced."
-        )
+        raise ValueError("from_matrix: covariance must be one finite matrix, not traced.")
     CovarianceMatrix(numbers).check("from_matrix: covariance")
     entries = np.asarray(numbers)
     deviations = np.sqrt(np.maximum(np.diagonal(entries), np.finfo(entries.dtype).tiny))

@@ -181,9 +181,7 @@ class Directed(Covariance):
         )
 
     @classmethod
-    def from_matrix(
-        cls, covariance: Any, noise: Any = 0.0, exact: bool | None = None
-    ) -> "Directed":
+    def from_matrix(cls, covariance: Any, noise: Any = 0.0) -> "Directed":
         """A field by its dense covariance matrix, (n, n), whose rows may be in any order.
 
         They are put in an order in which correlated ones are near; the field is then that of
@@ -201,12 +199,9 @@ class Directed(Covariance):
         """
         matrix = as_float_array(covariance, "from_matrix: covariance")
         places = building.coordinates_of(matrix)
-
-        def entry(x: Array, y: Array) -> Array:
-            return matrix[x[0].astype(int), y[0].astype(int)]
-
         rows = jnp.arange(len(matrix), dtype=matrix.dtype)
-        return cls.from_points(rows, entry, noise=noise, neighbour_points=places, exact=exact)
+        entry: Any = lambda x, y: matrix[x[0].astype(int), y[0].astype(int)]
+        return cls.from_points(rows, entry, noise=noise, neighbour_points=places)
 
     @classmethod
     def from_precision(
