@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
+from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, static_field
@@ -283,14 +284,21 @@ def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Arr
         )
     chosen = method if isinstance(method, FieldParticles) else FieldParticles()
     lower, upper = observations.lower, observations.upper
-    n, d = lower.shape
-    locs = jnp.broadcast_to(jnp.asarray(loc, lower.dtype), (n, d))
+    locs = jnp.broadcast_to(jnp.asarray(loc, lower.dtype), lower.shape)
+    log_prob, stderr = _of_each(chosen, field, lower, upper, locs, key)
+    weights = 1.0 if observations.weights is None else observations.weights
+    return Estimate(weights * log_prob, weights * stderr)
+
+
+@Compiled
+def _of_each(
+    method: FieldParticles, field: Any, lower: Array, upper: Array, locs: Array, key: Array
+) -> Estimate:
+    """The estimate of each row, by a key of its own."""
 
     def of_row(part: Any) -> Estimate:
         low, high, mean, number = part
         own = jax.random.fold_in(key, number)
-        return chosen.of_rows(field, low, high, mean, low == high, own)
+        return method.of_rows(field, low, high, mean, low == high, own)
 
-    log_prob, stderr = lax.map(of_row, (lower, upper, locs, jnp.arange(n)))
-    weights = 1.0 if observations.weights is None else observations.weights
-    return Estimate(weights * log_prob, weights * stderr)
+    return lax.map(of_row, (lower, upper, locs, jnp.arange(len(lower))))
