@@ -638,6 +638,7 @@ NOT_DIFFERENTIABLE = {
     ),
     **dict.fromkeys("truncated_draws truncated_samples weighted_samples".split(), "draws"),
     **dict.fromkeys("Directed FieldParticles SequentialMonteCarlo Surrogate".split(), RULE),
+    **dict.fromkeys("LineParticles MaternProcess QuasiSeparable".split(), RULE),
     **dict.fromkeys("Estimate Method Region Ordinal".split(), "a container or a contract"),
     "Hard": "its gradient is 0 everywhere, see its docstring",
     "effective_sample_size": "it carries no derivative, see its docstring",

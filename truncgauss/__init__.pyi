@@ -60,6 +60,9 @@ from truncgauss.fits.gaussian.truncated_normal import fit_truncated_normal as fi
 from truncgauss.fields.directed import Directed as Directed
 from truncgauss.fields.excursions import excursion as excursion
 from truncgauss.fields.field_particles import FieldParticles as FieldParticles
+from truncgauss.fields.line_particles import LineParticles as LineParticles
+from truncgauss.fields.lines import MaternProcess as MaternProcess
+from truncgauss.fields.lines import QuasiSeparable as QuasiSeparable
 from truncgauss.gaussian.covariances import (
     LowRank as LowRank,
     Markov as Markov,

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.fields import building, field_particles, guide, precision
+from truncgauss.fields import building, field_particles, guide, lines, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
@@ -238,6 +238,31 @@ class Directed(Covariance):
         n = len(parts["order"])
         noise = jnp.broadcast_to(as_float_array(noise, "from_precision: noise"), (n,))
         return cls._of(noise=noise, exact_root=jnp.zeros((0, 0)), **parts)
+
+    @staticmethod
+    def from_quasiseparable(kernel: Any, x: Any, noise: Any = 0.0) -> lines.QuasiSeparable:
+        """A process on a line at any number of points, without approximation.
+
+        Time and memory grow as the number of points, times the square of the kernel's state.
+
+        Args:
+            kernel: a `MaternProcess`, or a kernel of `tinygp.kernels.quasisep`, a sum or a product
+                of them: what has the methods `stationary_covariance()`, `observation_model(x)` and
+                `transition_matrix(x1, x2)`, which depends on x2 - x1 alone. It is differentiated in
+                whatever numbers it holds.
+            x: the points, in any order, shape (n,). Numbers, not tracers.
+            noise: standard deviation of what is added to the process at each point (the root of a
+                nugget), a number or shape (n,).
+
+        Raises:
+            ValueError: for points that are not finite, or of which two are equal without noise.
+
+        Example:
+            >>> line = tg.Directed.from_quasiseparable(tg.MaternProcess(1.0, 5.0), jnp.arange(50.0))
+            >>> line.dimension, round(float(line.covariance_matrix[0, 1]), 4)
+            (50, 0.9522)
+        """
+        return lines.QuasiSeparable.from_kernel(kernel, x, noise)
 
     @classmethod
     def _of(cls, **leaves: Any) -> "Directed":
