@@ -253,7 +253,7 @@ def test_questions_it_refuses():
         jax.hessian(value)(zero)
     with pytest.raises(ValueError, match="applies to a tg.Box"):
         tg.log_probability(zero, jnp.eye(N), box, tg.LineParticles())
-    with pytest.raises(ValueError, match="LineParticles.. computes it, got Separation"):
+    with pytest.raises(ValueError, match="tg.LineParticles.. computes it, got Separation"):
         tg.log_likelihood(rows(zero, zero), 0.0, some, tg.Separation())
     with pytest.raises(ValueError, match="neither region nor noise"):
         tg.log_likelihood(

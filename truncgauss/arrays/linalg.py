@@ -59,23 +59,19 @@ def cholesky(matrix: Any) -> Any:
         return np.full_like(matrix, np.nan)
 
 
-# Rows of a triangle that is solved in NumPy: LAPACK may divide two rows among threads, which then
-# wait for each other for milliseconds (SciPy 1.17).
-FEW = 100
-
-
 def solve_lower(factor: Any, right: Any) -> Any:
     """factor^-1 right for a lower-triangular factor, both of NumPy or of JAX."""
     if namespace(factor) is jnp:
         return jax.scipy.linalg.solve_triangular(factor, right, lower=True)
-    if len(factor) > FEW or not np.all(np.diagonal(factor)):
+    # LAPACK may divide two rows among threads, which wait for each other for milliseconds.
+    if len(factor) > 100 or not np.all(np.diagonal(factor)):
         import scipy.linalg  # a tenth of a second, of which a first call has no use
 
         return scipy.linalg.solve_triangular(factor, right, lower=True, check_finite=False)
-    solved = np.array(right, np.result_type(factor, right))
+    right = np.array(right, np.result_type(factor, right))
     for k, row in enumerate(factor):
-        solved[k] = (solved[k] - row[:k] @ solved[:k]) / row[k]
-    return solved
+        right[k] = (right[k] - row[:k] @ right[:k]) / row[k]
+    return right
 
 
 @jax.jit

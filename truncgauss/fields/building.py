@@ -139,10 +139,10 @@ def arranged(points: np.ndarray, neighbours: int, size: int) -> Arrangement:
     return Arrangement(order, before, after, size)
 
 
-def _telling(own: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:
-    """Positions of those of the others that tell most of a field at own points, shape (most,).
+def _telling(sites: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:
+    """Positions of those of the others that tell most of a field at sites, shape (most,).
 
-    One after the other, that one by which the sum of the conditional variances at the own points
+    One after the other, that one by which the sum of the conditional variances at the sites
     falls the most: of wells with many samples each, most of the nearest ones are of one well, and
     repeat each other. The covariance is Matern's of smoothness 3/2 with a tenth of the extent for
     its range, since the kernel may be traced; with it the divergence from the field was less than
@@ -156,8 +156,8 @@ def _telling(own: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:
     """
     from scipy.spatial.distance import cdist
 
-    extent = np.ptp(np.concatenate([own, others]), axis=0).max(initial=0.0) or 1.0
-    apart = [cdist(some, others) * (3.0**0.5 / RANGE / extent) for some in (others, own)]
+    extent = np.ptp(np.concatenate([sites, others]), axis=0).max(initial=0.0) or 1.0
+    apart = [cdist(some, others) * (3.0**0.5 / RANGE / extent) for some in (others, sites)]
     among, left = ((1.0 + gap) * np.exp(-gap) for gap in apart)
     alone, taken = np.full(len(others), 1.0 + JITTER), np.zeros(len(others), bool)
     rows, chosen = np.empty((min(most, len(others)), len(others))), []

@@ -363,7 +363,8 @@ class Directed(Covariance):
 
     def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:
         """The log-likelihood of each row by `FieldParticles`."""
-        return field_particles.likelihood(self, observations, loc, method_given, key)
+        kind = field_particles.FieldParticles
+        return field_particles.likelihood(kind, self, observations, loc, method_given, key)
 
     def check(self) -> None:
         check_positive("Directed", "scale", jnp.diagonal(self.scale, axis1=-2, axis2=-1))

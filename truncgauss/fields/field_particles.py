@@ -63,6 +63,7 @@ class FieldParticles(Method):
     num_replicates: int = static_field(default=NUM_REPLICATES)
 
     own_units = False
+    builder = "tg.Directed.from_points"
 
     def __post_init__(self) -> None:
         check_counts(self, "num_particles", "num_replicates")
@@ -180,8 +181,8 @@ class FieldGradient(NamedTuple):
 
 def _rows(field: Any, low: Array, high: Array, loc: Array, exact: Array) -> guide.Rows:
     return guide.Rows(
-        field.in_blocks(_less(low, loc), -jnp.inf),
-        field.in_blocks(_less(high, loc), jnp.inf),
+        field.in_blocks(less(low, loc), -jnp.inf),
+        field.in_blocks(less(high, loc), jnp.inf),
         field.in_blocks(field.noise**2, 0.0),
         field.in_blocks(exact, False),
     )
@@ -191,7 +192,7 @@ def _is_served(covariance: Covariance, region: Region) -> bool:
     return region.is_box and FieldParticles in covariance.methods
 
 
-def _less(limits: Array, loc: Array) -> Array:
+def less(limits: Array, loc: Array) -> Array:
     """Limits less the mean; an infinite one has no derivative in either."""
     finite = jnp.isfinite(limits)
     return jnp.where(finite, jnp.where(finite, limits, 0.0) - loc, lax.stop_gradient(limits))
@@ -268,21 +269,25 @@ def _once_jvp(*_: Any) -> Any:
     )
 
 
-def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Array) -> Estimate:
-    """The log-likelihood of each row: coordinates that are known, limited or missing."""
+def likelihood(
+    kind: Any, field: Any, observations: Any, loc: Any, method: Method, key: Array
+) -> Estimate:
+    """The log-likelihood of each row, of values that are known, limited or missing, by a kind of
+    method that has `of_rows`."""
+    name, builder = kind.__name__, kind.builder
     if observations.region is not None or observations.noise is not None or field.batch_shape:
         raise ValueError(
-            "log_likelihood: under a tg.Directed covariance observations have neither region nor "
-            "noise nor observed=, and there is one covariance: give the field its noise, "
-            "tg.Directed.from_points(points, kernel, noise=...)."
+            f"log_likelihood: under a covariance of {builder}() observations have neither region "
+            "nor noise nor observed=, and there is one covariance: give the field its noise, "
+            f"{builder}(..., noise=...)."
         )
-    if not isinstance(method, FieldParticles | Automatic):
+    if not isinstance(method, kind | Automatic):
         raise ValueError(
-            "log_likelihood: of a tg.Directed covariance tg.FieldParticles() computes it, got "
+            f"log_likelihood: of a covariance of {builder}() tg.{name}() computes it, got "
             f"{type(method).__name__}. Leave method out, or give the matrix: "
             "field.covariance_matrix."
         )
-    chosen = method if isinstance(method, FieldParticles) else FieldParticles()
+    chosen = method if isinstance(method, kind) else kind()
     lower, upper = observations.lower, observations.upper
     locs = jnp.broadcast_to(jnp.asarray(loc, lower.dtype), lower.shape)
     log_prob, stderr = _of_each(chosen, field, lower, upper, locs, key)
@@ -292,7 +297,7 @@ def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Arr
 
 @Compiled
 def _of_each(
-    method: FieldParticles, field: Any, lower: Array, upper: Array, locs: Array, key: Array
+    method: Any, field: Any, lower: Array, upper: Array, locs: Array, key: Array
 ) -> Estimate:
     """The estimate of each row, by a key of its own."""
 

@@ -24,10 +24,10 @@ from jaxtyping import Float
 
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.fields.field_particles import less
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.region import Region
-from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, check_counts
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
 from truncgauss.special.normal import (
@@ -534,8 +534,9 @@ class LineParticles(Method):
     replicate were effective: give more. It is 0 for a single limit, or none.
 
     The value is discontinuous where resampling changes. `grad` returns an estimate of the gradient
-    by Fisher's identity along the surviving paths, without a statement of its own error, and holds
-    the draws of all places, n * num_particles * num_replicates numbers; second derivatives raise.
+    by Fisher's identity along the surviving paths, without a statement of its own error: two keys
+    show it. Between close points without noise it may be a tenth. It holds the draws of all places,
+    n * num_particles * num_replicates numbers; second derivatives raise.
 
     Args:
         num_particles: of each replicate, a power of two (static).
@@ -563,6 +564,7 @@ class LineParticles(Method):
     num_replicates: int = static_field(default=8)
 
     own_units = False
+    builder = "tg.Directed.from_quasiseparable"
 
     def __post_init__(self) -> None:
         check_counts(self, "num_particles", "num_replicates")
@@ -599,7 +601,7 @@ class LineParticles(Method):
     ) -> Estimate:
         """The log of the probability of limits, times the density of the coordinates known."""
         order = field.order.astype(int)
-        rows = LineRows(_less(low, loc), _less(high, loc), field.noise**2, exact)
+        rows = LineRows(less(low, loc), less(high, loc), field.noise**2, exact)
         rows = jax.tree.map(lambda x: x[order], rows)
         log_prob, stderr = line_estimate(field, rows, key, self.num_particles, self.num_replicates)
         empty = jnp.any((low >= high) & ~exact)
@@ -609,38 +611,3 @@ class LineParticles(Method):
 
 def _is_served(covariance: Covariance, region: Region) -> bool:
     return region.is_box and LineParticles in covariance.methods
-
-
-def _less(limits: Array, loc: Array) -> Array:
-    """Limits less the mean; an infinite one has no derivative in either."""
-    finite = jnp.isfinite(limits)
-    return jnp.where(finite, jnp.where(finite, limits, 0.0) - loc, lax.stop_gradient(limits))
-
-
-def likelihood(field: Any, observations: Any, loc: Any, method: Method, key: Array) -> Estimate:
-    """The log-likelihood of each row: values that are known, limited or missing."""
-    if observations.region is not None or observations.noise is not None or field.batch_shape:
-        raise ValueError(
-            "log_likelihood: under a covariance of tg.Directed.from_quasiseparable observations "
-            "have neither region nor noise nor observed=, and there is one covariance: give it the "
-            "noise, from_quasiseparable(kernel, x, noise=...)."
-        )
-    if not isinstance(method, LineParticles | Automatic):
-        raise ValueError(
-            "log_likelihood: of a covariance of tg.Directed.from_quasiseparable "
-            f"tg.LineParticles() computes it, got {type(method).__name__}. Leave method out, or "
-            "give the matrix: field.covariance_matrix."
-        )
-    chosen = method if isinstance(method, LineParticles) else LineParticles()
-    lower, upper = observations.lower, observations.upper
-    n, d = lower.shape
-    locs = jnp.broadcast_to(jnp.asarray(loc, lower.dtype), (n, d))
-
-    def of_row(part: Any) -> Estimate:
-        low, high, mean, number = part
-        own = jax.random.fold_in(key, number)
-        return chosen.of_rows(field, low, high, mean, low == high, own)
-
-    log_prob, stderr = lax.map(of_row, (lower, upper, locs, jnp.arange(n)))
-    weights = 1.0 if observations.weights is None else observations.weights
-    return Estimate(weights * log_prob, weights * stderr)

@@ -21,7 +21,7 @@ from truncgauss.arrays.pytrees import (
     static_field,
     values_of,
 )
-from truncgauss.fields import building, line_particles
+from truncgauss.fields import building, field_particles, line_particles
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
@@ -234,7 +234,8 @@ class QuasiSeparable(Covariance):
 
     def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:
         """The log-likelihood of each row by `LineParticles`."""
-        return line_particles.likelihood(self, observations, loc, method_given, key)
+        kind = line_particles.LineParticles
+        return field_particles.likelihood(kind, self, observations, loc, method_given, key)
 
     def check(self) -> None:
         for name in ("transition", "innovation", "observation", "noise"):

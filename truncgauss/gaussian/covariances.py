@@ -266,8 +266,7 @@ class ScaleTril(Covariance):
         factor = as_float_array(matrix, "ScaleTril: matrix")
         check_square("ScaleTril", factor)
         if not is_concrete(factor):
-            above = jnp.any(jnp.triu(factor, 1) != 0, axis=(-2, -1), keepdims=True)
-            factor = undefined(above, factor)
+            factor = undefined(jnp.any(jnp.triu(factor, 1), (-2, -1), keepdims=True), factor)
         self._set(matrix=factor)
         self.check()
 

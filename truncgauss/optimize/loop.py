@@ -315,7 +315,10 @@ class Minimization:
         hessian = np.asarray([up - down for up, down in zip(sides[::2], sides[1::2])]) / (2 * step)
         if not np.all(np.isfinite(hessian)):
             return ""
-        ends = lambda move: ravel_pytree(self.coordinates.params(tree(jnp.asarray(x + move))))[0]
+
+        def ends(move: np.ndarray) -> np.ndarray:
+            return np.asarray(ravel_pytree(self.coordinates.params(tree(jnp.asarray(x + move))))[0])
+
         moving = [
             k
             for k, unit in enumerate(np.eye(q, dtype=x.dtype))

@@ -173,18 +173,14 @@ def without_labels(low: Any, high: Any) -> tuple[Any, Any, list[Any]]:
     """Limits of pandas in one order, and the names of their coordinates.
 
     Raises:
-        ValueError: for DataFrames whose rows have labels other than their positions, which no
-            region keeps.
+        ValueError: for rows with labels other than their positions, which no region keeps.
     """
     from truncgauss.arrays.alignment import coordinate_labels, in_one_order
 
     if np.ndim(low) == np.ndim(high):
         low, high = in_one_order("Box", low=low, high=high)
     for side in (low, high):
-        labels = side.index.to_list() if hasattr(side, "iloc") and side.ndim == 2 else []
+        labels = side.index.to_list() if np.ndim(side) == 2 and hasattr(side, "iloc") else []
         if labels != list(range(len(labels))):
-            raise ValueError(
-                "Box: does not keep the labels of rows. Give arrays in the order of the rows, such "
-                "as by `.loc[data.index].to_numpy()`."
-            )
+            raise ValueError("Box: does not keep the labels of rows; give arrays in their order.")
     return low, high, coordinate_labels(low) or coordinate_labels(high)
