@@ -798,9 +798,39 @@ TABLES: dict[str, Callable[[], Any]] = {
     "a file, no row": lambda: from_file("x,kind\n1,a\n2,b\n", ["x"], {"kind": "zzz"}),
     "a file, a row too long": lambda: from_file("x,y\n1,2\n1,2,3\n", ["x"]),
 }  # fmt: skip
+# Arguments of a kind that was not meant, of which Python, NumPy or JAX would speak in their words.
+ARGUMENTS: dict[str, Callable[[], Any]] = {
+    "explain, a method by name": lambda: tg.explain(np.zeros(2), EYE, box(2), "exact"),  # type: ignore[arg-type]
+    "fit_shift, a method by name": lambda: tg.fit_shift(
+        [0.3], [0.0], [[1.0]], box(), method="exact"
+    ),
+    "fit_limits, a method by name": lambda: tg.fit_limits(
+        [0.3], [0.0], [[1.0]], {"low": [0.0], "high": [1.0]}, method="exact"
+    ),
+    "fit_observations, a method by name": lambda: tg.fit_observations(exact(), method="exact"),
+    "fit_truncated_normal, a number for a method": lambda: tg.fit_truncated_normal(NINE, method=1),
+    "fit_mixture, a method by name": lambda: tg.fit_mixture(exact(), 2, method="exact"),
+    "log_likelihood, a method by name": lambda: tg.log_likelihood(
+        exact(), [0.0], [[1.0]], method="exact"
+    ),
+    "rows over a number": lambda: tg.parallel.rows(4),  # type: ignore[arg-type]
+    "replicates over a number": lambda: tg.parallel.replicates(4),  # type: ignore[arg-type]
+    "samples spread over a number": lambda: tg.parallel.spread(two(), 4),  # type: ignore[arg-type]
+    "quantile, a number for a region": lambda: tg.quantile(0.9, np.zeros(2), EYE, region=3),
+    "quantile, one region": lambda: tg.quantile(0.9, np.zeros(2), EYE, region=box(2)),
+    "minimize, a loss by float": lambda: tg.minimize(lambda x: float(x) ** 2, 1.0),
+    "minimize, a loss by NumPy": lambda: tg.minimize(lambda x: np.sum(np.asarray(x) ** 2), ONES),
+    "minimize, a loss by cases": lambda: tg.minimize(lambda x: x if x > 0 else -x, 1.0),
+    "from_table, columns of two lengths": lambda: tg.Observations.from_table(
+        {"zinc": [1.0, 2.0], "lead": [1.0]}, ["zinc", "lead"]
+    ),
+    "three widths of four faces": lambda: probability(
+        method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
+    ),
+}  # fmt: skip
 for _group, _calls in {
     "region": REGIONS, "covariance": COVARIANCES, "method": METHODS, "observations": OBSERVATIONS,
-    "refused": FITS, "table": TABLES,
+    "refused": FITS, "table": TABLES, "argument": ARGUMENTS,
 }.items():  # fmt: skip
     for _name, _function in _calls.items():
         call(f"{_group}: {_name}")(lambda function=_function: refusal(function))

@@ -220,6 +220,21 @@ def test_nan_stays_nan():
     assert np.isnan(every(jnp.nan)).all()
 
 
+@pytest.mark.parametrize("kind", [tg.Tanh, tg.Probit, tg.Bump])
+def test_a_list_of_widths_is_the_array_of_them(kind):
+    """Two, one for each coordinate of a box with four faces."""
+    region, widths = tg.Box([-1.0, -0.5], [1.0, 2.0]), [0.3, 0.7]
+
+    def log_prob(edge):
+        soft = tg.SoftMonteCarlo(num_samples=64, edge=edge)
+        return tg.log_probability(np.zeros(2), np.eye(2), region, soft).log_prob
+
+    expected = log_prob(kind(np.array(widths)))
+    assert log_prob(kind(widths)) == expected != log_prob(kind(widths[::-1]))
+    traced = jax.jit(lambda first, second: log_prob(kind([first, second])))
+    np.testing.assert_allclose(traced(*widths), expected, rtol=1e-6)
+
+
 def test_widths_must_be_positive_and_finite():
     for edge in TRUTH:
         for width in (0.0, -1.0, jnp.zeros(2), np.inf, np.nan):

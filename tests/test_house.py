@@ -331,7 +331,7 @@ CONTRACT = {
     "probability.exact": "Exact",
     "probability.importance": "ImportanceSampling",
     "probability.independence": "estimates_of",
-    "probability.method": "Method average estimate with_derivative",
+    "probability.method": "Method average check_method estimate with_derivative",
     "probability.separation": "Separation",
     "quadrature.log_concave": "sums",
     "special.logspace": "log1mexp log_sigmoid",

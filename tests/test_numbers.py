@@ -12,7 +12,7 @@ RECORDED = recording.recorded()
 KINDS = list(dict.fromkeys(name.partition(":")[0] for name in RECORDED))
 
 
-@pytest.mark.quick("covariance", "region", "method", "observations", "refused", "table")
+@pytest.mark.quick("argument", "covariance", "region", "method", "observations", "refused", "table")
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_the_recorded_ones(kind):
     lines = []

@@ -64,8 +64,7 @@ class MeshPlan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
-# XLA ends the process where devices of one host wait longer for each other than this, by default 40
-# seconds: on an overloaded machine a device may get no processor for so long.
+# On an overloaded machine a device may get no processor for the default of 40 seconds.
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
 
 _PLAN: Any = jax.make_user_context(default_value=MeshPlan())  # a part of what programs are known by
@@ -144,6 +143,7 @@ def spread(tree: Any, mesh: Mesh) -> Any:
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
         >>> p = tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), region, method=soft)
     """
+    _automatic(mesh)  # which refuses what is no mesh
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         shape = np.shape(leaf)
@@ -298,6 +298,8 @@ def planned(plan: MeshPlan) -> contextlib.AbstractContextManager[Any]:
 
 def _automatic(mesh: Mesh | None) -> Mesh | None:
     """The mesh with the axis type that `jax.shard_map` wants; None if it has one device."""
+    if not isinstance(mesh, Mesh | None):
+        raise TypeError(f"expected a mesh, tg.parallel.device_mesh(num_devices), got {mesh!r:.60}.")
     if mesh is None or mesh.size == 1:
         return None
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
@@ -320,8 +322,7 @@ def _divided(
         return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))])
 
     if missing:
-        pairs = zip(args, axes, strict=True)
-        args = tuple(jax.tree.map(longer, arg) if axis == 0 else arg for arg, axis in pairs)
+        args = tuple(jax.tree.map(longer, x) if axis == 0 else x for x, axis in zip(args, axes))
     split, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
 
     def local(*args: Any) -> Any:
@@ -333,6 +334,5 @@ def _divided(
     each = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
     result = each(*args)
     if mesh.is_multi_process and gathered:  # so that each process can read all of it
-        everywhere = NamedSharding(mesh, whole)
-        result = jax.lax.with_sharding_constraint(result, everywhere)
+        result = jax.lax.with_sharding_constraint(result, NamedSharding(mesh, whole))
     return jax.tree.map(lambda leaf: leaf[:size], result) if missing else result

@@ -86,7 +86,7 @@ class Tanh(Edge):
     steepness: Real[ArrayLike, "..."]
 
     def __post_init__(self) -> None:
-        check_positive("Tanh", "steepness", self.steepness)
+        set_positive(self, "steepness")
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         return with_limits(margin, log_sigmoid(self._log_odds(margin)), -jnp.inf, 0.0)
@@ -121,7 +121,7 @@ class Probit(Edge):
     width: Real[ArrayLike, "..."]
 
     def __post_init__(self) -> None:
-        check_positive("Probit", "width", self.width)
+        set_positive(self, "width")
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         return with_limits(margin, log_ndtr(self._position(margin)), -jnp.inf, 0.0)
@@ -163,7 +163,7 @@ class Bump(Edge):
     width: Real[ArrayLike, "..."]
 
     def __post_init__(self) -> None:
-        check_positive("Bump", "width", self.width)
+        set_positive(self, "width")
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         """log value at each margin; -inf with slopes of 0 at and outside the face.
@@ -298,10 +298,15 @@ def with_slope_of(value: Array, soft: Array) -> Array:
     return jax.lax.stop_gradient(value) + jnp.where(jnp.isfinite(soft), slope, 0.0)
 
 
-def check_positive(owner: str, name: str, value: ArrayLike) -> None:
-    """Raise ValueError unless the value is positive and finite; does nothing while tracing."""
-    check_numbers(value, f"{owner}: {name}")
+def set_positive(edge: Edge, name: str) -> None:
+    """Make a list of widths an array, and raise ValueError unless all are positive and finite,
+    which is not known while tracing."""
+    value, what = getattr(edge, name), f"{type(edge).__name__}: {name}"
+    check_numbers(value, what)
+    if isinstance(value, list | tuple):  # else each of its numbers were a leaf of one width
+        value = np.asarray(value, float) if is_concrete(value) else as_float_array(value, what)
+        object.__setattr__(edge, name, value)
     if is_concrete(value):
         number = np.asarray(value)
         if not np.all((number > 0) & (number < np.inf)):
-            raise ValueError(f"{owner}: {name} must be positive and finite, got {value}.")
+            raise ValueError(f"{what} must be positive and finite, got {value}.")

@@ -15,7 +15,8 @@ from jax.flatten_util import ravel_pytree
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.keys import checked_key
-from truncgauss.arrays.progress import bar, reported
+from truncgauss.arrays.progress import NEEDS_NUMBERS, bar, reported
+from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.execution import checkpoint as checkpoints
 from truncgauss.optimize.constraints import (
     Coordinates,
@@ -118,10 +119,18 @@ def minimize(
         objective = jax.tree_util.Partial(objective)
     free_coordinates = coordinates(start, constraints)
     parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
-    result: Any = jax.eval_shape(
-        loss_function(objective, free_coordinates, key),
-        free_coordinates.free(free_coordinates.start),
-    )
+    function = loss_function(objective, free_coordinates, key)
+    try:
+        result: Any = jax.eval_shape(function, free_coordinates.free(free_coordinates.start))
+    except NEEDS_NUMBERS as error:
+        from truncgauss.arrays.closures import closes_over_traced
+
+        if closes_over_traced(objective) or not is_concrete(free_coordinates.start):
+            raise
+        raise TypeError(
+            "minimize: the objective cannot be traced by JAX. Write it with jax.numpy instead of "
+            "numpy, without float, int or .item(), and with jnp.where instead of `if`."
+        ) from error
     shape: Any = getattr(result, "shape", None)
     kind: Any = getattr(result, "dtype", None)
     if shape != () or not jnp.issubdtype(kind, jnp.floating):

@@ -315,14 +315,14 @@ def prepared(method: Method, problem: Problem) -> Method:
     return method.hold(*values)
 
 
-def check_method(method: Any) -> None:
+def check_method(method: Any, after_region: bool = True) -> None:
     """Raise TypeError for what is no method, such as the second of two limits."""
     if isinstance(method, Method):
         return
     if isinstance(method, type) and issubclass(method, Method):
         raise TypeError(f"method must be an object, not a class: write tg.{method.__name__}().")
     kinds = "tg.Automatic(), tg.Exact(), tg.Separation() or another of the methods of truncgauss"
-    if isinstance(method, str):
+    if isinstance(method, str) or not after_region:
         raise TypeError(f"method must be {kinds}, got {method!r}.")
     raise TypeError(
         f"The order is (loc, covariance, region), and bounds are one argument, the region: write "

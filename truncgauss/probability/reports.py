@@ -11,7 +11,7 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability import refinement
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import parts_of
-from truncgauss.probability.method import Method, estimate, prepared
+from truncgauss.probability.method import Method, check_method, estimate, prepared
 from truncgauss.probability.structure import combined
 
 
@@ -47,6 +47,7 @@ def explain(
         method   Exact: independent coordinates, in closed form
         log P    -15.06499839, exact to rounding
     """
+    check_method(method)
     problem = as_problem(loc, covariance, region)
     if problem.batch_shape != ():
         raise ValueError(

@@ -161,6 +161,11 @@ def quantile(
         Array(2.447747, dtype=float64)
     """
     check_choice(tail, TAILS, "tail")
+    if not (region is None or callable(region)):
+        raise TypeError(
+            "region must be a function of the quantile, such as lambda r: tg.Ball(center, r), "
+            f"got {region!r}."
+        )
     check_numbers(df, "df")
     check_choice(noncentral, student.KINDS, "noncentral")
     matrix: Any = None if isinstance(covariance, Covariance) else covariance

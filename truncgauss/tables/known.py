@@ -240,6 +240,11 @@ def arrays_of(
     if reader.known["not_detected"] and not reader.by_text:
         raise ValueError('from_table: not_detected is for cells such as "nd", censoring="text".')
     lower, upper = zip(*map(reader.ends, names))
+    lengths = [len(ends) for ends in lower]
+    if len({*lengths}) > 1:
+        raise ValueError(
+            f"from_table: the columns {list(names)} have {lengths} values; all must have as many."
+        )
     arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
     if reader.known["truncated_low"] or reader.known["truncated_high"]:
         arrays["low"] = reader.stacked("truncated_low", names, -np.inf)
