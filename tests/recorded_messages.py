@@ -824,6 +824,21 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "from_table, columns of two lengths": lambda: tg.Observations.from_table(
         {"zinc": [1.0, 2.0], "lead": [1.0]}, ["zinc", "lead"]
     ),
+    "polychoric, fractions": lambda: tg.polychoric([[0.1, 0.2], [0.3, 0.4]]),
+    "log_ndtr, text": lambda: tg.special.log_ndtr("2.0"),
+    "log_ndtr, an array of texts": lambda: tg.special.log_ndtr(np.array(["2.0"])),
+    "a value and a gradient of 3 and 4 points": lambda: tg.plotting.value_and_gradient(
+        np.arange(3.0), np.zeros(3), np.zeros(4)
+    ),
+    "Markov without a scale": lambda: tg.Markov([0.5], [1.0]),  # type: ignore[call-arg]
+    "ScaleTril without a matrix": lambda: tg.ScaleTril(),  # type: ignore[call-arg]
+    "LowRank, an unknown name": lambda: tg.LowRank(ONES, cov_dig=1.0),  # type: ignore[call-arg]
+    "samples that are whole": lambda: tg.SoftMonteCarlo(samples=np.arange(6).reshape(3, 2)),
+    "samples with NaN": lambda: tg.SoftMonteCarlo(samples=[[0.0, np.nan], [1.0, INF]]),
+    "samples on their side": lambda: probability(
+        1, method=tg.SoftMonteCarlo(samples=np.zeros((1, 50)))
+    ),
+    "samples of another number": lambda: tg.SoftMonteCarlo(100, samples=np.zeros((50, 2))),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

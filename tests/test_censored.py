@@ -106,7 +106,10 @@ def test_log_probabilities_of_intervals(name):
     exact = tg.Censored(distribution, intervals=True).log_prob(jnp.array([0.7, 0.7]))
     np.testing.assert_allclose(exact, distribution.log_prob(0.7), rtol=1e-15)
     assert tg.Censored(distribution, intervals=True).log_prob(jnp.array([-INF, INF])) == 0.0
-    assert np.isnan(tg.Censored(distribution, intervals=True).log_prob(jnp.array([2.0, 1.0])))
+    crossed = jnp.array([[1.0, 2.0], [2.0, 1.0]])
+    assert np.isnan(jax.jit(tg.Censored(distribution, intervals=True).log_prob)(crossed)[1])
+    with pytest.raises(ValueError, match=r"got \[2.0, 1.0\] in 1 pair\(s\), first at index \(1,\)"):
+        tg.Censored(distribution, intervals=True).log_prob(crossed)
 
 
 @pytest.mark.quick("LogNormal-float64", "TruncatedNormal-float64")

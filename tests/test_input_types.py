@@ -173,3 +173,23 @@ def test_large_whole_numbers_are_read_as_floats(size):
     with jax.enable_x64(False):
         edge = tg.Ball([size], 1.0).center
     np.testing.assert_array_equal(edge, np.float32([size]))
+
+
+def test_a_level_below_one_half_is_taken_with_a_warning():
+    """It may be the probability that an interval leaves the truth out, as other packages ask."""
+    x = np.arange(9.0)
+    fit = tg.fit_regression(x**2, {"one": np.ones(9), "x": x % 4}, num_profiles=0)
+    name = fit.names[0]
+    calls = {
+        "wald": lambda level: fit.wald(level=level),
+        "profile": lambda level: fit.profile(name, level=level),
+        "margins": lambda level: fit.margins(level=level),
+        "predict": lambda level: fit.predict(level=level),
+        "simultaneous": lambda level: tg.simultaneous(np.zeros(2), np.eye(2), level=level),
+    }
+    for what, call in calls.items():
+        with pytest.warns(UserWarning, match=f"^{what}: level=0.05 asks .* 5 %. For 95 % .* 0.95."):
+            call(0.05)
+        call(0.5)  # without a warning, which would be an error
+    low, high = fit.wald(level=0.5)[0]
+    assert low < fit.estimates[0] < high

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 from jax.typing import ArrayLike
@@ -14,7 +15,7 @@ from jaxtyping import Real
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
-from truncgauss.arrays.pytrees import check_limits
+from truncgauss.arrays.pytrees import check_limits, is_concrete
 from truncgauss.distributions.checks import common_dtype
 from truncgauss.distributions.supports import TruncatedDistribution
 from truncgauss.distributions.univariate import TruncatedNormal, log_density, log_mass
@@ -113,8 +114,13 @@ class Censored(TruncatedDistribution):
         return Recorded(self.low, self.high, int(self.intervals))
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        """Log density between the bounds, log probability at them, see the class."""
-        value = jnp.asarray(value)
+        """Log density between the bounds, log probability at them, see the class.
+
+        Raises:
+            ValueError: for a pair whose lower end is above the upper one. While tracing, values are
+                unknown: its log probability is then NaN.
+        """
+        pairs, value = value, jnp.asarray(value)
         value = value.astype(jnp.result_type(value, self.low, 0.0))
         if self.intervals:
             if value.shape[-1:] != (2,):
@@ -123,6 +129,8 @@ class Censored(TruncatedDistribution):
                     f"of length 2, got shape {value.shape}."
                 )
             lower, upper = value[..., 0], value[..., 1]
+            if is_concrete(pairs):
+                check_pairs(np.asarray(pairs))
         else:
             lower = jnp.where(value <= self.low, -jnp.inf, value)
             upper = jnp.where(value >= self.high, jnp.inf, value)
@@ -150,6 +158,17 @@ class Censored(TruncatedDistribution):
         lower = jnp.where(x <= self.low, -jnp.inf, jnp.minimum(x, self.high))
         upper = jnp.where(x >= self.high, jnp.inf, jnp.maximum(x, self.low))
         return jnp.stack([lower, upper], axis=-1)
+
+
+def check_pairs(pairs: np.ndarray) -> None:
+    """Raise ValueError if one of the pairs (lower, upper), (..., 2), has no number between."""
+    crossed = pairs[..., 0] > pairs[..., 1]
+    if crossed.any():
+        first = tuple(np.argwhere(crossed)[0].tolist())
+        raise ValueError(
+            f"Censored: lower must not be above upper, got {pairs[first].tolist()} in "
+            f"{crossed.sum()} pair(s), first at index {first}. Exchange them."
+        )
 
 
 def check_supported(distribution: Any) -> None:

@@ -21,6 +21,7 @@ from truncgauss.arrays.pytrees import (
     is_concrete,
 )
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained_class
 
 LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
 LARGE_STEP = 512
@@ -240,6 +241,7 @@ def _cholesky_of_singular(matrix: Array) -> Array:
     return undefined(~is_symmetric(matrix)[..., None, None], factor)
 
 
+@explained_class
 @frozen_pytree
 class ScaleTril(Covariance):
     """The covariance matrix @ matrix.T, given by its lower Cholesky factor.
@@ -308,6 +310,7 @@ class ScaleTril(Covariance):
             )
 
 
+@explained_class
 @frozen_pytree
 class LowRank(Covariance):
     r"""The covariance of a few common factors and independent noise.
@@ -387,6 +390,7 @@ class LowRank(Covariance):
         check_positive("LowRank", "cov_diag", self.cov_diag)
 
 
+@explained_class
 @frozen_pytree
 class Markov(Covariance):
     r"""The covariance of a Gaussian Markov chain, each coordinate given the one before it.

@@ -119,25 +119,7 @@ def minimize(
         objective = jax.tree_util.Partial(objective)
     free_coordinates = coordinates(start, constraints)
     parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
-    function = loss_function(objective, free_coordinates, key)
-    try:
-        result: Any = jax.eval_shape(function, free_coordinates.free(free_coordinates.start))
-    except NEEDS_NUMBERS as error:
-        from truncgauss.arrays.closures import closes_over_traced
-
-        if closes_over_traced(objective) or not is_concrete(free_coordinates.start):
-            raise
-        raise TypeError(
-            "minimize: the objective cannot be traced by JAX. Write it with jax.numpy instead of "
-            "numpy, without float, int or .item(), and with jnp.where instead of `if`."
-        ) from error
-    shape: Any = getattr(result, "shape", None)
-    kind: Any = getattr(result, "dtype", None)
-    if shape != () or not jnp.issubdtype(kind, jnp.floating):
-        got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
-        fields = getattr(result, "_fields", ())  # such as of an Estimate
-        cure = f"Return one of its fields, .{fields[0]}." if fields else "Sum or average it."
-        raise ValueError(f"minimize: the objective must return one real number, got {got}. {cure}")
+    check_objective(objective, free_coordinates, key)
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
     if not hasattr(optimizer, "update"):
@@ -159,6 +141,29 @@ def minimize(
     nothing = np.zeros(0, dtype)
     done = run.through(Progress(state, Traces(nothing, nothing)), progress)
     return run.result(done, tolerance)
+
+
+def check_objective(objective: Any, coordinates: Coordinates, key: Any) -> None:
+    """Raise an error unless JAX can trace the objective, and its value is one real number."""
+    function = loss_function(objective, coordinates, key)
+    try:
+        result: Any = jax.eval_shape(function, coordinates.free(coordinates.start))
+    except NEEDS_NUMBERS as error:
+        from truncgauss.arrays.closures import closes_over_traced
+
+        if closes_over_traced(objective) or not is_concrete(coordinates.start):
+            raise
+        raise TypeError(
+            "minimize: the objective cannot be traced by JAX. Write it with jax.numpy instead of "
+            "numpy, without float, int or .item(), and with jnp.where instead of `if`."
+        ) from error
+    shape: Any = getattr(result, "shape", None)
+    kind: Any = getattr(result, "dtype", None)
+    if shape != () or not jnp.issubdtype(kind, jnp.floating):
+        got = type(result).__name__ if shape is None else f"{kind} of shape {shape}"
+        fields = getattr(result, "_fields", ())  # such as of an Estimate
+        cure = f"Return one of its fields, .{fields[0]}." if fields else "Sum or average it."
+        raise ValueError(f"minimize: the objective must return one real number, got {got}. {cure}")
 
 
 class Traces(NamedTuple):

@@ -20,6 +20,7 @@ from truncgauss.plotting.style import (
     legend,
     with_settings,
 )
+from truncgauss.words.numbers import check_share
 
 
 @in_house_style
@@ -112,6 +113,7 @@ def profile(
             x, -0.5 * ((x - estimate) / stderr) ** 2, color=GRADIENT.color, linewidth=1.2,
             linestyle=GRADIENT.linestyle, label="from the standard error", zorder=1.9,
         )  # fmt: skip
+    check_share(level, "profile: level")
     threshold = -0.5 * NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
     ax.axhline(
         threshold,

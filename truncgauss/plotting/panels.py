@@ -60,6 +60,9 @@ def value_and_gradient(
     Returns:
         The left Axes; `gradient_axes` gives the right one.
 
+    Raises:
+        ValueError: if x, value and gradient have different lengths.
+
     Example:
         >>> x = jnp.linspace(-1, 1, 5)
         >>> tg.plotting.value_and_gradient(x, x**2, 2 * x).get_ylabel()
@@ -70,6 +73,12 @@ def value_and_gradient(
         (ax, VALUE, value, value_stderr, value_label),
         (right, GRADIENT, gradient, gradient_stderr, gradient_label),
     )
+    shapes = np.shape(x), np.shape(value), np.shape(gradient)
+    if len({*shapes}) > 1:
+        raise ValueError(
+            "value_and_gradient: x, value and gradient must have one length, got shapes "
+            f"{', '.join(map(str, shapes))}."
+        )
     for number, (side, look, y, stderr, label) in enumerate(sides):
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:

@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
@@ -18,6 +19,7 @@ from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special.logspace import effective_sample_size
 from truncgauss.words.names import check_choice
 
+NUM_SAMPLES = 1000  # by default
 MIN_EFFECTIVE_SAMPLES = 10.0
 COUNTED = 1e-6  # distance of a relative weight from 0 or 1, within which a sample is out or in
 
@@ -46,12 +48,12 @@ class SoftMonteCarlo(Method):
             margin with values from 0 to 1, and any rule of derivatives: see `tg.EdgeFunction`.
         points: "random", "antithetic" or "lattice" (static). For a single lattice stderr is nan;
             it takes several replicates.
-        samples: standard normal samples to use instead of drawing, shape (n, d); then the key and
-            `num_samples` are ignored. They may be spread over devices (`tg.parallel.spread`).
+        samples: standard normal samples to use instead of drawing, shape (n, d); then the key is
+            ignored. They may be spread over devices (`tg.parallel.spread`).
 
     Raises:
-        ValueError: if a count is not positive, given samples have the wrong shape, or the edge
-            has another number of widths.
+        ValueError: if a count is not positive, given samples have the wrong shape, are no real
+            numbers or not `num_samples`, or the edge has another number of widths.
 
     Example:
         >>> soft = tg.SoftMonteCarlo(num_samples=4096, points="lattice", num_replicates=8)
@@ -60,7 +62,7 @@ class SoftMonteCarlo(Method):
         0.5
     """
 
-    num_samples: int = static_field(default=1000)
+    num_samples: int = static_field(default=NUM_SAMPLES)
     num_replicates: int = static_field(default=1)
     edge: Edge | Callable[..., Any] = Tanh(steepness=100.0)
     points: str = static_field(default="random")
@@ -86,8 +88,29 @@ class SoftMonteCarlo(Method):
                 "SoftMonteCarlo: edge must be an edge such as tg.Tanh(100.0), or a function of the "
                 f"margin that returns a value from 0 to 1, got {self.edge!r}."
             )
-        if self.samples is not None and self.num_replicates != 1:
+        if self.samples is not None:
+            self._check_samples()
+
+    def _check_samples(self) -> None:
+        """Make lists of samples an array, and raise ValueError for what are no samples."""
+        if self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
+        if isinstance(self.samples, list | tuple):
+            object.__setattr__(self, "samples", np.asarray(self.samples))
+        kind, shape = jnp.result_type(self.samples), jnp.shape(self.samples)
+        if not jnp.issubdtype(kind, jnp.floating):
+            raise ValueError(
+                f"SoftMonteCarlo: samples must be draws of the standard normal, got {kind}."
+            )
+        if is_concrete(self.samples) and not np.all(finite := np.isfinite(self.samples)):
+            raise ValueError(
+                f"SoftMonteCarlo: samples must be finite, got {np.sum(~finite)} that are not."
+            )
+        if shape and self.num_samples not in (NUM_SAMPLES, shape[0]):
+            raise ValueError(
+                f"SoftMonteCarlo: samples has {shape[0]} rows, all of which are used, but "
+                f"num_samples is {self.num_samples}. Leave it out."
+            )
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not region.answers_points:
@@ -106,10 +129,11 @@ class SoftMonteCarlo(Method):
                 )
         if self.samples is None:
             return
-        shape = jnp.shape(self.samples)
-        if len(shape) != 2 or shape[-1] != covariance.dimension:
+        shape, d = jnp.shape(self.samples), covariance.dimension
+        if len(shape) != 2 or shape[-1] != d:
+            turned = " Write samples.T." if len(shape) == 2 and shape[0] == d else ""
             raise ValueError(
-                f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
+                f"SoftMonteCarlo: samples have shape {shape}, expected (n, {d}).{turned}"
             )
 
     def replicate(

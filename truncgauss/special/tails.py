@@ -70,8 +70,11 @@ def as_floats(*values: ArrayLike) -> list[Array]:
     """The values as arrays of one shape and one floating dtype.
 
     Raises:
-        ValueError: for complex numbers.
+        ValueError: for complex numbers and for text.
     """
+    for value in values:
+        if isinstance(value, str | bytes) or str(getattr(value, "dtype", ""))[:2] in ("<U", "|S"):
+            raise ValueError(f"real numbers are expected, got the text {value!r:.60}.")
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")

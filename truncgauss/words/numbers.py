@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from truncgauss.words.earlier import warn
+
 ABSENT = {"", "nan", "NaN", "None", "<NA>", "NaT", "--"}  # how Python writes what is not there
 MISSING = {"na", "n/a", "n.a.", "null", "#n/a", "missing", "-", "."}  # how others do, in lower case
 
@@ -21,20 +23,22 @@ def of_percent(value: Any) -> str:
 
 
 def check_share(value: Any, what: str, advice: str = "") -> None:
-    """Raise ValueError for what is no single number between 0 and 1, as of Python, NumPy or JAX.
-    Its name begins the message; advice ends it, where the number is no percentage."""
-    if not 0.0 < single(value) < 1.0:
-        shown = repr(value) if isinstance(value, str) else value
-        several = isinstance(value, list | tuple) or getattr(value, "ndim", False)
-        must, end = ("be one number", "") if several else ("lie", of_percent(value) or advice)
-        raise ValueError(f"{what} must {must} between 0 and 1, got {shown}.{end}")
+    """Raise ValueError for what is no single number between 0 and 1, as of Python, NumPy or JAX,
+    with its name, and with the advice if it is no percentage. Warn of a level below 0.5."""
+    number, got = single(value), repr(value) if isinstance(value, str) else value
+    if not 0.0 < number < 1.0:
+        if isinstance(value, list | tuple) or getattr(value, "ndim", False):
+            raise ValueError(f"{what} must be one number between 0 and 1, got {got}.")
+        advice = of_percent(value) or advice
+        raise ValueError(f"{what} must lie between 0 and 1, got {got}.{advice}")
+    if what.endswith(": level") and number < 0.5:
+        asked = f"{what}={number:g} asks for intervals of {100 * number:g} %"
+        warn(f"{asked}. For {100 - 100 * number:g} % write {1 - number:g}.")
 
 
 def is_float(text: str) -> bool:
-    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
-
-    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
-    """
+    """Whether a text is a number, infinity or NaN, in ASCII and without underscores: `float` reads
+    more, 1_000 and the digits of other scripts, which no other program would write."""
     try:
         float(text)
     except ValueError:

@@ -166,9 +166,7 @@ def fit_truncated_normal(
     what = "fit_truncated_normal"
     check_settings("observed", num_profiles)
     check_method(method, False)
-    settings: dict[str, Any] = dict(
-        num_steps=num_steps, num_profiles=num_profiles, progress=progress
-    )
+    settings: Any = dict(num_steps=num_steps, num_profiles=num_profiles, progress=progress)
     asked = bool(estimate) or prior is not None or num_unobserved is not None
     if asked or hasattr(region, "with_parameters"):
         from truncgauss.fits.gaussian.selected import fit_selected  # which others do not need

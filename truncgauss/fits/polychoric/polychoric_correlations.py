@@ -147,8 +147,8 @@ def polychoric(
         `normality`; its estimates are called rho and `cut[x][level]`, the upper limit of a level.
 
     Raises:
-        ValueError: for a variable that is constant or exact, counts that are negative, or columns
-            of different lengths. The polyserial correlation of an exact variable is that of
+        ValueError: for a variable that is constant or exact, counts that are negative or add up to
+            1, or columns of other lengths. The polyserial correlation of an exact variable is from
             `tg.fit_observations(tg.Observations.of({"x": tg.Ordinal(x), "y": y}))`.
 
     Example:
@@ -203,9 +203,7 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricMode
     return PolychoricModel(table, tuple(notes), int(edge_of(table)), tuple(names), table.ravel())
 
 
-def counts_of(
-    x: Any, y: Any, weights: Any
-) -> tuple[np.ndarray, tuple[str, ...], list[Any], list[str]]:
+def counts_of(x: Any, y: Any, weights: Any) -> tuple[np.ndarray, Any, list[Any], list[str]]:
     """A table of counts, the names of both variables, their levels, and sentences on the rows."""
     if y is None:
         if weights is not None:
@@ -216,6 +214,10 @@ def counts_of(
             raise ValueError(
                 "polychoric: without y, x must be a table of counts (r, c), finite and not "
                 f"negative; got {got}. Of answers give two columns, polychoric(x, y)."
+            )
+        if np.any(counts % 1) and (total := counts.sum()) < 1.0 + 1e-3:
+            raise ValueError(
+                f"polychoric: counts that add up to {total:.4g} are fractions: multiply by n."
             )
         if max(counts.shape) > MOST_LEVELS:
             raise ValueError(
@@ -242,12 +244,10 @@ def counts_of(
     labels = str(first.name or "x"), str(second.name or "y")
     labels = labels if labels[0] != labels[1] else ("x", "y")
     codes = first.codes, second.codes
-    if len(codes[0]) != len(codes[1]):
-        raise ValueError(
-            f"polychoric: x and y have {len(codes[0])} and {len(codes[1])} rows; they must be the "
-            "same rows."
-        )
-    count = tables.each_row(weights, len(codes[0]), "polychoric: weights", 1.0)
+    n, m = map(len, codes)
+    if n != m:
+        raise ValueError(f"polychoric: x and y have {n} and {m} rows; they must be the same rows.")
+    count = tables.each_row(weights, n, "polychoric: weights", 1.0)
     if not np.all((count >= 0) & np.isfinite(count)):
         raise ValueError("polychoric: weights must be one finite number >= 0 for each row.")
     seen = np.minimum(*codes) >= 0
