@@ -8,15 +8,7 @@ import jax
 import numpy as np
 
 from truncgauss.arrays.progress import bar
-from truncgauss.fitting.newton import (
-    CLOSE,
-    Loss,
-    Point,
-    Secant,
-    newton_steps,
-    point,
-    sloped,
-)
+from truncgauss.fitting.newton import CLOSE, Loss, Point, Secant, newton_steps, point, sloped
 from truncgauss.optimize.uncertainty import certificate
 
 MANY_STARTS = 4  # by default, where one outcome may have several maxima

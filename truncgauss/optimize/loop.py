@@ -18,12 +18,7 @@ from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.progress import NEEDS_NUMBERS, bar, reported
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.execution import checkpoint as checkpoints
-from truncgauss.optimize.constraints import (
-    Coordinates,
-    coordinates,
-    covers,
-    named_leaves,
-)
+from truncgauss.optimize.constraints import Coordinates, coordinates, covers, named_leaves
 from truncgauss.optimize.fit_result import FitResult
 from truncgauss.optimize.steps import (
     CHUNK,

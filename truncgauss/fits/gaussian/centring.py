@@ -21,10 +21,7 @@ import numpy as np
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree
 from truncgauss.covariates.whitening import FAR, Whitened
 from truncgauss.fitting.existence import ROUNDING, sums_beyond_rounding
-from truncgauss.fitting.least_squares import (
-    least_squares,
-    median_of,
-)
+from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.likelihood.observations import Observations
 from truncgauss.words.earlier import warn
@@ -138,10 +135,7 @@ class Centred:
 
 
 def centred(
-    rows: Observations,
-    designs: tuple[Whitened, ...] | None,
-    scale: np.ndarray,
-    by_line: bool,
+    rows: Observations, designs: tuple[Whitened, ...] | None, scale: np.ndarray, by_line: bool
 ) -> Centred:
     """Rows with a middle subtracted from each outcome that is far from 0.
 

@@ -24,12 +24,7 @@ STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for in
 
 
 def as_designs(
-    design: Any,
-    n: int,
-    d: int,
-    weights: Any,
-    what: str = "fit_observations",
-    name: str = "design",
+    design: Any, n: int, d: int, weights: Any, what: str = "fit_observations", name: str = "design"
 ) -> tuple[Whitened, ...] | None:
     """Covariates of each outcome, checked and whitened; None for a constant mean.
 

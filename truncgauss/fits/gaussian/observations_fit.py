@@ -24,10 +24,7 @@ from truncgauss.fits.gaussian.gaussian_starts import (
     first_guess,
     in_natural,
 )
-from truncgauss.fits.gaussian.linear_gaussian import (
-    GaussianCoordinates,
-    ObservationsLoss,
-)
+from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, ObservationsLoss
 from truncgauss.fits.gaussian.one_outcome import (
     LOG,
     RegressionLoss,
