@@ -839,6 +839,41 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
         1, method=tg.SoftMonteCarlo(samples=np.zeros((1, 50)))
     ),
     "samples of another number": lambda: tg.SoftMonteCarlo(100, samples=np.zeros((50, 2))),
+    "Automatic, a number of points": lambda: tg.Automatic(1000),
+    "Separation, points that are a float": lambda: tg.Separation(1000.0),  # type: ignore[arg-type]
+    "Separation, an unknown name": lambda: tg.Separation(num_point=64),  # type: ignore[call-arg]
+    "Tanh, an unknown name": lambda: tg.Tanh(stepness=2.0),  # type: ignore[call-arg]
+    "progress by a word": lambda: regression(progress="no"),
+    "fit_shift, progress by a word": lambda: tg.fit_shift(
+        [0.3], [0.0], [[1.0]], box(), progress="no"
+    ),
+    "fit_shift, an unknown name": lambda: tg.fit_shift(
+        [0.3], [0.0], [[1.0]], box(), num_trial=100
+    ),
+    "fit_limits, an unknown name": lambda: tg.fit_limits(
+        [0.3], [0.0], [[1.0]], {"low": [0.0], "high": [1.0]}, trials=100
+    ),
+    "fit_observations, a method second": lambda: tg.fit_observations(exact(), tg.Exact()),
+    "fit_observations, one variance and covariance": lambda: tg.fit_observations(
+        exact(), covariance="exchangeable"
+    ),
+    "fit_observations, that misspelt": lambda: tg.fit_observations(
+        exact(), covariance="exchangable"
+    ),
+    "fit_observations, that of a curve": lambda: tg.fit_observations(
+        exact(two(), observed=tg.Selection.probit(EYE, 0.0, 1.0)), covariance="exchangable"
+    ),
+    "negative noise of a row": lambda: exact(two(), noise=[EYE, -EYE]),
+    "noise with NaN in a row": lambda: exact(two(), noise=[EYE, EYE * np.nan]),
+    "a crooked noise of a row": lambda: exact(two(), noise=[EYE, [[1.0, 0.5], [0.0, 1.0]]]),
+    "fit_clusters, one negative noise": lambda: clusters(noise=np.where(NINE == 4, -2.0, 1.0)),
+    "fit_clusters, weights of infinity": lambda: clusters(weights=np.where(NINE > 5, INF, 1.0)),
+    "fit_truncated_normal, one negative weight": lambda: tg.fit_truncated_normal(
+        NINE, weights=1.0 - NINE
+    ),
+    "from_table, a column of negative noise": lambda: from_table(
+        noise_scale={"colour": [1.0, -2.0, 1.0, 1.0, 1.0]}
+    ),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

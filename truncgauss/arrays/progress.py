@@ -166,6 +166,8 @@ class bar:
         total: int | None = None,
         count: int = 0,
     ) -> None:
+        if isinstance(progress, str):
+            raise TypeError(f"{what}: progress must be True or False, got {progress!r}.")
         self.items, self.what, self.progress = items, what, progress
         self.total = len(items) if total is None and isinstance(items, Sized) else total
         self.count, self.note = count, ""
@@ -226,9 +228,9 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
 
     @functools.wraps(function)
     def shown(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        said = args[position] if position < len(args) else kwargs.get("progress", True)
+        said: Any = args[position] if position < len(args) else kwargs.get("progress", True)
         try:
-            with bar(None, function.__name__, bool(said)):
+            with bar(None, function.__name__, said):
                 return function(*args, **kwargs)
         except (TypeError, ValueError) as error:
             from truncgauss.arrays.closures import closes_over_traced

@@ -40,6 +40,7 @@ from truncgauss.probability.method import Method, check_method, estimate
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.normal import standardize
 from truncgauss.words import earlier
+from truncgauss.words.arguments import explained
 
 if TYPE_CHECKING:
     from truncgauss.likelihood.observations import Observations
@@ -61,6 +62,7 @@ AT_INFINITY = (
 
 
 @earlier.argument("regions", "region")
+@explained
 def fit_shift(
     observed: Any,
     loc: Any,
@@ -145,6 +147,7 @@ def fit_shift(
         )
 
 
+@explained
 def fit_limits(
     observed: Any,
     loc: Any,

@@ -25,6 +25,7 @@ from truncgauss.special.tails import (
     undefined,
     with_slopes_where,
 )
+from truncgauss.words.arguments import explained_class
 
 
 class Edge:
@@ -64,6 +65,7 @@ def with_limits(margin: ArrayLike, value: Array, below: float, above: float) -> 
     return jnp.where(margin == jnp.inf, above, jnp.where(margin == -jnp.inf, below, value))
 
 
+@explained_class
 @frozen_pytree
 class Tanh(Edge):
     """The logistic edge, value = (1 + tanh(steepness * margin / 2)) / 2.
@@ -100,6 +102,7 @@ class Tanh(Edge):
         return margin * undefined(steepness < 0, steepness)
 
 
+@explained_class
 @frozen_pytree
 class Probit(Edge):
     """The normal edge, value = Phi(margin / width): a hard edge after Gaussian noise.
@@ -139,6 +142,7 @@ class Probit(Edge):
         return jnp.where(outside, flat, ratio(jnp.where(outside, 0.0, margin), width))
 
 
+@explained_class
 @frozen_pytree
 class Bump(Edge):
     """The smooth step made of bumps: 0 up to the face, 1 from `width` inside, smooth between.
@@ -255,6 +259,7 @@ class Hard(Edge):
         return jnp.where(jnp.isnan(margin), jnp.nan, hard).astype(margin.dtype)
 
 
+@explained_class
 @frozen_pytree
 class Surrogate(Edge):
     """The value of `Hard` with the derivative of another edge.

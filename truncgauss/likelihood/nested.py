@@ -231,12 +231,7 @@ def error_beforehand(points: Points, factor: jax.Array, count: int) -> jax.Array
 
 
 def standard_limits(
-    k: int,
-    low: jax.Array,
-    high: jax.Array,
-    loc: jax.Array,
-    factor: jax.Array,
-    z: list[jax.Array],
+    k: int, low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array, z: list[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     """The limits of z_k, given those before."""
     mean = sum((factor[k, j] * before for j, before in enumerate(z)), loc[k])

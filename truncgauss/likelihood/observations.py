@@ -454,9 +454,16 @@ class Observations:
         allowed = 1e-6 * np.abs(values).max(initial=0.0)
         crooked = np.abs(values - np.swapaxes(values, -1, -2)).max() > allowed
         if crooked or not np.all(least >= -allowed):
+            wrong = ~np.isfinite(values).all((-2, -1))
+            if not wrong.any():
+                gaps = np.abs(values - np.swapaxes(values, -1, -2)).max((-2, -1))
+                wrong = (gaps > allowed) | (least < -allowed)
+            row = int(np.argmax(wrong))
+            first, where = (values[row], f" in row {row}") if values.ndim == 3 else (values, "")
             raise ValueError(
                 "Observations: noise must be symmetric positive semi-definite, a covariance matrix "
-                "or variances (squares of standard errors), without NaN."
+                "or variances (squares of standard errors), without NaN; got "
+                f"{str(first.tolist()):.80}{where}."
             )
         if self.latent and not np.all(least > 0):
             raise ValueError(

@@ -37,6 +37,7 @@ from truncgauss.probability.method import (
     prepared,
     with_fields,
 )
+from truncgauss.words.arguments import explained_class
 
 REWEIGHTING = "truncgauss.probability.reweighting.Reweighting"
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
@@ -62,6 +63,7 @@ LEAST_TO_GROW = 256  # where points may follow: a growing lattice has so many at
 LEAST_OF_MANY = 128  # where many rows, not many dimensions, are the reason for fewer points
 
 
+@explained_class
 @frozen_pytree
 class Automatic(Chooser):
     """The method chosen for the problem: `Exact` where it applies, else a sampling method.
@@ -92,7 +94,7 @@ class Automatic(Chooser):
             tens of thousands of dimensions).
 
     Raises:
-        ValueError: if rtol is not positive, or max_draws is not a positive int.
+        ValueError: if rtol is not positive or above 1, or max_draws is not a positive int.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, 1000.0])
@@ -106,6 +108,12 @@ class Automatic(Chooser):
     def __post_init__(self) -> None:
         if not self.rtol > 0:
             raise ValueError(f"Automatic: rtol must be positive, got {self.rtol!r}.")
+        if self.rtol > 1:
+            points = f"tg.Separation(num_points={max(int(self.rtol), 64)})"
+            raise ValueError(
+                f"Automatic: rtol is a relative error, at most 1, got {self.rtol!r}. A number of "
+                f"points is an argument of another method, such as {points}."
+            )
         if not isinstance(self.max_draws, int) or self.max_draws < 1:
             raise ValueError(
                 f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."

@@ -12,8 +12,10 @@ from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method, check_linear
 from truncgauss.separation import sites as ep
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained_class
 
 
+@explained_class
 @frozen_pytree
 class ExpectationPropagation(Method):
     """log P of a box or polyhedron by Gaussian approximations of its constraints; no sampling.

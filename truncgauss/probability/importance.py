@@ -54,6 +54,7 @@ from truncgauss.separation.lattice import (
 )
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp, log_sum_exp
 from truncgauss.special.tails import log_ndtr
+from truncgauss.words.arguments import explained_class
 
 EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region's numbers are smooth
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal
@@ -85,6 +86,7 @@ class RegionProposal(Batched):
     event_ranks = {"loc": 1, "scale_tril": 2, "wide_loc": 1, "wide_scale_tril": 2}
 
 
+@explained_class
 @frozen_pytree
 class ImportanceSampling(Method):
     r"""The probability of any region, or of a soft `Selection`, by importance sampling.

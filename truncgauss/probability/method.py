@@ -344,8 +344,10 @@ def check_counts(method: Method, *names: str) -> None:
     for name in names:
         count = getattr(method, name)
         if not isinstance(count, int) or count < 1:
+            whole = isinstance(count, float) and count >= 1 and count.is_integer()
+            cure = f" Write {count:.0f}." if whole else ""
             raise ValueError(
-                f"{type(method).__name__}: {name} must be a positive int, got {count!r}."
+                f"{type(method).__name__}: {name} must be a positive int, got {count!r}.{cure}"
             )
 
 

@@ -74,6 +74,7 @@ from truncgauss.separation.weights import (
 )
 from truncgauss.special.intervals import differentiable_once
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
+from truncgauss.words.arguments import explained_class
 from truncgauss.words.earlier import warn
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
@@ -97,6 +98,7 @@ LARGE = (
 )
 
 
+@explained_class
 @frozen_pytree
 class Separation(Method):
     """Importance sampling by separation of variables, on randomly shifted lattice points.

@@ -46,12 +46,14 @@ from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import Twist
 from truncgauss.separation.weights import draw_offsets, inner_point
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
+from truncgauss.words.arguments import explained_class
 
 LEAST_SHARE = 1 / 3  # the smallest fraction of a site's precision, see `twist_of`
 MIN_EFFECTIVE_PARTICLES = 10.0
 MIN_EFFECTIVE_REPLICATES = 0.4  # as a fraction of all replicates
 
 
+@explained_class
 @frozen_pytree
 class SequentialMonteCarlo(Method):
     """Sequential Monte Carlo over the constraints, in their natural order, with resampling.

@@ -17,6 +17,7 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.separation.lattice import KINDS, normal_points
 from truncgauss.special.logspace import effective_sample_size
+from truncgauss.words.arguments import explained_class
 from truncgauss.words.names import check_choice
 
 NUM_SAMPLES = 1000  # by default
@@ -24,6 +25,7 @@ MIN_EFFECTIVE_SAMPLES = 10.0
 COUNTED = 1e-6  # distance of a relative weight from 0 or 1, within which a sample is out or in
 
 
+@explained_class
 @frozen_pytree
 class SoftMonteCarlo(Method):
     """Monte Carlo estimate of P with a smoothed indicator of the region.

@@ -274,7 +274,12 @@ def arrays_of(
             )
         scale = reader.stacked("noise_scale", names, 0.0)
         if np.any(scale < 0):
-            raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
+            *row, j = np.argwhere(scale < 0)[0].tolist()
+            of = f"entry {names[j]!r}" + (f" in {location(row[0])}" if row else "")
+            raise ValueError(
+                "from_table: noise_scale is a standard deviation, never negative; that of "
+                f"{of} is {scale[*row, j]:g}."
+            )
         variances = np.broadcast_to(scale**2, arrays["lower"].shape)
         # (n, d) with n = d would be taken for one matrix.
         arrays["noise"] = variances[..., None] * np.eye(len(names))

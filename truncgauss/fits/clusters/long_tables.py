@@ -181,8 +181,7 @@ def inputs_of(
     else:
         lower, upper, recorded = ends_of(outcome, (low, high), binary, n)
     variances = tables.each_row(noise, n, f"{WHAT}: noise")
-    if not np.all(np.isfinite(variances) & (variances >= 0)):
-        raise ValueError(f"{WHAT}: noise must be finite and not negative.")
+    refuse_negative(variances, "noise")
     return ClusterInputs(
         lower, upper, table, codes, kinds[order], variances, binary, counts, single, index,
         recorded,
@@ -236,11 +235,18 @@ def ends_of(
     return *censored_ends(lower, upper, low, high, WHAT), recorded_from(lower, upper)
 
 
+def refuse_negative(values: np.ndarray, name: str) -> None:
+    """Raise ValueError for numbers of rows that are negative or not finite."""
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        got = f"{values[wrong[0]]:g} in row {wrong[0]}"
+        raise ValueError(f"{WHAT}: {name} must be finite and not negative, got {got}.")
+
+
 def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
     """Weights of the clusters, (k,), from those of their rows."""
     values = tables.each_row(weights, len(codes), f"{WHAT}: weights")
-    if not np.all(np.isfinite(values) & (values >= 0)):
-        raise ValueError(f"{WHAT}: weights must be finite and not negative.")
+    refuse_negative(values, "weights")
     counts = np.zeros(codes.max() + 1)
     counts[codes] = values
     wrong = np.flatnonzero(counts[codes] != values)

@@ -29,6 +29,7 @@ from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import log_likelihood, total_log_likelihood
 from truncgauss.probability.method import Method
 from truncgauss.special.tails import ndtr
+from truncgauss.words.names import meant
 
 ALONE = {"information": "observed", "cluster": None}
 MOST_MISSING = 4  # entries of a row, over which a covariance of any form is integrated
@@ -37,7 +38,7 @@ NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() 
 COVARIANCES = (
     'fit_observations: of rows with observed=, covariance is "full", "exchangeable", "diagonal", '
     'or the group of each entry, such as ["A", "A", "B", "B"]: one group or two, of two entries or '
-    "more; got {!r} for {} entries."
+    "more; got {!r} for {} entries{}"
 )
 
 
@@ -64,12 +65,13 @@ class ExchangeableCoordinates(GaussianCoordinates):
         named: dict[str, Any] = {"exchangeable": ["all"] * d, "diagonal": range(d)}
         labels: Any = named.get(covariance, ()) if isinstance(covariance, str) else covariance
         if np.shape(labels) != (d,):
-            raise ValueError(COVARIANCES.format(covariance, d))
+            guess = meant(covariance, ("full", *named)) or "."
+            raise ValueError(COVARIANCES.format(covariance, d, guess))
         kinds = list(dict.fromkeys(np.asarray(labels).tolist()))
         groups = [kinds.index(label) for label in np.asarray(labels).tolist()]
         few = len(kinds) <= MOST_FACTORS and min(map(groups.count, groups)) > 1
         if d == 1 or not (few or (isinstance(covariance, str) and covariance == "diagonal")):
-            raise ValueError(COVARIANCES.format(covariance, d))
+            raise ValueError(COVARIANCES.format(covariance, d, "."))
         return cls(jnp.eye(d), (1,) * d, (), (), groups=tuple(groups))
 
     @property

@@ -15,10 +15,11 @@ from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.likelihood.observations import Observations
 from truncgauss.tables.columns import DROPPED
-from truncgauss.words.names import check_choice
+from truncgauss.words.names import check_choice, closest
 
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STRUCTURES = ("full", "diagonal")
+OF_DROPOUT = ' "exchangeable" is for rows with observed=, whose entries are observed by a curve.'
 OR_MATRIX = " or a matrix with NaN where it is free"
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
 
@@ -91,7 +92,8 @@ def as_coordinates(
     """
     d = len(sizes)
     if isinstance(covariance, str):
-        check_choice(covariance, STRUCTURES, "fit_observations: covariance", others=OR_MATRIX)
+        cure = OF_DROPOUT if closest(covariance, ["exchangeable"]) else ""
+        check_choice(covariance, STRUCTURES, "fit_observations: covariance", cure, OR_MATRIX)
         template = np.full((d, d), np.nan)
         if covariance == "diagonal":
             template[~np.eye(d, dtype=bool)] = 0.0

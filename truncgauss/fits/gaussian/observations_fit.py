@@ -250,6 +250,8 @@ def fit_observations(
         (True, array([0.515]), array([[1.549]]))
     """
     what = "fit_observations"
+    if isinstance(design, Method):
+        raise TypeError(f"{what}: the design follows the observations: write method={design!r}.")
     data, observations, design, cluster = tables.in_one_order(
         what, data=data, observations=observations, design=design, cluster=cluster
     )

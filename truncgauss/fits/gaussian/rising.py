@@ -37,11 +37,7 @@ def impossible(rows: Observations) -> np.ndarray:
 
 
 def direction_of(
-    rows: Observations,
-    outcome: int,
-    design: np.ndarray,
-    scale_known: bool,
-    alone: bool,
+    rows: Observations, outcome: int, design: np.ndarray, scale_known: bool, alone: bool
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 

@@ -219,8 +219,10 @@ def as_weights(weights: Any, n: int) -> np.ndarray:
     weights = np.asarray(weights, np.float64)
     if weights.shape != (n,):
         raise ValueError(f"weights must have shape ({n},), one a row, got {weights.shape}.")
-    if not np.all((weights >= 0) & np.isfinite(weights)) or not weights.any():
-        raise ValueError("weights must be finite, not negative, and not all zero.")
+    wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
+    if len(wrong) or not weights.any():
+        got = f"{weights[wrong[0]]:g} in row {wrong[0]}" if len(wrong) else "zeros alone"
+        raise ValueError(f"weights must be finite, not negative, and not all zero; got {got}.")
     return weights
 
 
