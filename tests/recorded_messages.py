@@ -874,6 +874,16 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "from_table, a column of negative noise": lambda: from_table(
         noise_scale={"colour": [1.0, -2.0, 1.0, 1.0, 1.0]}
     ),
+    "truncated_samples, the key last": lambda: tg.truncated_samples(
+        np.zeros(2), EYE, box(2), 5, jax.random.key(0)  # type: ignore[arg-type]
+    ),
+    "truncated_draws, the key last": lambda: tg.truncated_draws(
+        np.zeros(2), EYE, box(2), 5, jax.random.key(0)  # type: ignore[arg-type]
+    ),
+    "weighted_samples, the key last": lambda: tg.weighted_samples(
+        np.zeros(2), EYE, box(2), 5, jax.random.PRNGKey(0)  # type: ignore[arg-type]
+    ),
+    "fit_truncated_normal, a column for each row": lambda: tg.fit_truncated_normal(np.ones((2, 9))),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

@@ -8,6 +8,7 @@ import pytest
 from jax.scipy.special import ndtr
 
 import truncgauss as tg
+from truncgauss.fits.gaussian import selected
 
 LOC, COVARIANCE = jnp.array([0.2, -0.3]), jnp.array([[1.0, 0.3], [0.3, 0.8]])
 WEIGHTS = jnp.array([1.0, 0.5])
@@ -210,3 +211,24 @@ def test_refusals():
     ]:
         with pytest.raises(ValueError, match=message):
             tg.Selection.probit(*arguments)
+
+
+def test_the_reason_names_what_was_not_given():
+    """Of a fit without a maximum: of a count within bounds, and of a curve."""
+    rows = np.linspace(-1.5, 1.5, 12)[:, None]
+
+    def cures(prior=None, num_unobserved=None, region=None, estimate="midpoint"):
+        region = region or tg.Selection.probit([1.0], 0.0, 1.0)
+        settings = estimate, prior, num_unobserved
+        model = selected.model_of("fit_truncated_normal", rows, None, region, *settings)
+        return model.flat.removeprefix(selected.FLAT)
+
+    of_count = cures(None, 20, tg.Box([-9.0], [9.0]), ())
+    assert of_count.endswith("check num_unobserved= and the bounds, or give a start=.")
+    assert "estimate=" not in of_count
+
+    count = "num_unobserved= if it is known how many were not observed."
+    assert cures() == f" Leave a parameter out of estimate=, give a prior=, or {count}"
+    assert cures(lambda p: 0.0) == f" Leave a parameter out of estimate=, or give {count}"
+    assert cures(None, 9) == " Leave a parameter out of estimate=, or give a prior=."
+    assert cures(lambda p: 0.0, 9) == " Leave a parameter out of estimate=."

@@ -520,3 +520,10 @@ def test_names_of_pairs_are_meant_in_either_order():
     names = ["covariance[lead, lead]", "covariance[zinc, lead]", "covariance[zinc, zinc]"]
     assert closest("covariance[lead, zinc]", names) == "covariance[zinc, lead]"
     assert closest("Covariance[zinc, zink]", names) == "covariance[zinc, zinc]"
+
+
+def test_a_file_that_is_not_there_is_refused_with_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("none.csv", "none.npz", "none.parquet"):
+        with pytest.raises(FileNotFoundError, match=f"looked in {tmp_path}: '{name}'"):
+            tables.from_file(name, ["flux"])

@@ -59,6 +59,7 @@ from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import drawing_rank, solved_plans
 from truncgauss.special.normal import truncated_quantile
 from truncgauss.student import student
+from truncgauss.words.arguments import is_key
 from truncgauss.words.earlier import warn
 from truncgauss.words.names import check_choice
 
@@ -158,11 +159,7 @@ def truncated_samples(
         >>> draws.shape, bool(region.contains(draws).all())
         ((1000, 2), True)
     """
-    if isinstance(key, int) and not isinstance(num_samples, int):
-        raise TypeError(
-            "truncated_samples: the order is (key, loc, covariance, region, num_samples), as in "
-            "tg.truncated_samples(jax.random.key(0), loc, covariance, tg.Box(low, high), 1000)."
-        )
+    check_order("truncated_samples", key, num_samples)
     if is_gaussian(df):
         return truncated_draws(key, loc, covariance, region, num_samples).samples
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
@@ -222,6 +219,7 @@ def truncated_draws(
         >>> bool(draws.acceptance_rate > 0.9), float(draws.effective_sample_size)
         (True, 1000.0)
     """
+    check_order("truncated_draws", key, num_samples)
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
@@ -299,6 +297,7 @@ def weighted_samples(
         >>> round(float(jnp.exp(draws.log_weights).mean()), 4)  # 1/3
         0.3333
     """
+    check_order("weighted_samples", key, num_samples)
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
     check_choice(points, ("random", "lattice"), "points")
     Separation().check(*problem)
@@ -329,6 +328,16 @@ class _Keys(Batched):
         shape = problem.batch_shape
         rows = jnp.arange(int(np.prod(shape)))
         return cls(jax.vmap(partial(jax.random.fold_in, key))(rows).reshape(shape))
+
+
+def check_order(function: str, key: Any, num_samples: Any) -> None:
+    """Raise TypeError if the key is not the first of the arguments."""
+    counted = isinstance(key, int) and not isinstance(num_samples, int)
+    if counted or (is_key(num_samples) and not is_key(key)):
+        raise TypeError(
+            f"{function}: the order is (key, loc, covariance, region, num_samples), as in "
+            f"tg.{function}(jax.random.key(0), loc, covariance, tg.Box(low, high), 1000)."
+        )
 
 
 def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:

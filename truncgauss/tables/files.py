@@ -7,6 +7,7 @@ columns; one that is not, as one block.
 import codecs
 import contextlib
 import csv
+import errno
 import importlib
 import itertools
 import re
@@ -367,6 +368,9 @@ def header(path: str | Path) -> list[str]:
         OSError: it cannot be read.
     """
     path = Path(path)
+    if not path.exists():  # a relative path says nothing of where it was looked for
+        where = f"No such file or directory, looked in {path.absolute().parent}"
+        raise FileNotFoundError(errno.ENOENT, where, str(path))
     if path.suffix == ".npz":
         return list(_npz_columns(path, None))
     if path.suffix == ".parquet":

@@ -140,7 +140,8 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
     if np.any(low >= high) or np.any(np.isnan(low) | np.isnan(high)):
         first = np.flatnonzero(~np.broadcast_to(low < high, (n, d)).all(axis=1))[0]
         low, high = (np.broadcast_to(end, (n, d))[first] for end in (low, high))
-        raise ValueError(f"low must be below high, got {low} and {high} (row {first}).")
+        cure = " Exchange them." if np.all(low > high) else ""
+        raise ValueError(f"low must be below high, got {low} and {high} (row {first}).{cure}")
     outside = (rows < low) | (rows > high)
     advice = "Its bounds are {} to {}: correct them, or remove those observations."
     if outside.any(axis=1).all():
@@ -157,7 +158,7 @@ def check_statistics(
     if n <= d:
         raise ValueError(
             f"data: {n} observation(s) cannot determine a covariance in {d} dimension(s); more "
-            f"than {d} are needed."
+            f"than {d} are needed.{' If a column is an observation, write data.T.' * (n < d)}"
         )
     if 2 * n <= d + 3:  # no more numbers than parameters
         raise ValueError(

@@ -45,9 +45,10 @@ from truncgauss.words.names import meant
 LEAST_KEPT = 0.02  # probability of a row, below which it counts no more in the first guess
 MANY = 1e4  # not observed, from which a binomial coefficient comes from a beta function
 STEP = 1e-4  # of a coordinate's unit, between gradients whose differences are a Hessian
-FLAT = (
-    "The observations do not tell the curve from the shape of the Gaussian. Leave a parameter out "
-    "of estimate=, give a prior=, or num_unobserved= if it is known how many were not observed."
+FLAT = "The observations do not tell the curve from the shape of the Gaussian."
+FLAT_OF_COUNT = (
+    "The rows and the number that was not observed may agree with several Gaussians, or with none: "
+    "check num_unobserved= and the bounds, or give a start=."
 )
 WIDENS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, as the curve alone explains "
@@ -417,8 +418,20 @@ class SelectedSample(Model):
     labels: tuple[str, ...] = ()
     method: Method = Automatic()
     key: Any = None
-    flat = FLAT
     what = "fit_truncated_normal"  # fits it, for messages
+
+    @property
+    def flat(self) -> str:
+        """A sentence on a likelihood without one maximum, with what may be known and is not."""
+        if self.unobserved is not None and not self.curve.parts:
+            return FLAT_OF_COUNT
+        cures = ["Leave a parameter out of estimate="]
+        cures += ["give a prior="] * (self.prior is None)
+        if self.unobserved is None:
+            verb = "" if self.prior is None else "give "
+            cures.append(f"{verb}num_unobserved= if it is known how many were not observed")
+        *first, last = cures
+        return f"{FLAT} {', '.join([*first, f'or {last}' if first else last])}."
 
     @functools.cached_property
     def inner(self) -> GaussianCoordinates:
