@@ -36,7 +36,7 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.optimize.uncertainty import Certificate, ErrorBars
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import at_held_matrix
-from truncgauss.probability.method import Method, check_method, estimate
+from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.normal import standardize
 from truncgauss.words import earlier
@@ -122,7 +122,7 @@ def fit_shift(
         >>> result.params.round(2), result.standard_errors.round(2)
         (Array([1.], dtype=float64), Array([0.05], dtype=float64))
     """
-    check_method(method, False)
+    Method.check_kind(method)
     observed, num_trials, loc = in_one_order("fit_shift", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, region).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_shift", progress):
@@ -196,7 +196,7 @@ def fit_limits(
         raise ValueError(f"fit_limits: start must have bounds of shape (d,), got {got}.")
     if not np.any(np.isfinite(box.low) | np.isfinite(box.high)):
         raise ValueError("fit_limits: start has no finite end, so there is nothing to fit.")
-    check_method(method, False)
+    Method.check_kind(method)
     observed, num_trials, loc = in_one_order("fit_limits", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, box).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_limits", progress):

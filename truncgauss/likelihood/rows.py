@@ -25,7 +25,7 @@ from truncgauss.likelihood.row_blocks import filled_up, first_rows
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.method import Method, check_method
+from truncgauss.probability.method import Method
 from truncgauss.special.tails import undefined
 
 
@@ -379,7 +379,7 @@ def _log_likelihood(
     observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
 ) -> tuple[Estimate, jax.Array, jax.Array]:
     """`_evaluated` of rows filled up to one of few lengths."""
-    check_method(others[0], False)
+    Method.check_kind(others[0])
     problem = observations, loc, covariance
     if is_concrete(others):
         problem = filled_problem(*problem)

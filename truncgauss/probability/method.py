@@ -133,6 +133,11 @@ class Method:
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         """Raise ValueError if the method does not apply to such inputs."""
 
+    @staticmethod
+    def check_kind(method: Any) -> None:
+        """Raise TypeError for an argument `method` that is none."""
+        check_method(method, after_region=False)
+
     # --- Preparation
 
     def serving(self, problem: Problem) -> "Method":

@@ -55,7 +55,7 @@ from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import fraction_not_truncated
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.method import Method, check_method
+from truncgauss.probability.method import Method
 
 if TYPE_CHECKING:
     from truncgauss.fits.gaussian.ordinal_fit import OrdinalFit
@@ -370,7 +370,7 @@ class GaussianRows(Model):
         Raises:
             ValueError: see `fit_observations`.
         """
-        check_method(method, False)
+        Method.check_kind(method)
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)

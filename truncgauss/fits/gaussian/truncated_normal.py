@@ -45,7 +45,7 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.likelihood.observations import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.method import Method, check_method, estimate
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.separation import Separation
 from truncgauss.tables.columns import Table
 
@@ -165,7 +165,7 @@ def fit_truncated_normal(
     """
     what = "fit_truncated_normal"
     check_settings("observed", num_profiles)
-    check_method(method, False)
+    Method.check_kind(method)
     settings: Any = dict(num_steps=num_steps, num_profiles=num_profiles, progress=progress)
     asked = bool(estimate) or prior is not None or num_unobserved is not None
     if asked or hasattr(region, "with_parameters"):

@@ -56,7 +56,7 @@ from truncgauss.fitting.wald import coverages_of, table_of, untrusted
 from truncgauss.fitting.widening import direction_in_words
 from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, check_method
+from truncgauss.probability.method import Method
 from truncgauss.words.names import check_choice
 from truncgauss.words.terminal import wrapped
 
@@ -626,7 +626,7 @@ def prepared_loss(
 ) -> tuple[MixtureLoss, np.ndarray]:
     """The loss without plans, and the rows in units of their own; checked."""
     check_choice(structure, STRUCTURES, "fit_mixture: covariance")
-    check_method(method, False)
+    Method.check_kind(method)
     if not isinstance(num_components, int) or num_components < 1:
         several = isinstance(num_components, range | list | tuple)
         raise ValueError(
