@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
@@ -104,7 +104,9 @@ class SoftMonteCarlo(Method):
             raise ValueError(
                 f"SoftMonteCarlo: samples must be draws of the standard normal, got {kind}."
             )
-        if is_concrete(self.samples) and not np.all(finite := np.isfinite(self.samples)):
+        # Those of JAX may be spread over devices and hosts; NaN among them is NaN in the estimate.
+        host = isinstance(self.samples, np.ndarray)
+        if host and not np.all(finite := np.isfinite(self.samples)):
             raise ValueError(
                 f"SoftMonteCarlo: samples must be finite, got {np.sum(~finite)} that are not."
             )
