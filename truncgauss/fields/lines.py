@@ -48,8 +48,9 @@ class MaternProcess:
         process regression models.
 
     Example:
-        >>> tg.MaternProcess(2.0, 1.0, smoothness=0.5).transition_matrix(0.0, 0.0)
-        Array([[1.]], dtype=float64)
+        >>> move = tg.MaternProcess(2.0, 1.0, smoothness=0.5).transition_matrix(0.0, 1.0)
+        >>> round(float(move[0, 0]), 4)
+        0.3679
     """
 
     sigma: Any
