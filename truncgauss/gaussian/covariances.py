@@ -285,11 +285,11 @@ class ScaleTril(Covariance):
         return jnp.square(self.scale_tril).sum(-1)
 
     def scaled(self, by: Float[Array, "*batch d"]) -> "ScaleTril":
-        return ScaleTril(self.matrix * by[..., :, None])
+        return jax.tree.map(lambda factor: factor * by[..., :, None], self)
 
     def released(self, still: Bool[Array, "*batch d"]) -> "ScaleTril":
         identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
-        return ScaleTril(jnp.where(still[..., :, None], identity, self.matrix))
+        return jax.tree.map(lambda factor: jnp.where(still[..., :, None], identity, factor), self)
 
     def check(self) -> None:
         # JAX cannot fetch an array without elements that is spread over devices.
