@@ -243,7 +243,7 @@ def test_rows_of_a_matrix_are_put_in_compact_blocks():
     pairs = jax.vmap(jax.vmap(lambda x, y: kernel(x, y, 0.2), (None, 0)), (0, None))(sites, sites)
     by = RNG.choice([-3.0, 1.0], 144)
     places = building.coordinates_of(pairs * by[:, None] * by)
-    blocks = sites[building.arranged(places, 8, 16).order].reshape(9, 16, 2)
+    blocks = sites[building.arranged(places, 8, 16, False).order].reshape(9, 16, 2)
     assert blocks.var(1).sum(-1).mean() < 0.25 * sites.var(0).sum()
 
 

@@ -113,9 +113,10 @@ def check_distinct(points: Array, noise: Any) -> None:
         )
 
 
-def arranged(points: np.ndarray, neighbours: int, size: int) -> Arrangement:
+def arranged(points: np.ndarray, neighbours: int, size: int, exact: bool) -> Arrangement:
     """The points in compact blocks along the domain, and for each those of other blocks: earlier
-    ones that tell most of it, and the nearest later ones, which guide draws better than others."""
+    ones that tell most of it, and the nearest later ones, which guide draws better than others; of
+    an exact field, where they are guides alone, the nearest earlier ones, which are soon found."""
     from scipy.spatial import cKDTree
 
     n = len(points)
@@ -132,11 +133,17 @@ def arranged(points: np.ndarray, neighbours: int, size: int) -> Arrangement:
         own = points[k * size : (k + 1) * size]
         found = np.atleast_1d(tree.query(own.mean(0), looked_at)[1])
         earlier, later = (found[kept] for kept in (found < k * size, found >= (k + 1) * size))
-        chosen = earlier[_telling(own, points[earlier], most)]
-        gaps = np.square(points[later][:, None] - own[None]).sum(-1).min(1)
-        for table, some in (before, chosen), (after, later[np.argsort(gaps, kind="stable")]):
-            table[k, : len(some[:most])] = some[:most]
+        choice = _nearest if exact else _telling
+        for table, some, chosen in (before, earlier, choice), (after, later, _nearest):
+            found = some[chosen(own, points[some], most)]
+            table[k, : len(found)] = found
     return Arrangement(order, before, after, size)
+
+
+def _nearest(sites: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:
+    """Positions of those of the others that are nearest to a site, nearest first, shape (most,)."""
+    gaps = np.square(others[:, None] - sites[None]).sum(-1).min(1)
+    return np.argsort(gaps, kind="stable")[:most]
 
 
 def _telling(sites: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:

@@ -163,13 +163,14 @@ class Directed(Covariance):
         places = building.places_of(by, points.shape)
         if neighbour_points is None:
             building.warn_of_degrees(places)
-        plan = building.arranged(places, neighbours, block)
+        exact = exact or (exact is None and len(points) <= MOST_EXACT)
+        plan = building.arranged(places, neighbours, block, exact)
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
         noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))
         nugget = building.SHARE * noise**2
         parts = building.factors(points, kernel, nugget, plan)
-        if exact or (exact is None and len(points) <= MOST_EXACT):
+        if exact:
             root, parts = building.root_of(points, kernel, nugget, plan), lax.stop_gradient(parts)
         else:
             root = jnp.zeros((0, 0))
