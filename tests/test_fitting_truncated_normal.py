@@ -239,7 +239,7 @@ def test_a_profile_by_gradients_ends_where_another_optimiser_says():
         estimate = jax.value_and_grad(lambda at: place.estimates(at)[1])
 
         def fall(y):
-            value, gradient, _ = slope(fit.loss, jnp.asarray(best.x + root @ y))
+            (value, _), gradient = slope(fit.loss, jnp.asarray(best.x + root @ y))
             return size * (float(value) - best.loss), size * root.T @ np.asarray(gradient)
 
         held = {
