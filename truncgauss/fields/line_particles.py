@@ -216,7 +216,7 @@ def improved(rows: LineRows, sites: LineSites, mean: Array, variance: Array, who
     high = jnp.where(rows.exact, jnp.inf, rows.high)
     inner = quick_moments(fixed_interval(low, high, middle, root))
     slope, curvature = inner.mean / root, (1.0 - inner.variance) / spread
-    rest = 1.0 - spread * curvature
+    rest = jnp.maximum(inner.variance, eps)  # 1 - spread * curvature, of which no digit is left
     most = eps ** (-1.0 / 3.0) / whole
     new = LineSites(curvature / rest, (slope + curvature * middle) / rest)
     new = LineSites(*(old + DAMPING * (x - old) for old, x in zip(sites, new)))
