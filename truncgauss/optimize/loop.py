@@ -337,9 +337,7 @@ class Minimization:
             return ""
         curvatures, directions = np.linalg.eigh((hessian + hessian.T)[np.ix_(moving, moving)] / 2.0)
         loss, bend = float(state.loss), 0.5 * abs(curvatures[-1]) * FLAT_STEP**2
-        if bend < eps**1.5 * abs(
-            loss
-        ):  # by gradients: rounding hides less of them
+        if bend < eps**1.5 * abs(loss):  # by gradients: rounding hides less of them
             around = [at(sign * FLAT_STEP * unit)[0] for unit in np.eye(q) for sign in (1, -1)]
             gap = max(abs(each - loss) for each in around)
             return EVERYWHERE if gap < 4.0 * eps * abs(loss) else ""
