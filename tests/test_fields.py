@@ -426,3 +426,17 @@ def test_neighbours_of_wells_with_many_samples_are_not_all_of_one_well():
             )
             covariance = np.asarray(field.covariance_matrix) - 0.00999 * np.eye(480)
             assert 0 < np.linalg.slogdet(covariance)[1] - want < most
+
+
+@pytest.mark.parametrize(
+    "kernel, said",
+    [
+        ("matern", "must be a function, as lambda x, y: .*, got 'matern'"),
+        (lambda x, y: jnp.exp(-jnp.abs(x - y)), "one number for two points .*got shape .2,."),
+        (lambda x, y: np.exp(-np.asarray(x - y).sum()), "write the kernel with jax.numpy"),
+    ],
+)
+def test_kernels_that_are_none(kernel, said):
+    points = np.random.default_rng(0).normal(size=(9, 2))
+    with pytest.raises((TypeError, ValueError), match=said):
+        tg.Directed.from_points(points, kernel)

@@ -271,3 +271,8 @@ def test_questions_it_refuses():
         jax.jit(lambda x: line(x).noise)(POINTS)
     with pytest.raises(ValueError, match="dense matrix of 20001 coordinates"):
         _ = line(np.arange(20_001.0)).covariance_matrix
+
+
+def test_a_function_is_no_kernel_of_a_line():
+    with pytest.raises(TypeError, match="kernel must be a tg.MaternProcess .* got function"):
+        tg.Directed.from_quasiseparable(lambda x, y: 1.0, POINTS)

@@ -471,3 +471,16 @@ def test_coordinates_named_in_two_orders_are_refused():
         tg.excursion(loc[turned], covariance, 0.0)
     with pytest.raises(ValueError, match="its rows are in the order"):
         tg.truncated_moments(loc, covariance.loc[turned], plain)
+
+
+def test_noise_goes_by_the_names_of_its_columns():
+    rows = pandas.DataFrame({"a": [0.5, 1.0, 2.0], "b": [0.0, 1.0, 3.0]})
+    noise = pandas.DataFrame({"b": [9.0] * 3, "a": [1.0] * 3})
+    matrix = pandas.DataFrame([[9.0, 0.5], [0.5, 1.0]], ["b", "a"], ["b", "a"])
+    assert np.array_equal(tg.Observations(rows, rows, noise=noise).noise, np.diag([1.0, 9.0]))
+    want = [[1.0, 0.5], [0.5, 9.0]]
+    assert np.array_equal(tg.Observations(rows, rows, noise=matrix).noise, want)
+    plain = tg.Observations(rows.to_numpy(), rows.to_numpy(), noise=noise)
+    assert np.array_equal(plain.noise, np.diag([9.0, 1.0]))
+    with pytest.raises(ValueError, match="Bring them into one order"):
+        tg.quantile(0.9, pandas.Series([0.0, 1.0], ["a", "b"]), matrix)

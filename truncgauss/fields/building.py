@@ -98,6 +98,23 @@ def warn_of_degrees(coordinates: np.ndarray) -> None:
         )
 
 
+def check_kernel(kernel: Any, points: Array) -> None:
+    """Raise TypeError or ValueError for what is no function of two points that gives a number."""
+    form = "lambda x, y: jnp.exp(-jnp.sum(jnp.abs(x - y)))"
+    if not callable(kernel):
+        raise TypeError(f"from_points: kernel must be a function, as {form}, got {kernel!r}.")
+    point = jax.ShapeDtypeStruct(points.shape[-1:], points.dtype)
+    try:
+        shape = jnp.shape(jax.eval_shape(kernel, point, point))
+    except jax.errors.TracerArrayConversionError as error:
+        raise TypeError(f"from_points: write the kernel with jax.numpy, as {form}.") from error
+    if shape != ():
+        raise ValueError(
+            f"from_points: kernel must give one number for two points of shape {point.shape}, got "
+            f"shape {shape}. Sum over the coordinates."
+        )
+
+
 def check_distinct(points: Array, noise: Any) -> None:
     """Raise ValueError for two points at one place where neither has noise."""
     known = values_of(points)

@@ -160,6 +160,7 @@ class Directed(Covariance):
         by = points if neighbour_points is None else neighbour_points  # numbers, within jit too
         points = as_float_array(points, "from_points: points")
         points = points[:, None] if points.ndim == 1 else points
+        building.check_kernel(kernel, points)
         places = building.places_of(by, points.shape)
         if neighbour_points is None:
             building.warn_of_degrees(places)

@@ -128,6 +128,12 @@ class QuasiSeparable(Covariance):
         A = T' and Q = P - A P A'. That difference loses the digits of close points, where
         Q = int_0^x A(u) q A(u)' du, of q = -(g' P + P g), is integrated instead.
         """
+        if not hasattr(kernel, "observation_model"):
+            raise TypeError(
+                "from_quasiseparable: kernel must be a tg.MaternProcess or one of "
+                f"tinygp.kernels.quasisep, got {type(kernel).__name__}. A function k(x, y) is for "
+                "tg.Directed.from_points."
+            )
         points = as_float_array(x, "from_quasiseparable: x")
         known = values_of(points)
         if known is None or points.ndim != 1 or not np.all(np.isfinite(np.asarray(known))):

@@ -103,7 +103,9 @@ class Observations:
             self._set(names=names_of(self.lower))
         self._set_order()
         lower = as_table("lower", self.lower)
-        upper = as_table("upper", in_order_of(self.upper, self.lower))
+        upper = as_table("upper", in_order_of(self.upper, self.lower, "upper"))
+        if hasattr(self.noise, "iloc"):
+            self._set(noise=np.asarray(in_order_of(self.noise, self.lower, "noise"), float))
         dtype = jnp.result_type(lower, upper)
         self._set(lower=lower.astype(dtype), upper=upper.astype(dtype))
         if lower.shape != upper.shape:
@@ -630,14 +632,14 @@ def names_of(values: Any) -> tuple[str, ...] | None:
     return None if names is None or None in names else tuple(map(str, names))
 
 
-def in_order_of(upper: Any, lower: Any) -> Any:
-    """Upper ends in the order of the columns of the lower ones, where both have names."""
-    if isinstance(upper, jax.Array) or isinstance(lower, jax.Array):
-        return upper
+def in_order_of(values: Any, lower: Any, name: str) -> Any:
+    """Upper ends, or noise, in the order of the columns of the lower ends where both have names."""
+    if isinstance(values, jax.Array) or isinstance(lower, jax.Array):
+        return values
     first = tables.read(lower, what="Observations: lower")
-    if first.names is None or tables.named_columns(upper) is None:
-        return upper
-    return tables.aligned(upper, first, "Observations: upper")
+    if first.names is None or tables.named_columns(values) is None:
+        return values
+    return tables.aligned(values, first, f"Observations: {name}")
 
 
 def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:

@@ -235,8 +235,7 @@ def prepared(
             )
     if covariance.is_matrix and not is_concrete(covariance.covariance_matrix):
         matrix = covariance.covariance_matrix  # one triangle alone was refused if it is known
-        unsound = ~is_symmetric(matrix)[..., None, None]
-        covariance = CovarianceMatrix(undefined(unsound, matrix))
+        covariance = CovarianceMatrix(undefined(~is_symmetric(matrix)[..., None, None], matrix))
     floats = [leaf for leaf in jax.tree.leaves(observations) if is_number(leaf)]
     if any(leaf.dtype != loc.dtype for leaf in floats):
         convert = lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf

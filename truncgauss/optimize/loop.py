@@ -105,6 +105,8 @@ def minimize(
     """
     if num_steps < 0:
         raise ValueError(f"minimize: num_steps must not be negative, got {num_steps}.")
+    if tolerance is not None and not tolerance >= 0:
+        raise ValueError(f"minimize: tolerance must not be negative, got {tolerance}.")
     key = None if key is None else checked_key(key)
     if not callable(objective):
         raise ValueError(

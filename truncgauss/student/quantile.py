@@ -174,6 +174,10 @@ def quantile(
             f"covariance must be a matrix, got {covariance!r}, and probability a number, got an "
             f"array of shape {np.shape(probability)}: the order is (probability, loc, covariance)."
         )
+    if hasattr(loc, "iloc") or hasattr(covariance, "iloc"):
+        from truncgauss.arrays.alignment import check_one_order
+
+        check_one_order(loc=loc, covariance=covariance)
     form = as_covariance(covariance)
     mean = as_float_array(loc, "loc")
     dtype = jnp.result_type(mean, *jax.tree.leaves(form), 0.0)

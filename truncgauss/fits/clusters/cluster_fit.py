@@ -1404,12 +1404,17 @@ def fixed_scale(
 
 def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
     """The model of checked rows."""
-    terms = [terms] if isinstance(terms, CovarianceTerm | str) else list(terms)
+    terms = [terms] if isinstance(terms, CovarianceTerm | str | type) else list(terms)
     if not terms or not all(isinstance(term, CovarianceTerm) for term in terms):
         raise ValueError(
             f"{WHAT}: terms must be covariance terms, such as (tg.RandomEffects(), tg.Residual()), "
             f"got {terms!r}."
         )
+    for term in terms:
+        if term.sigma is not None and not 0 <= term.sigma < np.inf:
+            raise ValueError(
+                f"{type(term).__name__}: sigma is a standard deviation, got {term.sigma!r}."
+            )
     position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
     rows = LongRows(data, position, inputs.row_labels)
     chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
