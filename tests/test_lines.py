@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.fields import line_particles
+from truncgauss.fields import guide, line_particles
 
 N = 40
 RNG = np.random.default_rng(3)
@@ -199,7 +199,7 @@ def test_sites_of_windows_are_those_of_the_whole_line(monkeypatch):
     some = line(points)
     order = some.order.astype(int)
     parts = some.transition, some.innovation, some.observation
-    every = line_particles.LineRows(low, high, some.noise**2, low == high)
+    every = guide.Rows(low, high, some.noise**2, low == high)
     every = jax.tree.map(lambda x: jnp.asarray(x)[order], every)
     whole = line_particles.sites_of(parts, every)
     monkeypatch.setattr(line_particles, "WINDOW", 250)

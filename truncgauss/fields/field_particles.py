@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,59 @@ LEAST_EFFECTIVE = 10.0
 LARGEST_CHANGE = 3.0  # of log P by half of the neighbours, beyond which no error is known
 
 
+class Particles(Method):
+    """Sequential Monte Carlo for a `Box` under the covariances that have the method.
+
+    A subclass has the numbers of particles and replicates, `builder`, by which users make such a
+    covariance, and `value_of`, of limits less the mean in the order of the coordinates.
+    """
+
+    num_particles: int
+    num_replicates: int
+
+    own_units = False
+    builder: ClassVar[str]
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "Particles | None":
+        return cls() if cls.serves(problem.covariance, problem.region) else None
+
+    @classmethod
+    def serves(cls, covariance: Covariance, region: Region) -> bool:
+        """Whether the method is of the covariance, and the region a box."""
+        return region.is_box and cls in covariance.methods
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if not self.serves(covariance, region):
+            raise ValueError(
+                f"{type(self).__name__} applies to a tg.Box under a covariance of "
+                f"{self.builder}, got {type(region).__name__} and {type(covariance).__name__}."
+            )
+
+    def numbers_held(self, dimension: int) -> int:
+        return 3 * self.num_particles * dimension
+
+    def value_of(self, field: Any, asked: guide.Rows, key: Array) -> Estimate:
+        """The estimate of one row, (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} defines no value_of(field, asked, key).")
+
+    def averaged(self, row: Problem, key: Array) -> Estimate:
+        none = jnp.zeros(row.loc.shape, bool)
+        box: Any = row.region
+        return self.of_rows(row.covariance, box.low, box.high, row.loc, none, key)
+
+    def of_rows(
+        self, field: Any, low: Array, high: Array, loc: Array, exact: Array, key: Array
+    ) -> Estimate:
+        """The log of the probability of limits, times the density of the coordinates known."""
+        log_prob, stderr = self.value_of(field, _rows(field, low, high, loc, exact), key)
+        empty = jnp.any((low >= high) & ~exact)
+        log_prob = jnp.where(empty, -jnp.inf, log_prob)
+        return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
+
+
 @frozen_pytree
-class FieldParticles(Method):
+class FieldParticles(Particles):
     """Sequential Monte Carlo over the blocks of a `Directed` covariance, guided by Gaussian sites.
 
     Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr is the
@@ -62,43 +113,17 @@ class FieldParticles(Method):
     num_particles: int = static_field(default=500)
     num_replicates: int = static_field(default=NUM_REPLICATES)
 
-    own_units = False
     builder = "tg.Directed.from_points"
 
     def __post_init__(self) -> None:
         check_counts(self, "num_particles", "num_replicates")
 
-    @classmethod
-    def candidate(cls, problem: Problem, num_points: int) -> "FieldParticles | None":
-        return cls() if _is_served(problem.covariance, problem.region) else None
-
     def reason(self, problem: Problem) -> str:
         return "a field, block by block given its neighbours"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not _is_served(covariance, region):
-            raise ValueError(
-                "FieldParticles applies to a tg.Box under a tg.Directed covariance, got "
-                f"{type(region).__name__} and {type(covariance).__name__}."
-            )
-
-    def numbers_held(self, dimension: int) -> int:
-        return 3 * self.num_particles * dimension
-
-    def averaged(self, row: Problem, key: Array) -> Estimate:
-        none = jnp.zeros(row.loc.shape, bool)
-        box: Any = row.region
-        return self.of_rows(row.covariance, box.low, box.high, row.loc, none, key)
-
-    def of_rows(
-        self, field: Any, low: Array, high: Array, loc: Array, exact: Array, key: Array
-    ) -> Estimate:
-        """The log of the probability of limits, times the density of the coordinates known."""
-        rows = _rows(field, low, high, loc, exact)
-        log_prob, stderr = _estimate(field, rows, key, self.num_particles, self.num_replicates)
-        empty = jnp.any((low >= high) & ~exact)
-        log_prob = jnp.where(empty, -jnp.inf, log_prob)
-        return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
+    def value_of(self, field: Any, asked: guide.Rows, key: Array) -> Estimate:
+        rows = in_blocks(field, asked)
+        return _estimate(field, rows, key, self.num_particles, self.num_replicates)
 
     @in_full_precision
     def gradient(
@@ -145,7 +170,7 @@ class FieldParticles(Method):
                 )
             each = field.noise.shape
             loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
-            rows = _rows(field, low, high, loc, low == high)
+            rows = in_blocks(field, _rows(field, low, high, loc, low == high))
             moving = passes.FieldSlopes(field.weights, field.scale, field.exact_root, rows[:3])
             return moving, (lax.stop_gradient((field, rows)), jnp.any(low > high))
 
@@ -180,19 +205,17 @@ class FieldGradient(NamedTuple):
 
 
 def _rows(field: Any, low: Array, high: Array, loc: Array, exact: Array) -> guide.Rows:
-    return guide.Rows(
-        field.in_blocks(less(low, loc), -jnp.inf),
-        field.in_blocks(less(high, loc), jnp.inf),
-        field.in_blocks(field.noise**2, 0.0),
-        field.in_blocks(exact, False),
-    )
+    return guide.Rows(_less(low, loc), _less(high, loc), field.noise**2, exact)
 
 
-def _is_served(covariance: Covariance, region: Region) -> bool:
-    return region.is_box and FieldParticles in covariance.methods
+def in_blocks(field: Any, asked: guide.Rows) -> guide.Rows:
+    """Rows of the coordinates in blocks of the order, filled up with sites of which nothing is
+    asked."""
+    fills = guide.Rows(-jnp.inf, jnp.inf, 0.0, False)  # type: ignore[arg-type]
+    return guide.Rows(*(field.in_blocks(x, fill) for x, fill in zip(asked, fills)))
 
 
-def less(limits: Array, loc: Array) -> Array:
+def _less(limits: Array, loc: Array) -> Array:
     """Limits less the mean; an infinite one has no derivative in either."""
     finite = jnp.isfinite(limits)
     return jnp.where(finite, jnp.where(finite, limits, 0.0) - loc, lax.stop_gradient(limits))

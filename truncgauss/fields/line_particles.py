@@ -20,15 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float
 
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fields.field_particles import less
-from truncgauss.gaussian.covariances import Covariance
+from truncgauss.fields.field_particles import Particles
+from truncgauss.fields.guide import FieldSites, Rows
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions.region import Region
-from truncgauss.probability.method import Method, check_counts
+from truncgauss.probability.method import check_counts
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
 from truncgauss.special.normal import (
     fixed_interval,
@@ -44,26 +42,6 @@ SHARE = 0.5  # of the precision of a site
 RESAMPLED = 0.8  # of the particles; half of them gave twice the variance
 LEAST_EFFECTIVE = 10.0
 LARGEST_SPREAD = 3.0  # of the logs of replicates, beyond which no error is known
-
-
-class LineRows(NamedTuple):
-    """Limits of each place less its mean, shape (n,), with the variance of the noise.
-
-    Attributes:
-        low, high: limits.
-        noise: variance of what is added to the process.
-        exact: whether the value is known, to be `low`.
-    """
-
-    low: Array
-    high: Array
-    noise: Array
-    exact: Array
-
-
-class LineSites(NamedTuple):
-    precision: Array
-    force: Array
 
 
 class Backward(NamedTuple):
@@ -160,7 +138,7 @@ def earlier(state: tuple[Array, Array], law: Backward) -> tuple[Array, Array]:
     return along(law.gain, mean) + law.shift, through + law.spread
 
 
-def sites_of(parts: Any, rows: LineRows) -> LineSites:
+def sites_of(parts: Any, rows: Rows) -> FieldSites:
     """Sites by expectation propagation, their precisions reduced, in windows side by side.
 
     Windows overlap: what lies behind so many values says nothing that these do not, and the window
@@ -179,12 +157,12 @@ def sites_of(parts: Any, rows: LineRows) -> LineSites:
         return jnp.moveaxis(jnp.pad(x, padding, constant_values=fill)[windows], 1, 0)
 
     move, news, row = (cut(x, 0.0) for x in parts)
-    asked = LineRows(
+    asked = Rows(
         cut(rows.low, -jnp.inf), cut(rows.high, jnp.inf), cut(rows.noise, 1.0), cut(rows.exact, 0)
     )
     before = jnp.zeros((count, len(state)), state.dtype), jnp.stack([state] * count)
 
-    def step(_: Any, carry: tuple[LineSites, Array]) -> tuple[LineSites, Array]:
+    def step(_: Any, carry: tuple[FieldSites, Array]) -> tuple[FieldSites, Array]:
         sites, _ = carry
         end, (laws, _, whole, _) = lax.scan(forward, before, (move, news, row, asked, sites))
 
@@ -197,14 +175,14 @@ def sites_of(parts: Any, rows: LineRows) -> LineSites:
         return improved(asked, sites, mean, variance, whole), mean
 
     nothing = jnp.zeros_like(asked.low)
-    start = LineSites(nothing, nothing), nothing
+    start = FieldSites(nothing, nothing), nothing
     sites, mean = lax.fori_loop(0, NUM_STEPS, step, start)
     force = sites.force - (1.0 - SHARE) * sites.precision * mean
-    reduced = LineSites(SHARE * sites.precision, force)
-    return LineSites(*(x[over : over + size].T.reshape(-1)[:n] for x in reduced))
+    reduced = FieldSites(SHARE * sites.precision, force)
+    return FieldSites(*(x[over : over + size].T.reshape(-1)[:n] for x in reduced))
 
 
-def improved(rows: LineRows, sites: LineSites, mean: Array, variance: Array, whole: Array) -> Any:
+def improved(rows: Rows, sites: FieldSites, mean: Array, variance: Array, whole: Array) -> Any:
     """One damped step. The precision of a site is bounded where weights would lose more than a
     third of their digits to it."""
     safe, eps = jnp.where(rows.exact, 1.0, variance), jnp.finfo(mean.dtype).eps
@@ -218,11 +196,11 @@ def improved(rows: LineRows, sites: LineSites, mean: Array, variance: Array, who
     slope, curvature = inner.mean / root, (1.0 - inner.variance) / spread
     rest = jnp.maximum(inner.variance, eps)  # 1 - spread * curvature, of which no digit is left
     most = eps ** (-1.0 / 3.0) / whole
-    new = LineSites(curvature / rest, (slope + curvature * middle) / rest)
-    new = LineSites(*(old + DAMPING * (x - old) for old, x in zip(sites, new)))
+    new = FieldSites(curvature / rest, (slope + curvature * middle) / rest)
+    new = FieldSites(*(old + DAMPING * (x - old) for old, x in zip(sites, new)))
     bound = jnp.minimum(1.0, most / jnp.maximum(new.precision, most))
     sound = jnp.isfinite(new.precision) & jnp.isfinite(new.force) & ~rows.exact
-    return LineSites(*(jnp.where(sound, bound * x, 0.0) for x in new))
+    return FieldSites(*(jnp.where(sound, bound * x, 0.0) for x in new))
 
 
 class Cloud(NamedTuple):
@@ -349,7 +327,7 @@ class LineRun(NamedTuple):
     paths: Array | None
 
 
-def run(field: Any, rows: LineRows, key: Array, count: int, n: int, recorded: bool) -> LineRun:
+def run(field: Any, rows: Rows, key: Array, count: int, n: int, recorded: bool) -> LineRun:
     """All replicates, side by side."""
     parts = field_parts(field)
     sites = sites_of(parts, rows)
@@ -372,7 +350,7 @@ def run(field: Any, rows: LineRows, key: Array, count: int, n: int, recorded: bo
     return LineRun(total, least, jax.nn.softmax(cloud.log_weights, axis=1), paths)
 
 
-def is_limited(rows: LineRows) -> Array:
+def is_limited(rows: Rows) -> Array:
     return ~rows.exact & ((rows.low > -jnp.inf) | (rows.high < jnp.inf))
 
 
@@ -385,7 +363,7 @@ class LineSlopes(NamedTuple):
     rows: tuple[Array, Array, Array]
 
 
-def slopes(field: Any, rows: LineRows, shares: Array, paths: Array) -> LineSlopes:
+def slopes(field: Any, rows: Rows, shares: Array, paths: Array) -> LineSlopes:
     """Derivatives of the log of one replicate's estimate, as means over its surviving paths.
 
     In the numbers of the field and of the noise that is of the derivative of the log density of the
@@ -396,11 +374,11 @@ def slopes(field: Any, rows: LineRows, shares: Array, paths: Array) -> LineSlope
     limited, exact = is_limited(rows), rows.exact
     known = limited | exact
     nothing = jnp.zeros_like(rows.noise)
-    sites = LineSites(nothing, nothing)
+    sites = FieldSites(nothing, nothing)
 
     def filtered(parts: Any, noise: Array, values: Array) -> Any:
         start = jnp.zeros_like(parts[1][0, 0]), jnp.zeros_like(parts[1][0])
-        asked = LineRows(values, values, noise, known)
+        asked = Rows(values, values, noise, known)
         return lax.scan(forward, start, (*parts, asked, sites))[1]
 
     def density(parts: Any, noise: Array, values: Array) -> Array:
@@ -469,7 +447,7 @@ def combined(log_probs: Array, least: Array, n: int) -> Estimate:
 
 def value_and_slopes(
     field: Any,
-    rows: LineRows,
+    rows: Rows,
     key: Array,
     num_particles: int,
     num_replicates: int,
@@ -488,7 +466,7 @@ def value_and_slopes(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
 def line_estimate(
-    field: Any, rows: LineRows, key: Array, num_particles: int, num_replicates: int
+    field: Any, rows: Rows, key: Array, num_particles: int, num_replicates: int
 ) -> Estimate:
     return value_and_slopes(field, rows, key, num_particles, num_replicates, None)[0]
 
@@ -508,7 +486,7 @@ def _line_estimate_jvp(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
 def _once(
-    field: Any, rows: LineRows, key: Array, num_particles: int, num_replicates: int
+    field: Any, rows: Rows, key: Array, num_particles: int, num_replicates: int
 ) -> tuple[Estimate, LineSlopes]:
     counts = num_particles, num_replicates
     value, each = value_and_slopes(field, rows, key, *counts, lambda slopes: slopes)
@@ -524,7 +502,7 @@ def _once_jvp(*_: Any) -> Any:
 
 
 @frozen_pytree
-class LineParticles(Method):
+class LineParticles(Particles):
     """Sequential Monte Carlo along a line, for a covariance of `Directed.from_quasiseparable`.
 
     Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. Particles carry
@@ -563,7 +541,6 @@ class LineParticles(Method):
     num_particles: int = static_field(default=128)
     num_replicates: int = static_field(default=8)
 
-    own_units = False
     builder = "tg.Directed.from_quasiseparable"
 
     def __post_init__(self) -> None:
@@ -573,41 +550,9 @@ class LineParticles(Method):
                 f"LineParticles: num_particles must be a power of two, got {self.num_particles}."
             )
 
-    @classmethod
-    def candidate(cls, problem: Problem, num_points: int) -> "LineParticles | None":
-        return cls() if _is_served(problem.covariance, problem.region) else None
-
     def reason(self, problem: Problem) -> str:
         return "a process on a line, by its state"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not _is_served(covariance, region):
-            raise ValueError(
-                "LineParticles applies to a tg.Box under a covariance of "
-                f"tg.Directed.from_quasiseparable, got {type(region).__name__} and "
-                f"{type(covariance).__name__}."
-            )
-
-    def numbers_held(self, dimension: int) -> int:
-        return 3 * self.num_particles * dimension
-
-    def averaged(self, row: Problem, key: Array) -> Estimate:
-        none = jnp.zeros(row.loc.shape, bool)
-        box: Any = row.region
-        return self.of_rows(row.covariance, box.low, box.high, row.loc, none, key)
-
-    def of_rows(
-        self, field: Any, low: Array, high: Array, loc: Array, exact: Array, key: Array
-    ) -> Estimate:
-        """The log of the probability of limits, times the density of the coordinates known."""
-        order = field.order.astype(int)
-        rows = LineRows(less(low, loc), less(high, loc), field.noise**2, exact)
-        rows = jax.tree.map(lambda x: x[order], rows)
-        log_prob, stderr = line_estimate(field, rows, key, self.num_particles, self.num_replicates)
-        empty = jnp.any((low >= high) & ~exact)
-        log_prob = jnp.where(empty, -jnp.inf, log_prob)
-        return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
-
-
-def _is_served(covariance: Covariance, region: Region) -> bool:
-    return region.is_box and LineParticles in covariance.methods
+    def value_of(self, field: Any, asked: Rows, key: Array) -> Estimate:
+        rows = jax.tree.map(lambda x: x[field.order.astype(int)], asked)
+        return line_estimate(field, rows, key, self.num_particles, self.num_replicates)
