@@ -10,8 +10,8 @@ import pytest
 from numpyro.infer import MCMC, NUTS
 
 import truncgauss as tg
-from truncgauss.special.normal import standardize
 from truncgauss.special.student_t import log_t_mass
+from truncgauss.special.tails import standardize
 
 INF = float("inf")
 

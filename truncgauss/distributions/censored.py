@@ -20,9 +20,8 @@ from truncgauss.distributions.checks import common_dtype
 from truncgauss.distributions.supports import TruncatedDistribution
 from truncgauss.distributions.univariate import TruncatedNormal, log_density, log_mass
 from truncgauss.special.logspace import log1mexp, log_sigmoid
-from truncgauss.special.normal import standardize
 from truncgauss.special.student_t import log_t_mass
-from truncgauss.special.tails import undefined
+from truncgauss.special.tails import standardize, undefined
 from truncgauss.words.arguments import explained_class
 
 

@@ -27,7 +27,8 @@ from truncgauss.separation.lattice import open_uniforms
 from truncgauss.separation.plan import Plan, arranged
 from truncgauss.separation.planning import solve_plan
 from truncgauss.special.logspace import less_level
-from truncgauss.special.normal import log_interval_mass, moved_inside, standardize
+from truncgauss.special.normal import log_interval_mass, moved_inside
+from truncgauss.special.tails import standardize
 
 
 def fresh_uniforms(key: Array, index: Any, shape: tuple[int, int], dtype: Any) -> Array:

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.special.normal import fixed_interval, quick_moments
+from truncgauss.special.normal import quick_moments
+from truncgauss.special.tails import fixed_interval
 
 NUM_PATHS = 64  # and their reflections, from which marginal variances are estimated
 NUM_STEPS, DAMPING = 10, 0.8

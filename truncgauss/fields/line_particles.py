@@ -28,13 +28,8 @@ from truncgauss.fields.guide import FieldSites, Rows
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.probability.method import check_counts
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
-from truncgauss.special.normal import (
-    fixed_interval,
-    log_mass_and_slopes,
-    quick_moments,
-    separation_step,
-)
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_mass_and_slopes, quick_moments, separation_step
+from truncgauss.special.tails import LOG_SQRT_2PI, fixed_interval
 
 WINDOW, OVERLAP = 1000, 100  # places whose sites are fitted together
 NUM_STEPS, DAMPING = 8, 0.8

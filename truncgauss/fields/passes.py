@@ -27,13 +27,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from truncgauss.fields.guide import FieldSites, Rows, WholeGuide
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
-from truncgauss.special.normal import (
-    fixed_interval,
-    log_interval_mass,
-    separation_step,
-    standardize,
-)
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass, separation_step
+from truncgauss.special.tails import LOG_SQRT_2PI, fixed_interval, standardize
 
 LEAST_EFFECTIVE = 0.9  # of the particles; half of them gave up to twice the variance
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0

@@ -38,7 +38,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.blocks import at_held_matrix
 from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
-from truncgauss.special.normal import standardize
+from truncgauss.special.tails import standardize
 from truncgauss.words import earlier
 from truncgauss.words.arguments import explained
 

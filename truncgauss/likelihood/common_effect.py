@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.arrays.linalg import in_full_precision
-from truncgauss.special.normal import Interval, MassSlopes, log_mass_and_slopes, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI, hazard, log_ndtr
+from truncgauss.special.normal import MassSlopes, log_mass_and_slopes
+from truncgauss.special.tails import LOG_SQRT_2PI, Interval, hazard, log_ndtr, standardize
 
 DROP = 34.0  # nats by which the integrand has fallen outside of the nodes
 ERROR = 1e-12  # of a probability, which is not claimed

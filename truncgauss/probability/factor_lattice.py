@@ -44,7 +44,8 @@ from truncgauss.quadrature.factor_integrand import (
 )
 from truncgauss.separation.lattice import lattice_points, open_uniforms
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
-from truncgauss.special.normal import standardize, truncated_mean_and_variance
+from truncgauss.special.normal import truncated_mean_and_variance
+from truncgauss.special.tails import standardize
 
 MIN_EFFECTIVE_POINTS = 10.0
 # The scale of a logistic density with standard deviation 1.18, wider than the integrand.

@@ -25,7 +25,8 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays.linalg import beyond_rounding, in_full_precision
 from truncgauss.arrays.pytrees import Estimate
-from truncgauss.special.normal import log_interval_mass, standardize
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import standardize
 
 
 def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:

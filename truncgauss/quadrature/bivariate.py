@@ -32,13 +32,11 @@ from truncgauss.quadrature.double_double import (
     together,
 )
 from truncgauss.special.normal import (
-    Interval,
     log_interval_mass,
     log_mass_and_slopes,
-    standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.special.tails import LOG_SQRT_2PI, Arrays, undefined
+from truncgauss.special.tails import LOG_SQRT_2PI, Arrays, Interval, standardize, undefined
 
 
 class BivariateRegression(NamedTuple):

@@ -24,8 +24,8 @@ import numpy as np
 from jax import Array
 
 from truncgauss.arrays.linalg import is_symmetric
-from truncgauss.special.normal import Interval, log_interval_mass, standardize
-from truncgauss.special.tails import Arrays, density
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import Arrays, Interval, density, standardize
 
 NUM_NODES = 56
 # Beyond so many standard deviations lies 1e-19.

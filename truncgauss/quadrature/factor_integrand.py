@@ -26,13 +26,8 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
-from truncgauss.special.normal import (
-    log_interval_mass,
-    quick_moments,
-    standardize,
-    truncated_mean_and_variance,
-)
-from truncgauss.special.tails import LOG_SQRT_2PI, Arrays
+from truncgauss.special.normal import log_interval_mass, quick_moments, truncated_mean_and_variance
+from truncgauss.special.tails import LOG_SQRT_2PI, Arrays, standardize
 
 MAX_STEPS = 100
 MAX_SWEEPS = 40

@@ -22,8 +22,8 @@ from jax import Array
 from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.covariances import Markov
 from truncgauss.quadrature.log_concave import log_weighted_sum
-from truncgauss.special.normal import Interval, quick_moments, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import quick_moments
+from truncgauss.special.tails import LOG_SQRT_2PI, Interval, standardize
 
 NUM_PANELS = 36
 NUM_NODES = 12

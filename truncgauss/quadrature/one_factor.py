@@ -22,8 +22,8 @@ from truncgauss.gaussian.total_moments import Nodes
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import line
 from truncgauss.quadrature.factor_integrand import components
-from truncgauss.special.normal import log_interval_mass, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import LOG_SQRT_2PI, standardize
 
 NUM_NODES = 16
 NUM_PANELS = 27

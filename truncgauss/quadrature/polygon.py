@@ -26,13 +26,8 @@ from truncgauss.arrays.linalg import in_full_precision, product, triangle
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import LinearRegion
 from truncgauss.quadrature import log_concave
-from truncgauss.special.normal import (
-    Interval,
-    log_interval_mass,
-    standardize,
-    truncated_mean_and_variance,
-)
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass, truncated_mean_and_variance
+from truncgauss.special.tails import LOG_SQRT_2PI, Interval, standardize
 
 SUPPORT = 2.0 * (2.0 * log_concave.DROP) ** 0.5  # its greatest length
 

@@ -24,8 +24,7 @@ from truncgauss.arrays.linalg import is_symmetric, rounding
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
-from truncgauss.special.normal import Interval, fixed_interval
-from truncgauss.special.tails import LOG_SQRT_2PI, undefined
+from truncgauss.special.tails import LOG_SQRT_2PI, Interval, fixed_interval, undefined
 
 MAX_PANELS = 40
 

@@ -22,8 +22,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.arrays.linalg import diagonal_of, in_full_precision
 from truncgauss.arrays.pytrees import varying_like
-from truncgauss.special.normal import Interval, separation_step, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import separation_step
+from truncgauss.special.tails import LOG_SQRT_2PI, Interval, standardize
 
 BLOCK = 32
 # Variables up to which draws under more constraints than variables are no loop: of a loop JAX would

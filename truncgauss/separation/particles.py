@@ -20,7 +20,8 @@ from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.plan import Proposal, input_rounding
 from truncgauss.separation.twisting import Twist, log_site_mean, sites_for, twisted
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
-from truncgauss.special.normal import separation_step, standardize
+from truncgauss.special.normal import separation_step
+from truncgauss.special.tails import standardize
 
 BLOCK = 32
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)

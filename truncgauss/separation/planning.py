@@ -34,8 +34,8 @@ from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import sites_for
 from truncgauss.separation.weights import log_weights
 from truncgauss.special.logspace import log_mean_exp
-from truncgauss.special.normal import fixed_interval, quick_moments, standardize
-from truncgauss.special.tails import log_ndtr
+from truncgauss.special.normal import quick_moments
+from truncgauss.special.tails import fixed_interval, log_ndtr, standardize
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
 MOST_ADDED = 1.0  # the largest precision that such sites may add, see `plan_with_sites`

@@ -35,13 +35,8 @@ from truncgauss.arrays.linalg import diagonal_of, in_full_precision, product, ti
 from truncgauss.arrays.pytrees import varying_like
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.special.intervals import nan_slope
-from truncgauss.special.normal import (
-    Interval,
-    fixed_interval,
-    log_interval_mass,
-    quick_moments,
-    standardize,
-)
+from truncgauss.special.normal import log_interval_mass, quick_moments
+from truncgauss.special.tails import Interval, fixed_interval, standardize
 
 MAX_STEPS = 100
 NEAR = 0.1  # residual below which Newton's method is tried

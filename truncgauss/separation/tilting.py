@@ -23,7 +23,8 @@ from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.arrays.linalg import diagonal_of, times_vector
 from truncgauss.arrays.pytrees import varying_like
-from truncgauss.special.normal import Interval, fixed_interval, quick_moments
+from truncgauss.special.normal import quick_moments
+from truncgauss.special.tails import Interval, fixed_interval
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

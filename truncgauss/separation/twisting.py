@@ -28,7 +28,8 @@ from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation import sites
 from truncgauss.separation.kernel import Constraints
-from truncgauss.special.normal import fixed_interval, quick_moments
+from truncgauss.special.normal import quick_moments
+from truncgauss.special.tails import fixed_interval
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375

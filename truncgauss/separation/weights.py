@@ -22,7 +22,8 @@ from truncgauss.separation.lattice import GrowingLattice, over_pieces, shifted_u
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special.logspace import less_level, log_sum_exp
-from truncgauss.special.normal import standardize, truncated_mean_and_variance, truncated_quantile
+from truncgauss.special.normal import truncated_mean_and_variance, truncated_quantile
+from truncgauss.special.tails import standardize
 
 MIN_POINTS_BEYOND = 30.0  # effective points that tell how much lies beyond a limit
 HEAVIEST_TAIL = 0.7  # the largest tail index of weights whose sum says something of their error

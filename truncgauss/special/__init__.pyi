@@ -8,11 +8,9 @@ from truncgauss.special.logspace import (
     sigmoid as sigmoid,
 )
 from truncgauss.special.normal import (
-    Interval as Interval,
     log_interval_mass as log_interval_mass,
     moved_inside as moved_inside,
     separation_step as separation_step,
-    standardize as standardize,
     truncated_entropy as truncated_entropy,
     truncated_log_density as truncated_log_density,
     truncated_log_mass as truncated_log_mass,
@@ -22,8 +20,10 @@ from truncgauss.special.normal import (
     truncated_variance as truncated_variance,
 )
 from truncgauss.special.tails import (
+    Interval as Interval,
     hazard as hazard,
     hazard_excess as hazard_excess,
     log_ndtr as log_ndtr,
     ndtr as ndtr,
+    standardize as standardize,
 )

@@ -18,86 +18,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Real
+from jaxtyping import Array, Float
 
 from truncgauss.special import intervals
 from truncgauss.special.intervals import is_short, log_mass, sign_beside, step
 from truncgauss.special.tails import (
     FAR,
     LOG_SQRT_2PI,
+    Interval,
+    Reals,
     as_floats,
     ratio,
+    standardize,
     undefined,
 )
 
 if TYPE_CHECKING:
     from truncgauss.special.moments import IntervalMoments
 
-# Arguments broadcast, and results have their common shape.
-Reals = Real[ArrayLike, "*#shape"]
-Floats = Float[Array, "*#shape"]
-
-
-class Interval(NamedTuple):
-    """A standardised interval; `width` is more accurate than `high - low` where the two are close.
-
-    Attributes:
-        low, high: limits in standard deviations from the mean, infinite values included.
-        width: `high - low`, computed from the limits before standardisation.
-    """
-
-    low: Float[Array, "*shape"]
-    high: Float[Array, "*shape"]
-    width: Float[Array, "*shape"]
-
-
-def standardize(low: Reals, high: Reals, loc: Reals = 0.0, scale: Reals = 1.0) -> Interval:
-    r"""Limits in standard deviations from the mean, and the width between them.
-
-    .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
-
-    Every derivative with respect to an infinite limit, and of an infinite limit with respect to loc
-    and scale, is exactly 0. Where a limit may be infinite and a derivative may be taken, no other
-    function subtracts from it.
-
-    Args:
-        low, high: limits, infinite values welcome; all arguments broadcast.
-        loc, scale: mean and standard deviation, finite, the scale positive.
-
-    Returns:
-        `Interval(low, high, width)`; the width of equal limits is 0, of inverted ones negative or
-        NaN.
-
-    Example:
-        >>> [float(v) for v in tg.special.standardize(1.0, jnp.inf, 0.0, 2.0)]
-        [0.5, inf, inf]
-    """
-    low, high, loc, scale = as_floats(low, high, loc, scale)
-    # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    proper = (scale > 0) & jnp.isfinite(loc)
-    nan_propagator = jax.lax.stop_gradient(jnp.where(proper, 0.0, jnp.nan))
-    low_far, high_far = jnp.isinf(low), jnp.isinf(high)
-    either = low_far | high_far
-    # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
-    finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
-    fixed_low, fixed_high = jax.lax.stop_gradient((low, high))
-    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
-    difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
-    return Interval(
-        jnp.where(low_far, fixed_low + nan_propagator, ratio(finite_low - loc, scale)),
-        jnp.where(high_far, fixed_high + nan_propagator, ratio(finite_high - loc, scale)),
-        jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
-    )
-
-
-def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float = 1.0) -> Interval:
-    """The limits as by `standardize`, in few operations and for values only.
-
-    A derivative in loc or scale would be wrong where a limit is infinite.
-    """
-    scale = jnp.asarray(scale, loc.dtype)
-    low, high, loc, scale = jax.lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
-    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
+Floats = Float[Array, "*#shape"]  # of the common shape of the arguments, which broadcast
 
 
 def _nearer(interval: Interval) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from truncgauss.special.logspace import log_sum_exp
-from truncgauss.special.normal import Interval
+from truncgauss.special.tails import Interval
 
 FALL = 42.0  # log of the height at the near end over that where the integral is cut
 _T = np.linspace(-3.2, 3.2, 97)

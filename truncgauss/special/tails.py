@@ -1,4 +1,4 @@
-"""Mills ratios: a tail of the normal distribution, relative to the density where the tail begins.
+"""Limits in standard deviations, and a tail relative to the density where it begins: Mills ratios.
 
 The hazard h(x) = phi(x)/Phi(-x), the inverse of Mills' ratio, and its excess h(x) - x neither
 overflow nor underflow in any tail, so everything else is written in them. For x >= 0 the excess is
@@ -12,7 +12,7 @@ References:
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,8 @@ _LOG_64 = (
     0.1818288912526188, 0.1533172160055169, 0.14616449685088906,
 )  # fmt: skip
 Arrays = tuple[Array, ...]  # arguments of a derivative rule, or their tangents
+# Arguments broadcast, and results have their common shape.
+Reals = Real[ArrayLike, "*#shape"]
 _LOG_2 = math.log(2.0)
 _BITS_OF_SQRT_HALF = 0x3FE6A09E667F3BCD
 
@@ -110,6 +112,68 @@ def _ratio_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
 def undefined(where: Array, value: Array) -> Array:
     """The value; NaN, and its derivatives too, which a NaN chosen by `where` would leave at 0."""
     return value * jnp.where(where, jnp.nan, 1.0).astype(value.dtype)
+
+
+class Interval(NamedTuple):
+    """A standardised interval; `width` is more accurate than `high - low` where the two are close.
+
+    Attributes:
+        low, high: limits in standard deviations from the mean, infinite values included.
+        width: `high - low`, computed from the limits before standardisation.
+    """
+
+    low: Float[Array, "*shape"]
+    high: Float[Array, "*shape"]
+    width: Float[Array, "*shape"]
+
+
+def standardize(low: Reals, high: Reals, loc: Reals = 0.0, scale: Reals = 1.0) -> Interval:
+    r"""Limits in standard deviations from the mean, and the width between them.
+
+    .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
+
+    Every derivative with respect to an infinite limit, and of an infinite limit with respect to loc
+    and scale, is exactly 0. Where a limit may be infinite and a derivative may be taken, no other
+    function subtracts from it.
+
+    Args:
+        low, high: limits, infinite values welcome; all arguments broadcast.
+        loc, scale: mean and standard deviation, finite, the scale positive.
+
+    Returns:
+        `Interval(low, high, width)`; the width of equal limits is 0, of inverted ones negative or
+        NaN.
+
+    Example:
+        >>> [float(v) for v in tg.special.standardize(1.0, jnp.inf, 0.0, 2.0)]
+        [0.5, inf, inf]
+    """
+    low, high, loc, scale = as_floats(low, high, loc, scale)
+    # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
+    proper = (scale > 0) & jnp.isfinite(loc)
+    nan_propagator = jax.lax.stop_gradient(jnp.where(proper, 0.0, jnp.nan))
+    low_far, high_far = jnp.isinf(low), jnp.isinf(high)
+    either = low_far | high_far
+    # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
+    finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
+    fixed_low, fixed_high = jax.lax.stop_gradient((low, high))
+    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
+    difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
+    return Interval(
+        jnp.where(low_far, fixed_low + nan_propagator, ratio(finite_low - loc, scale)),
+        jnp.where(high_far, fixed_high + nan_propagator, ratio(finite_high - loc, scale)),
+        jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
+    )
+
+
+def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float = 1.0) -> Interval:
+    """The limits as by `standardize`, in few operations and for values only.
+
+    A derivative in loc or scale would be wrong where a limit is infinite.
+    """
+    scale = jnp.asarray(scale, loc.dtype)
+    low, high, loc, scale = jax.lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
+    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 
 def horner(coefficients: tuple[float, ...], t: Array) -> Array:

@@ -53,8 +53,8 @@ from truncgauss.probability.expectation_propagation import ExpectationPropagatio
 from truncgauss.probability.method import average
 from truncgauss.probability.structure import independent_parts, structured
 from truncgauss.special.logspace import log_sum_exp
-from truncgauss.special.normal import fixed_interval, standardize
 from truncgauss.special.student_t import log_t_mass
+from truncgauss.special.tails import fixed_interval, standardize
 from truncgauss.words.names import check_choice
 
 KINDS = "shifted", "Kshirsagar"

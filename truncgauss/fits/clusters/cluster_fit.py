@@ -105,7 +105,8 @@ from truncgauss.fitting.newton import CLOSE, Loss, Point, point, sloped
 from truncgauss.fitting.profile import Profile
 from truncgauss.likelihood import effect_sums
 from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
-from truncgauss.special.normal import log_interval_mass, standardize
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import standardize
 from truncgauss.words import earlier
 from truncgauss.words.numbers import check_share
 

@@ -35,8 +35,8 @@ from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
-from truncgauss.special.normal import log_interval_mass, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import LOG_SQRT_2PI, standardize
 
 EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
 FACTOR_SIZES = (0, 1, 4, 8, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)  # and of limited ones

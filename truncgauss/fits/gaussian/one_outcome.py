@@ -23,8 +23,8 @@ from truncgauss.fitting.least_squares import products_of
 from truncgauss.fitting.newton import Loss
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import filled_length
-from truncgauss.special.normal import log_interval_mass, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI, hazard, hazard_excess, log_ndtr
+from truncgauss.special.normal import log_interval_mass
+from truncgauss.special.tails import LOG_SQRT_2PI, hazard, hazard_excess, log_ndtr, standardize
 
 # Links by which a mean and a scale follow from the predictors u and v of a row.
 LOG = 0  # mean u, scale exp(v)

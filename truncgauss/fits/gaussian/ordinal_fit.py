@@ -68,8 +68,8 @@ from truncgauss.likelihood.row_blocks import filled_up
 from truncgauss.likelihood.rows import fraction_not_truncated
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.special.normal import log_interval_mass, log_mass_and_slopes, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.normal import log_interval_mass, log_mass_and_slopes
+from truncgauss.special.tails import LOG_SQRT_2PI, standardize
 from truncgauss.tables.columns import Table
 from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import check_share

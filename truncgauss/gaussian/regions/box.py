@@ -21,8 +21,7 @@ from truncgauss.gaussian.regions.region import (
     decided_limits,
     smallest_log_mass,
 )
-from truncgauss.special.normal import standardize
-from truncgauss.special.tails import undefined
+from truncgauss.special.tails import standardize, undefined
 from truncgauss.words.arguments import INSTEAD, explained_class
 
 INSTEAD += [

@@ -21,8 +21,8 @@ from truncgauss.gaussian.regions.region import (
     decided_limits,
     smallest_log_mass,
 )
-from truncgauss.special.normal import standardize
 from truncgauss.special.safe import safe_norm
+from truncgauss.special.tails import standardize
 from truncgauss.words.arguments import explained_class
 
 

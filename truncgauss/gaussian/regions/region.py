@@ -12,8 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from truncgauss.arrays.linalg import diagonal_of, factored, rounding, rounding_of_root, triangle
 from truncgauss.arrays.pytrees import Batched
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.special.normal import standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.special.tails import LOG_SQRT_2PI, standardize
 
 
 class GaussianLimits(NamedTuple):
