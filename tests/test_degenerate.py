@@ -18,6 +18,7 @@ from scipy import integrate, special, stats
 
 import truncgauss as tg
 from experiments.large_dense.dense_blocks import DenseBlocks
+from truncgauss.arrays.linalg import cholesky
 
 INF = np.inf
 FULL = pytest.mark.full
@@ -466,3 +467,20 @@ def test_a_traced_upper_factor_gives_nan():
     assert np.isfinite(log_prob(factor)) and np.isnan(log_prob(factor.T))
     slope = jax.jit(jax.grad(log_prob))(factor)
     assert np.all(np.isfinite(slope)) and slope[0, 1] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_factor_of_one_row_is_a_square_root_and_nan_as_any_other(dtype):
+    """Beside JAX's own, of 2 x 2 with a second row that changes nothing, and its slopes."""
+    variances = jnp.array([1e-30, 0.3, 2.0, 1e30, 0.0, -1.0, jnp.nan, jnp.inf], dtype)
+
+    def of_two(v):
+        return jnp.linalg.cholesky(jnp.diag(jnp.stack([v, jnp.ones_like(v)])))[0, 0]
+
+    def of_one(v):
+        return cholesky(v[None, None])[0, 0]
+
+    for rule in (lambda f: f, jax.grad, lambda f: jax.grad(jax.grad(f))):
+        expected, found = (jax.vmap(rule(f))(variances) for f in (of_two, of_one))
+        np.testing.assert_allclose(found[:7], expected[:7], rtol=4 * np.finfo(dtype).eps)
+        assert np.isnan(found[7])  # of an infinite variance LAPACK's factor is inf

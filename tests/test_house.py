@@ -452,6 +452,17 @@ def test_importing_leaves_jax_float64_and_devices_alone():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+def test_a_soft_filter_of_one_coordinate_needs_no_lapack():
+    """For which JAX imports `scipy.linalg`, a quarter of a second."""
+    code = (
+        "import sys; import jax; import truncgauss as tg\n"
+        "soft = tg.SoftMonteCarlo(edge=tg.Tanh(100.0))\n"
+        "tg.fraction_not_truncated([0.0], [[1.0]], tg.Box([0.0], [1e3]), method=soft)\n"
+        "assert 'scipy.linalg' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
 def test_a_class_name_stands_for_one_class():
     """Sections of a configuration are apart: they have the names of what they describe."""
     homes: dict[str, list[str]] = {}

@@ -50,8 +50,14 @@ def namespace(array: Any) -> Any:
 
 
 def cholesky(matrix: Any) -> Any:
-    """The Cholesky factor of a matrix of NumPy or JAX; NaN if it is not positive definite."""
+    """The Cholesky factor of matrices of NumPy or JAX; NaN where one is not positive definite.
+
+    One row is a square root: a program without LAPACK, for which JAX imports `scipy.linalg`.
+    """
     if namespace(matrix) is jnp:
+        if matrix.shape[-1] == 1:
+            sound = (matrix > 0) & jnp.isfinite(matrix)
+            return jnp.sqrt(matrix) * jnp.where(sound, 1.0, jnp.nan).astype(matrix.dtype)
         return jnp.linalg.cholesky(matrix)
     try:
         return np.linalg.cholesky(matrix)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
-from truncgauss.arrays.linalg import diagonal_of, is_symmetric, rounding
+from truncgauss.arrays.linalg import cholesky, diagonal_of, is_symmetric, rounding
 from truncgauss.arrays.pytrees import (
     AnyArray,
     Batched,
@@ -220,7 +220,7 @@ class CovarianceMatrix(Covariance):
 @jax.jit
 def _cholesky(covariance: CovarianceMatrix) -> Array:
     still = covariance.variances == 0
-    factor = jnp.linalg.cholesky(covariance.released(still).matrix)
+    factor = cholesky(covariance.released(still).matrix)
     factor = jnp.where(still[..., None], 0.0 * factor, factor)
     return undefined(~is_symmetric(covariance.matrix)[..., None, None], factor)
 
@@ -229,12 +229,12 @@ def _cholesky(covariance: CovarianceMatrix) -> Array:
 def _cholesky_of_singular(matrix: Array) -> Array:
     fixed = jax.lax.stop_gradient(matrix)
     floor = rounding(fixed)
-    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
+    failed = jnp.any(jnp.isnan(cholesky(fixed)), axis=(-2, -1), keepdims=True)
     identity = jnp.eye(fixed.shape[-1], dtype=fixed.dtype)
     extra = jnp.where(failed, floor[..., None], 0.0)
     # What has no variance at all gets one here, and loses it below.
     extra = jnp.where(floor[..., None] == 0, 1.0, extra)
-    factor = jnp.linalg.cholesky(matrix + extra * identity)
+    factor = cholesky(matrix + extra * identity)
     pivots = diagonal_of(factor)
     empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
     factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
@@ -375,7 +375,7 @@ class LowRank(Covariance):
 
     @property
     def scale_tril(self) -> Float[Array, "*batch d d"]:
-        return jnp.linalg.cholesky(self.covariance_matrix)
+        return cholesky(self.covariance_matrix)
 
     @property
     def root(self) -> Float[Array, "*batch d q"]:
