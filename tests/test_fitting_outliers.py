@@ -7,7 +7,13 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.covariates.outliers import LEVEL, distances, outliers_of, residual_sizes
+from truncgauss.covariates.outliers import (
+    LEVEL,
+    distances,
+    log_survival,
+    outliers_of,
+    residual_sizes,
+)
 from truncgauss.runs import results as results_of_runs
 
 INF = np.inf
@@ -118,3 +124,20 @@ def test_a_summary_holds_the_verdict():
     said = results_of_runs.outcome({"outliers": found._asdict() | {"said": str(found)}})
     assert said["values"]["outliers/row"] == 17 and "row 17 by" in said["values"]["outliers/said"]
     json.dumps(said)
+
+
+def test_tails_of_truncated_residuals_are_those_of_scipy():
+    """In either tail, of wide and narrow ranges with and without ends."""
+    random = np.random.default_rng(0)
+    low = random.normal(size=2000) * 10.0 ** random.uniform(-3.0, 1.3, 2000)
+    high = low + np.abs(random.normal(size=2000)) * 10.0 ** random.uniform(-2.0, 1.0, 2000)
+    low[:400], high[200:600] = -np.inf, np.inf
+    low, high = low[high > 0], high[high > 0]
+    first = np.maximum(low, 0.0)
+    z = first + np.minimum(high - first, 5.0) * random.uniform(size=len(low))
+    expected = stats.truncnorm.logsf(z, low, high)
+    np.testing.assert_allclose(log_survival(z, low, high), expected, rtol=1e-9, atol=1e-9)
+    at_ends = log_survival(
+        np.array([1.0, 2.0, 3.0]), np.array([-1.0, 2.0, 2.5]), np.array([1, 3, 2.9])
+    )
+    assert list(at_ends) == [-np.inf, 0.0, -np.inf]

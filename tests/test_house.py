@@ -452,13 +452,25 @@ def test_importing_leaves_jax_float64_and_devices_alone():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_a_soft_filter_of_one_coordinate_needs_no_lapack():
-    """For which JAX imports `scipy.linalg`, a quarter of a second."""
+@pytest.mark.parametrize(
+    ("call", "unneeded"),
+    [
+        (
+            "tg.fraction_not_truncated([0.0], [[1.0]], tg.Box([0.0], [1e3]),"
+            " method=tg.SoftMonteCarlo(edge=tg.Tanh(100.0)))",
+            {"scipy"},
+        ),
+        (
+            "tg.fit_regression([0.0, 1.0, 0.5, 2.0, 3.0], [[1.0]] * 5, censored_low=0.0)",
+            {"scipy.linalg", "scipy.optimize", "scipy.stats"},
+        ),
+    ],
+)
+def test_first_calls_import_of_scipy_what_they_need(call, unneeded):
+    """`scipy.stats` takes a second, `linalg`, which JAX imports for LAPACK, a quarter of one."""
     code = (
-        "import sys; import jax; import truncgauss as tg\n"
-        "soft = tg.SoftMonteCarlo(edge=tg.Tanh(100.0))\n"
-        "tg.fraction_not_truncated([0.0], [[1.0]], tg.Box([0.0], [1e3]), method=soft)\n"
-        "assert 'scipy.linalg' not in sys.modules"
+        f"import sys; import truncgauss as tg; {call}\n"
+        f"assert not (found := {unneeded} & {{*sys.modules}}), found"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 

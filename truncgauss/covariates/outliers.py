@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from scipy import special
 
 from truncgauss.likelihood.observations import Observations
@@ -147,12 +146,23 @@ def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np
         beyond = np.isfinite(z) & (z > 0)
         z, limited = np.where(beyond, z, 0.0), beyond & (np.isfinite(a) | np.isfinite(b))
         tail = z.copy()
-        tail[limited] = -special.ndtri_exp(
-            scipy.stats.truncnorm.logsf(z[limited], a[limited], b[limited])
-        )
+        tail[limited] = -special.ndtri_exp(log_survival(z[limited], a[limited], b[limited]))
         sizes.append(np.where(beyond, np.clip(tail, 0.0, z), 0.0))
     missing = np.isneginf(lower) & np.isposinf(upper)
     return np.where(missing, np.nan, np.maximum(*sizes))
+
+
+def log_survival(z: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Logs of P(Z > z | a < Z < b) for z >= 0 of a standard normal Z, all (n,)."""
+
+    def log_mass(low: np.ndarray) -> np.ndarray:  # of [low, b], for low >= 0
+        ends = special.log_ndtr(-low), special.log_ndtr(-b)
+        return ends[0] + np.log(-np.expm1(ends[1] - ends[0]))
+
+    with np.errstate(divide="ignore"):  # nothing is beyond b
+        across = np.log(0.5 * (special.erf(b / np.sqrt(2.0)) - special.erf(a / np.sqrt(2.0))))
+        whole = np.where(a < 0, across, log_mass(np.maximum(a, 0.0)))
+        return np.minimum(log_mass(np.clip(z, a, b)) - whole, 0.0)
 
 
 def distances(rows: Observations, loc: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:

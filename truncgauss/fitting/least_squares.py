@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 MANY = 2**16  # rows from which least squares take their columns' products where these are as good
 BLOCK = 2**12  # rows whose columns fit a processor's cache
@@ -34,6 +33,8 @@ def least_squares(
             root = np.sqrt(weights)
             columns, values = root[:, None] * columns, root * values
         return np.linalg.lstsq(columns, values, rcond=None)[0]
+    from scipy.linalg import cho_solve  # a tenth of a second, of which few rows have no use
+
     solution, missed = np.zeros(columns.shape[1]), values
     for _ in range(2):  # once more for the digits that the products have lost
         missed = missed if weights is None else weights * missed
