@@ -884,6 +884,12 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
         np.zeros(2), EYE, box(2), 5, jax.random.PRNGKey(0)  # type: ignore[arg-type]
     ),
     "fit_truncated_normal, a column for each row": lambda: tg.fit_truncated_normal(np.ones((2, 9))),
+    "no covariance": lambda: probability(covariance=None),
+    "a covariance of rows of two lengths": lambda: probability(covariance=[[1.0], [0.0, 1.0]]),
+    "log_likelihood, more columns than coordinates": lambda: tg.log_likelihood(
+        exact(two()), [0.0], [[1.0]]
+    ),
+    "log_likelihood, a covariance of more": lambda: tg.log_likelihood(exact(), [0.0], EYE),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

@@ -473,6 +473,41 @@ def test_coordinates_named_in_two_orders_are_refused():
         tg.truncated_moments(loc, covariance.loc[turned], plain)
 
 
+def truncated(loc=(0.0, 1.0), covariance=None, low=(-1.0, 0.0), **other):
+    return tg.TruncatedMultivariateNormal(loc, covariance, low=low, **other)
+
+
+NAMED, TURNED = pandas.Series([0.0, 1.0], ["a", "b"]), pandas.Series([0.0, -1.0], ["b", "a"])
+SQUARE = pandas.DataFrame([[1.0, 0.0], [0.5, 4.0]], ["a", "b"], ["a", "b"])
+SYMMETRIC = SQUARE + np.triu(SQUARE.to_numpy().T, 1)
+DISTRIBUTIONS = {
+    "a mean and a covariance": lambda: truncated(NAMED[["b", "a"]], SYMMETRIC),
+    "a factor and limits": lambda: truncated(scale_tril=SQUARE, low=TURNED),
+    "a precision and a region": lambda: truncated(
+        precision_matrix=SYMMETRIC, low=None, region=tg.Box(TURNED, TURNED + 1.0)
+    ),
+    "a t and its limits": lambda: tg.TruncatedMultivariateStudentT(
+        3.0, NAMED, SYMMETRIC, low=TURNED
+    ),
+    "a mixture and its limits": lambda: tg.TruncatedMixture(
+        [1.0], NAMED.to_frame().T, SYMMETRIC.to_numpy()[None], low=TURNED
+    ),
+    "many of one coordinate": lambda: tg.TruncatedNormal(NAMED, 1.0, low=TURNED),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions_refuse_names_in_two_orders(name):
+    with pytest.raises(ValueError, match="Bring them into one order"):
+        DISTRIBUTIONS[name]()
+
+
+def test_distributions_take_tables_that_name_one_order():
+    low = TURNED[["a", "b"]]
+    given = truncated(NAMED, SYMMETRIC, low).log_prob(NAMED)
+    assert given == truncated([0.0, 1.0], SYMMETRIC.to_numpy(), low.to_numpy()).log_prob([0.0, 1.0])
+
+
 def test_noise_goes_by_the_names_of_its_columns():
     rows = pandas.DataFrame({"a": [0.5, 1.0, 2.0], "b": [0.0, 1.0, 3.0]})
     noise = pandas.DataFrame({"b": [9.0] * 3, "a": [1.0] * 3})

@@ -150,8 +150,8 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
             with np.errstate(over="ignore"):
                 # A whole number may be too large for JAX's integers.
                 array = jnp.asarray(float(value) if type(value) is int else value)
-        except TypeError as error:
-            raise TypeError(
+        except (TypeError, ValueError) as error:
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(
                 f"{name} must be numbers or an array of them, got a {type(value).__name__}, "
                 f"{value!r:.60}."
             ) from error

@@ -25,8 +25,11 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
     """The values as arrays of one floating dtype and one shape.
 
     Raises:
-        ValueError: if the shapes do not broadcast.
+        ValueError: if the shapes do not broadcast, or labels of pandas are in different orders.
     """
+    from truncgauss.arrays.alignment import check_one_order
+
+    check_one_order(**values)
     dtype = common_dtype(values)
     with compile_time_constants(values), np.errstate(over="ignore"):
         arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
@@ -47,7 +50,8 @@ def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; Python numbers do not change it."""
     for name, value in values.items() if isinstance(values, dict) else ():
         check_numbers(value, name)
-    dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
+    leaves = [np.asarray(x) if hasattr(x, "iloc") else x for x in jax.tree.leaves(values)]
+    dtype = jnp.result_type(*leaves, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
     return dtype

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
+from truncgauss.arrays.alignment import check_one_order
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import Estimate, check_digits, is_concrete
 from truncgauss.distributions.checks import common_dtype, of_equal_ranks
@@ -83,6 +84,7 @@ class TruncatedMixture(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         parameters = {"weights": weights, "locs": locs, "covariances": covariances}
+        check_one_order(locs=locs, low=low, high=high, region=region)
         dtype = common_dtype(parameters | {"low": low, "high": high, "region": region})
         self.weights, self.locs, self.covariances = (
             jnp.asarray(value, dtype) for value in parameters.values()

@@ -14,6 +14,7 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
+from truncgauss.arrays.alignment import check_one_order
 from truncgauss.arrays.linalg import diagonal_of
 from truncgauss.arrays.pytrees import Estimate, as_float_array, is_concrete
 from truncgauss.distributions.checks import (
@@ -389,10 +390,12 @@ def truncated_problem(
     """The problem of a mean, exactly one of three forms of a covariance, and limits or a region.
 
     Raises:
-        ValueError: for no form, several, or a precision matrix that is none.
+        ValueError: for no form, several, a precision matrix that is none, or labels of pandas that
+            name the coordinates in different orders.
         TypeError: for a region that is no limits on linear functions of the coordinates.
     """
     values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
+    check_one_order(**values)
     dtype = common_dtype(values)
     with compile_time_constants(values):
         forms = {name: value for name, value in covariances.items() if value is not None}

@@ -97,31 +97,16 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             labels of pandas name the coordinates in different orders.
     """
     if not isinstance(region, Region):
-        for need, value in (
-            ("loc must be the mean", loc),
-            ("covariance must be a matrix", covariance),
-        ):
-            if isinstance(value, Region):
-                raise TypeError(
-                    f"{need}, got a {type(value).__name__}: the region comes last, as in (loc, "
-                    "covariance, region)."
-                )
-        cure = "For bounds write tg.Box(low, high)."
-        if isinstance(region, list | tuple) and any(isinstance(part, Region) for part in region):
-            cure = "Of k boxes write one, tg.Box(lows, highs) of arrays (k, d): a row is a region."
-        if np.ndim(cast(Any, covariance)) == 1 and np.ndim(cast(Any, region)) == 2:
-            cure = "The order is (loc, covariance, region): (mean, sigma, tg.Box(lower, upper))."
-        raise TypeError(
-            "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
-            f"{type(region).__name__}. {cure}"
-        )
-    if hasattr(loc, "iloc") or hasattr(covariance, "iloc"):
-        from truncgauss.arrays.alignment import check_one_order
+        from truncgauss.gaussian.disagreement import no_region
 
-        check_one_order(loc=loc, covariance=covariance, region=region)
+        raise no_region(loc, covariance, region)
+    from truncgauss.arrays.alignment import check_one_order
+
+    check_one_order(loc=loc, covariance=covariance, region=region)
     region = region.simplified()
     mean = as_float_input(loc, "loc")
-    shape = () if isinstance(covariance, Covariance) else np.shape(cast(Any, covariance))
+    vector = mean.ndim == 1 or isinstance(covariance, Covariance)
+    shape = () if vector else np.shape(cast(Any, covariance))
     if mean.ndim > 1 and mean.shape[-2:-1] == mean.shape[-1:] == shape:
         raise ValueError(
             f"covariance must have shape (d, d), got {shape}, and loc (d,), got {mean.shape}: they "
@@ -130,7 +115,9 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     form = as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
-        raise ValueError(_disagreement(mean.shape, d, region.dimension))
+        from truncgauss.gaussian.disagreement import other_dimensions
+
+        raise other_dimensions(mean.shape, d, region.dimension)
     if d == 0:
         raise ValueError(
             "the dimension is 0: without coordinates there is nothing to bound, and P = 1. Leave "
@@ -155,28 +142,6 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
             f"region {region_batch}."
         ) from None
     return problem
-
-
-def _disagreement(shape: tuple[int, ...], d: int, limited: int) -> str:
-    """A message about a mean, a covariance and a region of different dimensions."""
-    cure = (
-        "The last axis of each must be d; for one dimension write [mean], [[variance]] and "
-        "Box([low], [high])."
-    )
-    if shape[-1:] == (d,) and limited == 1:
-        cure = f"For the same limits everywhere write Box(jnp.full({d}, low), jnp.full({d}, high))."
-    elif shape == (limited, d):
-        cure = f"For bounds of each row give the region arrays ({limited}, 1) or ({limited}, {d})."
-    elif shape[-1:] == (d,):
-        cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
-    elif shape and limited == d > 1:
-        cure = f"Give loc {d} entries in its last axis, one a coordinate."
-    elif shape[-1:] == (limited,) and limited > 1:
-        cure = f"Give the covariance the shape ({limited}, {limited})."
-    return (
-        f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
-        f"dimension {limited}. {cure}"
-    )
 
 
 def is_gaussian(df: Any) -> bool:

@@ -223,6 +223,13 @@ def prepared(
     if np.ndim(loc) == 2:
         loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
     observations = observations.unnamed()
+    last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]
+    for name, size in (("loc", np.shape(loc)[-1:]), ("covariance", last)):
+        if any(np.reshape(size, -1) != d):
+            raise ValueError(
+                f"log_likelihood: the observations have {d} column(s), {name} {np.max(size)}. Give "
+                f"loc the shape ({d},) and covariance ({d}, {d}), a coordinate for each column."
+            )
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)

@@ -23,6 +23,7 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
+from truncgauss.arrays.alignment import check_one_order
 from truncgauss.arrays.batches import joined
 from truncgauss.arrays.compiling import Compiled, closed_form
 from truncgauss.arrays.keys import PRNGKey, as_key
@@ -174,10 +175,7 @@ def quantile(
             f"covariance must be a matrix, got {covariance!r}, and probability a number, got an "
             f"array of shape {np.shape(probability)}: the order is (probability, loc, covariance)."
         )
-    if hasattr(loc, "iloc") or hasattr(covariance, "iloc"):
-        from truncgauss.arrays.alignment import check_one_order
-
-        check_one_order(loc=loc, covariance=covariance)
+    check_one_order(loc=loc, covariance=covariance)
     form = as_covariance(covariance)
     mean = as_float_array(loc, "loc")
     dtype = jnp.result_type(mean, *jax.tree.leaves(form), 0.0)
