@@ -47,7 +47,48 @@ REFUSED = {
     "(?#2)as of 2 outcomes: choose one, .*residuals": partial(plotting.qq, np.zeros((5, 30, 2))),
     "finite in the same places": partial(plotting.worm, [[0.1, np.nan, 0.2], [0.1, 0.3, 0.2]]),
     "1 of them finite": partial(plotting.qq, [0.1, np.nan]),
+    "(?#1)finite numbers, one row or more": partial(plotting.corner, np.zeros((0, 2))),
+    "(?#2)finite numbers, .* 2 of them not": partial(plotting.corner, [[0.1, np.nan], [np.inf, 1]]),
+    r"points: x and y must .*\(2,\), \(1,\)": partial(plotting.points, [1.0, 2.0], [1.0]),
+    r"points: x, y and counts .*\(3,\)": partial(plotting.points, X[:2], X[:2], counts=X[:3]),
+    "(?#number)points: x and y must": partial(plotting.points, 1.0, 2.0),
+    "profile: values and fall must": partial(plotting.profile, X, X[1:]),
+    "profile: needs two values .* got 0": partial(plotting.profile, [], []),
+    "(?#negative)profile: .*not negative": partial(plotting.profile, X[:3], [-1.0, 0.0, -1.0]),
+    "(?#NaN)profile: .*not negative": partial(plotting.profile, X[:3], [1.0, 0.0, np.nan]),
+    r"curves: x, ys\[0\] and ys\[1\] must": partial(plotting.curves, X, [X, X[1:]], ["a", "b"]),
+    "curves: labels must be a list of 2": partial(plotting.curves, X, [X, X], ["a"]),
+    "trace: loss and gradient_norm": partial(plotting.trace, X, X[1:]),
+    "nan_spans: x and y": partial(plotting.nan_spans, X, X[1:]),
+    "(?#none)one number or more": partial(plotting.histogram, []),
+    "1 of them not finite": partial(plotting.histogram, [1.0, np.nan]),
+    "contours: covariance must be": partial(plotting.contours, LOC, -COVARIANCE),
+    "(?#NaN)contours: covariance must": partial(plotting.contours, LOC, COVARIANCE * np.nan),
 }
+MISTYPED = {
+    "points: there is no setting colour, got 'red'. Did you mean color": partial(
+        plotting.points, X, X, colour="red"
+    ),
+    "profile: there is no setting colour": partial(
+        plotting.profile, X[:3], [1.0, 0.0, 1.0], colour="red"
+    ),
+    "no setting qq, got 1. Settings are those": partial(plotting.band, X, X, X, qq=1),
+    "missing 1 required .* 'fall'. It takes values, fall": partial(plotting.profile, X),
+    "points: ax must be Axes .*returns its figure and": partial(
+        plotting.points, X, X, ax=plotting.figure()
+    ),
+    "points: needs x, numbers; got None": partial(plotting.points, None, None),
+    "corner: needs draws, .* got None": partial(plotting.corner, None),
+    "truncated_contours: needs a region": partial(
+        plotting.truncated_contours, LOC, COVARIANCE, None
+    ),
+}
+
+
+@pytest.mark.parametrize("message", MISTYPED)
+def test_a_call_that_does_not_fit_is_refused(message):
+    with pytest.raises(TypeError, match=message):
+        MISTYPED[message]()
 
 
 @pytest.mark.parametrize("message", REFUSED)

@@ -16,6 +16,7 @@ from truncgauss.plotting.style import (
     NEW_AXES,
     SERIES,
     VALUE,
+    check_lengths,
     in_house_style,
     legend,
     with_settings,
@@ -42,6 +43,7 @@ def trace(
         >>> ax.get_xlabel()
         'step'
     """
+    check_lengths("trace", {"loss": loss}, {"gradient_norm": gradient_norm})
     steps = np.arange(len(np.asarray(loss)))
     sides = [(ax, VALUE, loss, ylabel)]
     if gradient_norm is not None:
@@ -91,15 +93,28 @@ def profile(
             intervals", Applied Statistics (1988). Bates and Watts, Nonlinear Regression Analysis
             and Its Applications (1988), chapter 6, for the signed root.
 
+    Raises:
+        ValueError: for values and falls of other shapes, or those of no profile.
+
     Example:
         >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
         >>> values, fall = fit.profile_curve("loc[0]", num=5)
         >>> tg.plotting.profile(values, fall, xlabel="mean").get_xlabel()
         'mean'
     """
+    check_lengths("profile", {"values": values, "fall": fall}, {})
     values, fall = np.asarray(values, float), np.asarray(fall, float)
     known = np.isfinite(values)
     values, fall = values[known], fall[known]
+    # A negative or missing fall fails the comparisons too.
+    lowest, rising = np.argmin(fall) if fall.size else 0, np.diff(fall)
+    single = np.all(rising[:lowest] < 0) and np.all(rising[lowest:] > 0) and np.all(fall >= 0)
+    if values.ndim != 1 or len(values) < 2 or not single:
+        raise ValueError(
+            "profile: needs two values or more, and fall, by how much the log-likelihood is below "
+            "its maximum: not negative, smaller and smaller up to the maximum and larger after it, "
+            f"as from fit.profile_curve(name); got {len(values)} values and fall {fall!s:.100}."
+        )
     style = {"color": VALUE.color, "linestyle": "-", "marker": "o", "markersize": 3, "label": label}
     # Over the signed root of the fall, in which they are straight if that is quadratic.
     root = np.sqrt(2.0 * fall) * np.where(np.arange(len(fall)) < np.argmin(fall), -1.0, 1.0)

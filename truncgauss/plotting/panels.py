@@ -19,6 +19,7 @@ from truncgauss.plotting.style import (
     SERIES,
     STYLE,
     VALUE,
+    check_lengths,
     in_house_style,
     twins,
     with_settings,
@@ -73,12 +74,8 @@ def value_and_gradient(
         (ax, VALUE, value, value_stderr, value_label),
         (right, GRADIENT, gradient, gradient_stderr, gradient_label),
     )
-    shapes = np.shape(x), np.shape(value), np.shape(gradient)
-    if len({*shapes}) > 1:
-        raise ValueError(
-            "value_and_gradient: x, value and gradient must have one length, got shapes "
-            f"{', '.join(map(str, shapes))}."
-        )
+    errors = {"value_stderr": value_stderr, "gradient_stderr": gradient_stderr}
+    check_lengths("value_and_gradient", {"x": x, "value": value, "gradient": gradient}, errors)
     for number, (side, look, y, stderr, label) in enumerate(sides):
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:
@@ -128,6 +125,7 @@ def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes = NEW_AXES) -> Ax
         >>> ax.get_legend_handles_labels()[1]
         ['gradient not finite: 1 of 3 points']
     """
+    check_lengths("nan_spans", {"x": x, "y": y}, {})
     x, bad = np.asarray(x, float), ~np.isfinite(np.asarray(y, float))
     if not bad.any():
         return ax
@@ -170,7 +168,8 @@ def curves(
         **kwargs: properties of the lines, of all of them.
 
     Raises:
-        ValueError: if there are more curves than entries of `series`.
+        ValueError: if there are more curves than entries of `series`, or other numbers of labels or
+            of points.
 
     Example:
         >>> ax = tg.plotting.curves([0.0, 1.0], [[1.0, 2.0], [3.0, 4.0]], ["a", "b"])
@@ -179,6 +178,11 @@ def curves(
     """
     if len(ys) > len(series):
         raise ValueError(f"curves: {len(series)} can be distinguished, got {len(ys)}.")
+    if isinstance(labels, str) or len(labels) != len(ys):
+        raise ValueError(
+            f"curves: labels must be a list of {len(ys)} names, one a curve, got {labels!r}."
+        )
+    check_lengths("curves", {"x": x} | {f"ys[{k}]": y for k, y in enumerate(ys)}, {})
     for number, y, label in zip(series, ys, labels, strict=False):
         look = SERIES[number]
         line = {"color": look.color, "linestyle": look.linestyle, "linewidth": linewidth}
@@ -206,11 +210,15 @@ def points(
         ax: where to draw; new axes if None.
         **kwargs: properties of the markers, as of `Axes.scatter`.
 
+    Raises:
+        ValueError: if x, y, stderr and counts have different lengths.
+
     Example:
         >>> ax = tg.plotting.points([1.0, 2.0], [1.0, 4.0], label="observed")
         >>> ax.get_legend_handles_labels()[1]
         ['observed']
     """
+    check_lengths("points", {"x": x, "y": y}, {"stderr": stderr, "counts": counts})
     x, y, look = np.asarray(x), np.asarray(y), SERIES[series]
     area = STYLE["lines.markersize"] ** 2
     marks = {
@@ -245,9 +253,7 @@ def band(
         >>> len(tg.plotting.band([0.0, 1.0], [-1.0, -2.0], [1.0, 2.0]).collections)
         1
     """
-    shapes = np.shape(x), np.shape(low), np.shape(high)
-    if {*shapes[1:]} - {(), shapes[0]}:
-        raise ValueError(f"band: x, low and high must have one length, got shapes {shapes}.")
+    check_lengths("band", {"x": x}, {"low": low, "high": high})
     area = {"color": "#888888", "alpha": 0.25, "linewidth": 0, "label": label}
     ax.fill_between(x, low, high, **with_settings(PolyCollection, area, kwargs))
     return ax
@@ -268,11 +274,22 @@ def histogram(
         ax: where to draw; new axes if None.
         **kwargs: properties of the bars, as of `Axes.hist`.
 
+    Raises:
+        ValueError: for values that are not finite, none, or of another shape.
+
     Example:
         >>> ax = tg.plotting.histogram([0.0, 0.2, 1.0], bins=2)
         >>> [float(bar.get_height().round(3)) for bar in ax.patches]
         [1.333, 0.667]
     """
+    values = np.asarray(values, float)
+    wrong = np.count_nonzero(~np.isfinite(values))
+    if values.ndim != 1 or not len(values) or wrong:
+        raise ValueError(
+            "histogram: values must have shape (n,), with one number or more, all finite, got "
+            f"shape {values.shape}, {wrong} of them not finite. Take one column, values[:, j], and "
+            "leave those out, values[np.isfinite(values)]."
+        )
     bars = {"density": True, "color": SERIES[series].color, "alpha": 0.5, "label": label}
-    ax.hist(np.asarray(values), bins, **with_settings(Rectangle, bars, kwargs))
+    ax.hist(values, bins, **with_settings(Rectangle, bars, kwargs))
     return ax

@@ -64,7 +64,14 @@ def contours(
             "contours: a Gaussian in the plane can be drawn, with loc (2,) and covariance (2, 2), "
             f"got {loc.shape} and {covariance.shape}; give two of the coordinates."
         )
-    variances, axes = np.linalg.eigh(covariance)
+    symmetric = np.allclose(covariance, covariance.T)  # which NaN is not
+    variances, axes = np.linalg.eigh(covariance) if symmetric else (np.full(2, -1.0), np.eye(2))
+    if variances[0] < -1e-12 * abs(variances[1]):
+        raise ValueError(
+            "contours: covariance must be symmetric and positive semi-definite, got "
+            f"{covariance.tolist()}."
+        )
+    variances = np.maximum(variances, 0.0)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
     line = {"edgecolor": look.color, "linewidth": 1.5, "linestyle": look.linestyle, "fill": False}
@@ -84,6 +91,14 @@ def contours(
         ax.update_datalim([loc - reach, loc + reach])
     ax.autoscale_view()
     return ax
+
+
+def refuse_no_region(what: str, shape: Any) -> None:
+    """Raise TypeError for what is no region."""
+    if not isinstance(shape, Region):
+        raise TypeError(
+            f"{what}: needs a region, such as tg.Box([0, 0], [1, 1]), got a {type(shape).__name__}."
+        )
 
 
 @in_house_style
@@ -158,10 +173,7 @@ def region(shape: Region, *, label: str = "not observed", ax: Axes = NEW_AXES) -
         >>> ax.get_legend_handles_labels()[1]
         ['not observed']
     """
-    if not isinstance(shape, Region):
-        raise TypeError(
-            f"region: needs a region, such as tg.Box([0, 0], [1, 1]), got a {type(shape).__name__}."
-        )
+    refuse_no_region("region", shape)
     if shape.dimension != 2 or shape.batch_shape:
         raise ValueError(
             f"region: one region of the plane can be drawn, got dimension {shape.dimension} and "

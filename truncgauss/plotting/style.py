@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cbook import normalize_kwargs
 from matplotlib.figure import Figure
@@ -17,6 +18,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.execution import writing
+from truncgauss.words.arguments import explain
+from truncgauss.words.names import closest
 
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -77,6 +80,8 @@ SUCH_AS = {
     "loss": ", numbers, one at each step",
     "shape": ", a tg.Box or another region",
 }
+# The settings that are asked for most, of lines, markers and areas.
+PROPERTIES = "color", "linewidth", "linestyle", "marker", "markersize", "alpha", "label", "zorder"
 NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
 
 
@@ -93,8 +98,18 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f'inverted must be "x", "y" or "xy", got {inverted!r}.')
         if args and first.name not in ("fit", "result", "text"):
             refuse_no_numbers(draw.__name__, first.name, args[0])
+        if not isinstance(ax, Axes | None):
+            cure = "tg.plotting.figure() returns its figure and its Axes."
+            raise TypeError(f"{draw.__name__}: ax must be Axes or None, got {ax!r:.60}. {cure}")
         with matplotlib.rc_context(STYLE):
-            drawn = draw(*args, ax=figure()[1] if ax is None else ax, **settings)
+            try:
+                drawn = draw(*args, ax=figure()[1] if ax is None else ax, **settings)
+            except TypeError as error:
+                explain(error, signature, args, settings)
+                raise
+            except AttributeError as error:
+                refuse_settings(draw.__name__, error, settings)
+                raise
         for name in inverted:
             getattr(drawn, f"{name}axis").set_inverted(True)
         return drawn
@@ -116,8 +131,36 @@ def refuse_no_numbers(what: str, name: str, values: Any) -> None:
             f"{what}: needs {name} as an array, got a mapping of {', '.join(map(str, values))}. "
             "Stack those wanted: np.column_stack([values[name] for name in names])."
         )
-    if isinstance(values, str) or hasattr(values, "log_likelihood"):
+    if values is None or isinstance(values, str) or hasattr(values, "log_likelihood"):
         raise no_numbers(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}", values)
+
+
+def refuse_settings(what: str, error: AttributeError, settings: Mapping[str, Any]) -> None:
+    """Raise TypeError for a setting that matplotlib does not have, from its error that says so."""
+    if unknown := re.search(
+        r"(\w+)\.set\(\) got an unexpected keyword argument '(\w+)'", str(error)
+    ):
+        artist, word = unknown.groups()
+        close = closest(word, PROPERTIES)
+        cure = (
+            f"Did you mean {close}?" if close else f"Settings are those of matplotlib's {artist}."
+        )
+        value = f", got {settings[word]!r:.60}" if word in settings else ""
+        raise TypeError(f"{what}: there is no setting {word}{value}. {cure}") from None
+
+
+def check_lengths(what: str, needed: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Raise ValueError unless arrays that are needed have one shape, and others the same, or are
+    single numbers or None."""
+    shapes = {name: np.shape(values) for name, values in needed.items()}
+    first, *_ = shapes.values()
+    more = {name: np.shape(values) for name, values in others.items() if values is not None}
+    if first == () or {*shapes.values()} != {first} or not {*more.values()} <= {(), first}:
+        *names, last = {**shapes, **more}
+        raise ValueError(
+            f"{what}: {', '.join(names)} and {last} must have one length, got shapes "
+            f"{', '.join(map(str, [*shapes.values(), *more.values()]))}."
+        )
 
 
 def with_settings(artist: type, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import special as normal
 
 from truncgauss.plotting.panels import histogram
-from truncgauss.plotting.plane import contours
+from truncgauss.plotting.plane import contours, refuse_no_region
 from truncgauss.plotting.plane import region as hatched
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -122,6 +122,7 @@ def truncated_contours(
     References:
         Hyndman, "Computing and graphing highest density regions", The American Statistician (1996).
     """
+    refuse_no_region("truncated_contours", region)
     loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
     if loc.shape != (2,) or covariance.shape != (2, 2) or region.dimension != 2:
         raise ValueError(
@@ -241,6 +242,12 @@ def corner(
         raise ValueError(
             "corner: expected draws (n, d) with d at least 2, d names, loc (d,), covariance "
             f"(d, d), low and high (d,); got draws {draws.shape}, {len(names)} names and {shapes}."
+        )
+    if not draws.size or not np.isfinite(draws).all():
+        raise ValueError(
+            "corner: draws must be finite numbers, one row or more, got shape "
+            f"{draws.shape}, {np.count_nonzero(~np.isfinite(draws))} of them not finite. Leave "
+            "such rows out, draws[np.isfinite(draws).all(axis=1)]."
         )
     if picture is None:
         picture = page(1.3 + 1.7 * d, 1.1 + 1.7 * d)
