@@ -885,11 +885,47 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     ),
     "fit_truncated_normal, a column for each row": lambda: tg.fit_truncated_normal(np.ones((2, 9))),
     "no covariance": lambda: probability(covariance=None),
-    "a covariance of rows of two lengths": lambda: probability(covariance=[[1.0], [0.0, 1.0]]),
     "log_likelihood, more columns than coordinates": lambda: tg.log_likelihood(
         exact(two()), [0.0], [[1.0]]
     ),
     "log_likelihood, a covariance of more": lambda: tg.log_likelihood(exact(), [0.0], EYE),
+    "an edge that is called": lambda: tg.Tanh(1.0)(0.5),
+    "an edge of an edge": lambda: tg.EdgeFunction(tg.Tanh(1.0)),
+    "Ball, the radius first": lambda: tg.Ball(1.0, [0.0, 0.0]),
+    "MaternProcess, a text": lambda: tg.MaternProcess("1", 1.0),
+    "Statistics, a negative scatter": lambda: tg.Statistics(10, [0.0], [[-1.0]]),
+    "fit_truncated_normal, of nothing": lambda: tg.fit_truncated_normal([], low=0.0),
+    "fit_clusters, a design of one axis": lambda: clusters(design=NINE),
+    "fit_clusters, the design last": lambda: clusters(design=NINE // 3, cluster=ONES),
+    "fit_clusters, all at one time": lambda: clusters(terms=[tg.AutoRegressive(0.0 * NINE)]),
+    "fit_clusters, all at one position": lambda: clusters(terms=[tg.Matern(0.0 * NINE)]),
+    "fit_clusters, a sigma by text": lambda: clusters(terms=[tg.Residual(sigma="1")]),
+    "fit_selection, a design of one axis": lambda: selection(selection_design=NINE),
+    "fit_observations, a design of one axis": lambda: tg.fit_observations(exact(), NINE),
+    "fit_regression, a number": lambda: regression(outcome=3.0),
+    "fit_regression, truncations that cross": lambda: regression(
+        truncated_low=5.0, truncated_high=0.0
+    ),
+    "fit_regression, the table first": lambda: regression(outcome={"y": NINE}, design="y ~ 1"),
+    "fit_regression, a formula of an equation": lambda: regression(
+        outcome="y = x", design=None, data={"y": NINE, "x": NINE % 4}
+    ),
+    "fit_regression, data without names": lambda: regression(
+        outcome="y ~ x", design=None, data=ONES
+    ),
+    "formula, the table first": lambda: tables.formula({"y": NINE}, "y ~ 1"),
+    "from_file, one name that is not there": lambda: from_file("x,y\n1,2\n", "age"),
+    "TruncatedNormal, a value by text": lambda: tg.TruncatedNormal().log_prob("0.5"),
+    "Censored, a limit by text": lambda: tg.Censored(tg.TruncatedNormal(), "0"),
+    "TruncatedMultivariateNormal, no mean": lambda: tg.TruncatedMultivariateNormal(None, EYE),
+    "TruncatedMultivariateNormal, the covariance first": lambda: vector([0.0, 0.0], EYE),
+    "TruncatedMixture, a negative variance": lambda: truncated_mixture(covariances=[[[-1.0]]]),
+    "Automatic, a word": lambda: tg.Automatic("fast"),  # type: ignore[arg-type]
+    "polychoric, a correction by text": lambda: tg.polychoric(NINE % 2, NINE % 3, correction="0.5"),
+    "fit_clusters, binary by a word": lambda: clusters(outcome=NINE % 2, binary="probit"),
+    "from_file, a kept text alone": lambda: from_file("x,y\n1,2\n", ["x"], "y"),
+    "design, one name that is not there": lambda: tables.design({"x": NINE}, "age"),
+    "design, a category alone": lambda: tables.design({"x": NINE}, ["x"], "x"),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

@@ -62,6 +62,8 @@ REFUSED = {
     "nan_spans: x and y": partial(plotting.nan_spans, X, X[1:]),
     "(?#none)one number or more": partial(plotting.histogram, []),
     "1 of them not finite": partial(plotting.histogram, [1.0, np.nan]),
+    "points: series must be from 0 to 6, got": partial(plotting.points, X, X, series=7),
+    "histogram: series must be from 0": partial(plotting.histogram, X, series="red"),
     "contours: covariance must be": partial(plotting.contours, LOC, -COVARIANCE),
     "(?#NaN)contours: covariance must": partial(plotting.contours, LOC, COVARIANCE * np.nan),
 }

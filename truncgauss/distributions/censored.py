@@ -101,7 +101,7 @@ class Censored(TruncatedDistribution):
         check_supported(distribution)
         self.distribution, self.intervals = distribution, intervals
         low, high = -math.inf if low is None else low, math.inf if high is None else high
-        dtype = common_dtype((low, high, *jax.tree.leaves(distribution)))
+        dtype = common_dtype({"low": low, "high": high, "distribution": distribution})
         self.low, self.high = jnp.asarray(low, dtype), jnp.asarray(high, dtype)
         check_limits("Censored", self.low, self.high)
         shape = jnp.broadcast_shapes(distribution.batch_shape, self.low.shape, self.high.shape)

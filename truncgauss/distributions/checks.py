@@ -48,7 +48,7 @@ def of_equal_ranks(*arrays: Array) -> list[Array]:
 
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; Python numbers do not change it."""
-    for name, value in values.items() if isinstance(values, dict) else ():
+    for name, value in (values if isinstance(values, dict) else {"value": values}).items():
         check_numbers(value, name)
     leaves = [np.asarray(x) if hasattr(x, "iloc") else x for x in jax.tree.leaves(values)]
     dtype = jnp.result_type(*leaves, 0.0)

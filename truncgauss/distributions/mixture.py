@@ -109,6 +109,8 @@ class TruncatedMixture(Distribution):
                     "TruncatedMixture: weights must not be negative, and sum to 1; got "
                     f"{numbers.tolist()}. {cure}"
                 )
+        if validate_args is not False:
+            CovarianceMatrix(self.covariances).check("TruncatedMixture: covariances")
         region = one_region("TruncatedMixture", None, low, high, region, d)
         if region.dimension != d or region.batch_shape:
             raise ValueError(

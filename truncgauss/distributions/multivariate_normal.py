@@ -396,6 +396,8 @@ def truncated_problem(
     """
     values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
     check_one_order(**values)
+    if loc is None:
+        raise ValueError(f"{owner}: loc must be the mean, a number or of shape (d,), got None.")
     dtype = common_dtype(values)
     with compile_time_constants(values):
         forms = {name: value for name, value in covariances.items() if value is not None}
@@ -411,6 +413,11 @@ def truncated_problem(
         ((name, value),) = forms.items()
         if not isinstance(value, Covariance):
             value = jnp.asarray(value, dtype)
+            if np.ndim(loc) > value.ndim == 1:
+                raise ValueError(
+                    f"{owner}: {name} must have shape (d, d), got {value.shape}, and loc (d,), got "
+                    f"{np.shape(loc)}: they are exchanged. The mean comes first."
+                )
             if name == "precision_matrix":
                 # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is
                 # lower, a factor of the inverse, which is not formed.

@@ -36,6 +36,7 @@ from truncgauss.fitting.least_squares import least_squares
 from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.newton import lowest_within
 from truncgauss.likelihood.observations import Observations
+from truncgauss.tables.columns import ONE_COLUMN
 from truncgauss.words.names import listed
 
 CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
@@ -509,8 +510,11 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
     others they may be missing, where their means in the former stand in for them."""
     table = tables.read(design, what=f"fit_selection: {name}", missing=True)
     if table.values.ndim != 2 or len(table.values) != len(side):
+        got, cure = table.values.shape, ""
+        if len(got) == 1:
+            cure = f" {ONE_COLUMN.format(name)}"
         raise ValueError(
-            f"fit_selection: {name} must have shape ({len(side)}, p), got {table.values.shape}."
+            f"fit_selection: {name} must have shape ({len(side)}, p), got {got}.{cure}"
         )
     values = np.asarray(table.values, np.float64)
     wrong = np.argwhere(~np.isfinite(values) & (side[:, None] | np.isinf(values)))

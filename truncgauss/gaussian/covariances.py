@@ -17,6 +17,7 @@ from truncgauss.arrays.pytrees import (
     as_float_array,
     as_float_input,
     as_jax_array,
+    check_numbers,
     frozen_pytree,
     is_concrete,
 )
@@ -495,6 +496,7 @@ def check_square(owner: str, matrix: Any) -> None:
 
 
 def check_positive(owner: str, name: str, values: ArrayLike) -> None:
+    check_numbers(values, f"{owner}: {name}")
     if is_concrete(values) and np.any(np.asarray(values) <= 0):
         raise ValueError(f"{owner}: {name} must be positive, got {np.asarray(values).min():.3g}.")
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import Region
 
 
@@ -52,3 +53,13 @@ def other_dimensions(shape: tuple[int, ...], d: int, limited: int) -> ValueError
         f"dimensions disagree: loc has shape {shape}, the covariance dimension {d}, the region "
         f"dimension {limited}. {cure}"
     )
+
+
+def check_order(shape: tuple[int, ...], covariance: Any) -> None:
+    """Raise ValueError if a mean of this shape is a matrix, and the covariance a vector."""
+    vector = () if isinstance(covariance, Covariance) else np.shape(covariance)
+    if shape[-1:] == vector:
+        raise ValueError(
+            f"covariance must have shape (d, d), got {vector}, and loc (d,), got {shape}: they are "
+            "exchanged. The mean comes first: (loc, covariance, region)."
+        )

@@ -58,7 +58,7 @@ class EdgeFunction(Edge):
     jumps: tuple[int, ...] = static_field(default=())  # constants without a derivative
 
     def __init__(self, function: Callable[[Any], Any], log: bool = False) -> None:
-        if not callable(function) or isinstance(function, type):
+        if not callable(function) or isinstance(function, type | Edge):
             raise TypeError(f"EdgeFunction: needs a function of the margin, got {function!r}.")
         shape: tuple[int, ...] = ()
         try:

@@ -39,6 +39,13 @@ class Edge:
         """The weight of a point at `margin`, between 0 and 1."""
         return jnp.exp(self.log_value(margin))
 
+    def __call__(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+        """Raise TypeError: an edge has two values."""
+        raise TypeError(
+            f"{type(self).__name__} is an edge, not a function: write edge.value(margin), or "
+            "edge.log_value(margin) for its logarithm."
+        )
+
     @property
     def num_widths(self) -> int | None:
         """For how many margins there are different widths; None if all have the same."""

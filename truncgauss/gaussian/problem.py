@@ -4,7 +4,7 @@ Dimensions, dtypes and leading axes are checked here, once, and batches are mapp
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -105,13 +105,10 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     check_one_order(loc=loc, covariance=covariance, region=region)
     region = region.simplified()
     mean = as_float_input(loc, "loc")
-    vector = mean.ndim == 1 or isinstance(covariance, Covariance)
-    shape = () if vector else np.shape(cast(Any, covariance))
-    if mean.ndim > 1 and mean.shape[-2:-1] == mean.shape[-1:] == shape:
-        raise ValueError(
-            f"covariance must have shape (d, d), got {shape}, and loc (d,), got {mean.shape}: they "
-            "are exchanged. The mean comes first: (loc, covariance, region)."
-        )
+    if mean.ndim > 1 and mean.shape[-2] == mean.shape[-1]:
+        from truncgauss.gaussian.disagreement import check_order
+
+        check_order(mean.shape, covariance)
     form = as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:

@@ -167,6 +167,7 @@ def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) ->
 def entries_of(entries: Any, weights: Any = None) -> tuple[list[Any], tuple[str, ...]]:
     """Codes, lower and upper limits, (n, d) each, levels that occur and those that do not of mixed
     entries whose rows count as often as their weights say; and names."""
+    entries = [entries] if isinstance(entries, Ordinal) else entries
     named = isinstance(entries, Mapping)
     columns = list(entries.values() if named else entries)
     labels = list(entries) if named else [getattr(x, "name", None) for x in columns]

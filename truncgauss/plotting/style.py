@@ -98,6 +98,12 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f'inverted must be "x", "y" or "xy", got {inverted!r}.')
         if args and first.name not in ("fit", "result", "text"):
             refuse_no_numbers(draw.__name__, first.name, args[0])
+        for number in np.ravel(settings.get("series", 0)):
+            if number not in range(len(SERIES)):
+                raise ValueError(
+                    f"{draw.__name__}: series must be from 0 to {len(SERIES) - 1}, got {number!r}. "
+                    "For another colour give color=."
+                )
         if not isinstance(ax, Axes | None):
             cure = "tg.plotting.figure() returns its figure and its Axes."
             raise TypeError(f"{draw.__name__}: ax must be Axes or None, got {ax!r:.60}. {cure}")

@@ -16,7 +16,7 @@ from truncgauss.arrays.batches import in_batches
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.arrays.pytrees import check_numbers, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
@@ -106,6 +106,7 @@ class Automatic(Chooser):
     max_draws: int = static_field(default=2**26)
 
     def __post_init__(self) -> None:
+        check_numbers(self.rtol, "Automatic: rtol")
         if not self.rtol > 0:
             raise ValueError(f"Automatic: rtol must be positive, got {self.rtol!r}.")
         if self.rtol > 1:

@@ -81,7 +81,7 @@ class SoftMonteCarlo(Method):
             raise ValueError(
                 f"SoftMonteCarlo: antithetic points come in pairs, got {self.num_samples} samples."
             )
-        if callable(self.edge) and not isinstance(self.edge, type):
+        if callable(self.edge) and not isinstance(self.edge, type | Edge):
             from truncgauss.gaussian.edge_functions import EdgeFunction
 
             object.__setattr__(self, "edge", EdgeFunction(self.edge))

@@ -35,6 +35,7 @@ LACKING = {
     "noise": "A row without noise has 0 there.",
     "weights": "A row that does not count has 0 there.",
 }
+ONE_COLUMN = "For one column write {0}[:, None]; a constant is a column of ones beside it."
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 OUTCOME = (
     "Remove these observations; or, for an outcome that is missing by chance, use "

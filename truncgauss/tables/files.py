@@ -64,7 +64,7 @@ def from_file(
     Args:
         path: a CSV file with a header, in UTF-8, separated by commas, semicolons or tabs; an NPZ
             file with one array a column; or a Parquet file, which needs pyarrow.
-        columns: names of the columns of numbers.
+        columns: names of the columns of numbers, or one name.
         where: keep only the rows whose column (the key) holds this text (the value).
         text: names of the columns that hold text; numbers there are written out.
         missing: texts that stand for a missing number, which becomes NaN, of all columns or by
@@ -87,12 +87,15 @@ def from_file(
         ...     tables.from_file(path, ["flux"], {"kind": "a"})["flux"]
         array([1.5])
     """
-    path, where = Path(path), where or {}
+    path, where, columns, text = Path(path), where or {}, as_names(columns), as_names(text)
+    if not isinstance(where, Mapping):
+        raise TypeError(f"{path}: where must be a dictionary {{column: text}}, got {where!r}.")
     wanted = checked(path, [*columns, *text, *where], header(path))
     if units_row:
         check_units(path, wanted)
     rows = _kept(path, wanted, where, part, units_row)
     absent = missing if isinstance(missing, Mapping) else dict.fromkeys(columns, missing)
+    absent = {name: as_names(texts) for name, texts in absent.items()}
     found = {name: _numbers(path, rows, name, absent.get(name, ())) for name in columns}
     for name in text:  # written out, what is absent as an empty text
         column = rows.columns[name]
@@ -105,6 +108,11 @@ def from_file(
         equal = "; `where` keeps the rows whose cell is the text that it gives" * bool(where)
         raise ValueError(f"{path}: no row to fit{equal}. {near}".strip())
     return found
+
+
+def as_names(names: Collection[str]) -> Collection[str]:
+    """Names as they are, and of one text a list: its letters are none."""
+    return [names] if isinstance(names, str) else names
 
 
 def units(path: str | Path) -> dict[str, str]:
@@ -430,7 +438,7 @@ def mismatch(name: str, names: Sequence[str]) -> str:
 
 def checked(path: Path, names: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     """The columns asked for, by default all, each of which is there once."""
-    wanted = list(dict.fromkeys(known if names is None else names))
+    wanted = list(dict.fromkeys(known if names is None else as_names(names)))
     for name in wanted:
         if why := mismatch(name, known):
             raise ValueError(f"{path}: {why}")

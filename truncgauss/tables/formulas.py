@@ -106,6 +106,9 @@ def design(
         array([0.])
     """
     categories = categories or {}
+    covariates = [covariates] if isinstance(covariates, str) else covariates
+    if not isinstance(categories, Mapping):
+        raise TypeError(f"categories must be a dictionary {{column: text}}, got {categories!r}.")
     by_name = named(table)
     levels = {name: levels_of(by_name, name, first) for name, first in categories.items()}
 
@@ -158,7 +161,10 @@ def named(table: Any) -> dict[Any, Any]:
     """The columns of a table by name."""
     by_name = named_columns(table)
     if not by_name:
-        raise ValueError("design: the table has no column names.")
+        raise ValueError(
+            "the data must be a table whose columns have names, such as a DataFrame or a "
+            f"dictionary of columns, got a {type(table).__name__}."
+        )
     return by_name
 
 
@@ -249,6 +255,8 @@ def formula(
             a value, since rows are never dropped. The outcome may be missing: that is for the fit.
         ImportError: formulaic is not installed.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"formula: the text comes first, then data; got a {type(text).__name__}.")
     try:
         formulaic = importlib.import_module("formulaic")
     except ImportError as error:
@@ -347,8 +355,12 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
     column of the data; they are returned as they are where neither is a text."""
     texts = [text for text in (outcome, design) if isinstance(text, str)]
     if texts and data is None:
+        last = (
+            " It comes first, as the outcome." if outcome is not None and texts[0] == design else ""
+        )
         raise ValueError(
             f"{what}: {texts[0]!r} is a formula: give the table of its columns by name, data=table."
+            f"{last if '~' in texts[0].lstrip()[1:] else ''}"
         )
     if isinstance(outcome, str) and outcome.lstrip().startswith("~"):
         raise ValueError(
@@ -364,6 +376,8 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
         design = formula(design, data)[1]
     if not isinstance(outcome, str):
         return outcome, design
+    if "~" not in outcome and "=" in outcome and outcome not in named(data):
+        raise ValueError(f"{what}: {outcome!r} is no formula: write it as 'y ~ x + z'.")
     if "~" not in outcome:
         return numbers(column_or(outcome, data, what), f"{what}: {outcome!r}", True), design
     return formula(outcome, data)

@@ -108,7 +108,7 @@ from truncgauss.optimize.uncertainty import Certificate, scaled_spectrum
 from truncgauss.special.normal import log_interval_mass
 from truncgauss.special.tails import standardize
 from truncgauss.words import earlier
-from truncgauss.words.numbers import check_share
+from truncgauss.words.numbers import check_share, single
 
 WITHOUT_TIME = RandomEffects, CommonCorrelation, Residual, Diagonal  # none holds a process
 NOT_CONTAINED = (
@@ -1412,9 +1412,10 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
             f"got {terms!r}."
         )
     for term in terms:
-        if term.sigma is not None and not 0 <= term.sigma < np.inf:
+        if term.sigma is not None and not 0 <= single(term.sigma) < np.inf:
             raise ValueError(
-                f"{type(term).__name__}: sigma is a standard deviation, got {term.sigma!r}."
+                f"{type(term).__name__}: sigma must be a standard deviation, a number from 0 on, "
+                f"got {term.sigma!r}."
             )
     position = order_within(inputs.codes, np.zeros(len(inputs.codes), int))
     rows = LongRows(data, position, inputs.row_labels)

@@ -26,6 +26,7 @@ from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.ordinal import Ordinal
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
+from truncgauss.tables.columns import DROPPED, ONE_COLUMN
 
 WHAT = "fit_clusters"
 FEW_MASSES = 2**19  # of all clusters, that are computed in no time however they are filled up
@@ -132,6 +133,8 @@ def inputs_of(
     """The arguments of `fit_clusters` that describe the rows, checked."""
     words = "outcome", "design", "cluster", "censored_low", "censored_high", "noise", "weights"
     rows = dict(zip(words, (*columns, weights)))
+    if not isinstance(binary, bool | np.bool_):
+        raise TypeError(f"{WHAT}: binary must be True or False, got {binary!r:.60}.")
     data, *rest = tables.in_one_order(WHAT, data=data, **rows)
     if declared := tables.ordered_outcome(rest[0], rest[1], data):
         name, outcome, rest[1] = declared
@@ -151,9 +154,18 @@ def inputs_of(
             lacks = 'a design, or a formula as the outcome, such as "y ~ week"'
         raise ValueError(f"{WHAT}: needs {lacks}.")
     table = as_columns(design, WHAT)
-    if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
-        raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
-    n, cluster = len(table.values), np.asarray(cluster)
+    n, cluster = len(table.values) if table.values.ndim else 0, np.asarray(cluster)
+    if table.values.ndim != 2:
+        cure = ONE_COLUMN.format("design")
+        if cluster.ndim == 2:
+            cure = "It and cluster are exchanged: the order is (outcome, design, cluster)."
+        got = table.values.shape
+        raise ValueError(f"{WHAT}: design must have shape (n, p), got {got}. {cure}")
+    if len(wrong := np.argwhere(~np.isfinite(table.values))):
+        raise ValueError(
+            f"{WHAT}: design holds NaN or infinity, first in row {wrong[0, 0]}, column "
+            f"{wrong[0, 1]}. {DROPPED}"
+        )
     if cluster.shape != (n,):
         raise ValueError(f"{WHAT}: {ONE_LABEL.format(n, cluster.shape)}")
     refuse_missing_labels(cluster, f"{WHAT}: cluster")

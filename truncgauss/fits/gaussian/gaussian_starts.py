@@ -14,7 +14,7 @@ from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
 from truncgauss.likelihood.observations import Observations
-from truncgauss.tables.columns import DROPPED
+from truncgauss.tables.columns import DROPPED, ONE_COLUMN
 from truncgauss.words.names import check_choice, closest
 
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
@@ -59,9 +59,10 @@ def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str)
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         several = f", or be a tuple of {d} such, one for each outcome" if d > 1 else ""
         got = ", ".join(str(part.shape) for part in parts)
+        cure = f" {ONE_COLUMN.format(name)}" if any(part.ndim == 1 for part in parts) else ""
         raise ValueError(
             f"{what}: {name} must have shape ({n}, p), for the outcome has {n} rows{several}; got "
-            f"{got}."
+            f"{got}.{cure}"
         )
     for j, part in enumerate(parts):
         if len(wrong := np.argwhere(~np.isfinite(part))):

@@ -410,6 +410,9 @@ def read(
 
     def columns(part: Any, word: str) -> tables.Table:
         table = tables.read(part, what=f"fit_regression: {word}")
+        if table.values.ndim not in (1, 2):
+            got = table.values.shape
+            raise ValueError(f"fit_regression: {word} must have shape (n,) or (n, p), got {got}.")
         one = table.values.ndim == 1
         return table._replace(values=table.values[:, None]) if one else table
 
@@ -443,6 +446,11 @@ def read(
         for word, limit in zip(words, limits)
     ]
     censored = censored_ends(ends[:, 0], ends[:, -1], sides[0], sides[1], "fit_regression")
+    if len(wrong := np.flatnonzero(sides[2] >= sides[3])):
+        raise ValueError(
+            f"fit_regression: truncated_low must lie below truncated_high, but in row {wrong[0]} "
+            f"they are {sides[2][wrong[0]]} and {sides[3][wrong[0]]}."
+        )
     truncated = limits[2] is not None or limits[3] is not None
     region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
     settings: dict[str, Any] = {}

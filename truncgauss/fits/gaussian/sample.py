@@ -70,9 +70,10 @@ def as_rows(table: Table) -> np.ndarray:
     """Rows (n, d) of float64."""
     rows = table.values.astype(np.float64, copy=False)
     rows = rows[:, None] if rows.ndim == 1 else rows
-    if rows.ndim != 2 or rows.shape[1] == 0:
+    if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(
-            f"data must have shape (n, d), or (n,) for d = 1; got {table.values.shape}."
+            "data must have shape (n, d), or (n,) for d = 1, with one row or more; got "
+            f"{table.values.shape}."
         )
     return rows
 

@@ -68,12 +68,14 @@ class Statistics:
         weight = np.float64(self.num_rows if self.weight is None else self.weight)
         finite = all(np.all(np.isfinite(part)) for part in (weight, mean, scatter))
         size = np.sqrt(np.abs(np.outer(*[np.diagonal(scatter)] * 2)))
-        symmetric = np.all(np.abs(scatter - scatter.T) <= 1e-12 * size)
+        symmetric = np.all(np.abs(scatter - scatter.T) <= 1e-12 * size) and np.all(
+            np.diagonal(scatter) >= 0
+        )
         if not finite or not symmetric or self.num_rows < 1 or weight <= 0:
             raise ValueError(
-                "Statistics: needs at least one row, a positive weight, and a finite mean and a "
-                f"finite, symmetric scatter; got {self.num_rows} row(s), weight {weight}, mean "
-                f"{mean}, scatter {scatter}. Values above 1e150 are too large to be squared."
+                "Statistics: needs one row or more, a positive weight, a finite mean and a finite, "
+                f"symmetric scatter, no negative diagonal; got {self.num_rows} row(s), weight "
+                f"{weight}, mean {mean}, scatter {scatter}. Above 1e150 no value can be squared."
             )
         ends = {"lowest": self.lowest, "highest": self.highest}
         for name, end in ends.items():

@@ -28,7 +28,7 @@ from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit, LikelihoodR
 from truncgauss.fitting.model import Model
 from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, Ordinal, is_whole, limits_of
 from truncgauss.words import earlier
-from truncgauss.words.numbers import check_share
+from truncgauss.words.numbers import check_share, single
 
 CORNERS = 2**13  # of cells whose masses are computed at once
 MOST_LEVELS = 100  # of a table of counts; a longer one holds answers
@@ -174,8 +174,8 @@ def polychoric(
 
 def model_of(x: Any, y: Any, weights: Any, correction: float) -> "PolychoricModel":
     """The model of a table, or of two columns."""
-    if not correction >= 0:
-        raise ValueError(f"polychoric: correction must not be negative, got {correction!r}.")
+    if not single(correction) >= 0:
+        raise ValueError(f"polychoric: correction must be a number from 0 on, got {correction!r}.")
     counts, labels, levels, notes = counts_of(x, y, weights)
     names, occurring = ["rho"], [counts.sum(axis=axis) > 0 for axis in (1, 0)]
     for label, level, occurs in zip(labels, levels, occurring):

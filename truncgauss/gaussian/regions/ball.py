@@ -45,7 +45,10 @@ class Ball(QuadraticRegion):
         centers = as_float_array(center, "Ball: center")
         radii = as_float_array(radius, "Ball: radius")
         if centers.ndim == 0:
-            raise ValueError("Ball: center needs shape (d,), got a number; write [0.0] for d = 1.")
+            cure = "write [0.0] for d = 1."
+            if radii.ndim:
+                cure = f"radius, of shape {radii.shape}, comes after it: Ball(center, radius)."
+            raise ValueError(f"Ball: center needs shape (d,), got a number; {cure}")
         self._set(center=centers, radius=radii)
         if is_concrete(radii) and np.any(np.asarray(radii) <= 0):
             raise ValueError(f"Ball: radius must be positive, got {radius}.")

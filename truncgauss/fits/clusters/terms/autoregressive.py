@@ -40,6 +40,8 @@ class AutoRegressive(CovarianceTerm):
             raise ValueError(
                 f"{what} must be whole numbers, got {time[wrong[0]]:g}. Use tg.Exponential(time)."
             )
+        if self.time is not None:
+            rows.spread(time, what)
         return type(self)(sigma=self.sigma, name=self.name), lambda index: time[index].astype(float)
 
     def parts(self, x: jax.Array, columns: jax.Array) -> Parts:

@@ -51,6 +51,7 @@ class Matern(CovarianceTerm):
         else:
             columns = list(names)
         points = np.stack([rows.numbers(column, what) for column in columns], axis=1)
+        points = rows.spread(points, what)
         unit = float(np.linalg.norm(points.std(axis=0))) or 1.0
         term = type(self)(
             None, self.smoothness, sigma=self.sigma, name=self.name, unit=unit

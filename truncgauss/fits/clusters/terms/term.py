@@ -68,6 +68,16 @@ class LongRows(NamedTuple):
         """A column of numbers, none missing, (n,)."""
         return tables.numbers(self.column(values, what), what)
 
+    def spread(self, values: np.ndarray, what: str) -> np.ndarray:
+        """Times or positions, refused where all are the same."""
+        if len(values) > 1 and not np.ptp(values, axis=0).any():
+            raise ValueError(
+                f"{what} is {values[0]} in all {len(values)} rows, and correlations fall with the "
+                "distance between rows. Give the value of each row; rows that vary together are "
+                "tg.RandomEffects()."
+            )
+        return values
+
     def codes(self, values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
         """A column of labels as whole numbers (n,), and the labels; by default the number of a row
         within its cluster."""
