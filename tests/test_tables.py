@@ -304,6 +304,8 @@ def test_columns_of_files(tmp_path, name):
     np.testing.assert_array_equal(found["x"], [0.5, 2.0, 0.25])
     np.testing.assert_array_equal(found["y"], [1.0, 3.0, 5.0])
     assert list(found["kind"]) == ["a", "a", "a"]
+    single = tables.from_file(path, "x", text="kind")
+    assert list(single) == ["x", "kind"] and np.array_equal(single["x"], X)
     for where, rows in ((None, X), ({"kind": "a"}, found["x"])):
         parts = [tables.from_file(path, ["x"], where, part=(i, 3))["x"] for i in range(3)]
         assert all(map(len, parts))
@@ -442,6 +444,14 @@ def test_no_advice_on_a_cell_makes_another_number_of_it(cell, sentence, tmp_path
     with pytest.raises(ValueError, match="of column '[xy]' it holds "):
         path.write_text(f"x;y\n{cell};2\n1;2\n{cell};2\n", "utf-8")
         tables.from_file(path, ["x", "y"], units_row=True)
+
+
+def test_a_word_for_missing_numbers_is_no_letters(tmp_path):
+    (tmp_path / "t.csv").write_text("x;y\n1.5;1\nA;2\n", "utf-8")
+    for missing in ("NA", {"x": "NA"}):
+        with pytest.raises(ValueError, match="'A'"):
+            tables.from_file(tmp_path / "t.csv", ["x"], missing=missing)
+    assert np.isnan(tables.from_file(tmp_path / "t.csv", "x", missing="A")["x"][1])
 
 
 @pytest.mark.parametrize("cell", ["1e5", "1.5E+03", " 2.5 ", "+1", ".5", "5.", "\u00a03\u00a0"])
