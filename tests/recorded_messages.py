@@ -757,8 +757,8 @@ def from_file(text: str, *args: Any, **settings: Any) -> Any:
         (pathlib.Path(folder) / "t.csv").write_text(text, "utf-8")
         try:
             return tables.from_file(pathlib.Path(folder) / "t.csv", *args, **settings)
-        except ValueError as error:
-            raise ValueError(str(error).replace(f"{folder}/", "")) from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace(f"{folder}/", "")) from None
 
 
 TABLES: dict[str, Callable[[], Any]] = {

@@ -66,7 +66,7 @@ def test_wrong_categories_are_refused():
         tables.design(holes, [], {"home region": "north"})
     with pytest.raises(ValueError, match="holds text"):
         tables.design(table, ["home region"])
-    with pytest.raises(ValueError, match="no column names"):
+    with pytest.raises(ValueError, match="whose columns have names"):
         tables.design(np.ones((3, 2)), ["age"])
 
 
