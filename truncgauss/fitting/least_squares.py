@@ -33,12 +33,10 @@ def least_squares(
             root = np.sqrt(weights)
             columns, values = root[:, None] * columns, root * values
         return np.linalg.lstsq(columns, values, rcond=None)[0]
-    from scipy.linalg import cho_solve  # a tenth of a second, of which few rows have no use
-
     solution, missed = np.zeros(columns.shape[1]), values
     for _ in range(2):  # once more for the digits that the products have lost
         missed = missed if weights is None else weights * missed
-        solution += cho_solve((factor, True), columns.T @ missed)
+        solution += np.linalg.solve(factor.T, np.linalg.solve(factor, columns.T @ missed))
         missed = values - columns @ solution
     return solution
 

@@ -21,7 +21,6 @@ from truncgauss.gaussian.regions.region import (
     decided_limits,
     smallest_log_mass,
 )
-from truncgauss.special.safe import safe_norm
 from truncgauss.special.tails import standardize
 from truncgauss.words.arguments import explained_class
 
@@ -192,6 +191,8 @@ class Polyhedron(LinearRegion):
         Rows are divided by their length, so that multiplying a constraint by a constant changes no
         margin. A row of zeros has no face and is left as it is.
         """
+        from truncgauss.special.safe import safe_norm
+
         length = safe_norm(self.matrix)
         length = jnp.where(length > 0, length, 1.0)
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
