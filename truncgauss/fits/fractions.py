@@ -503,8 +503,7 @@ class ShiftModel(FractionsModel):
         d, first = len(self.units), 0.1 * 0.9 ** np.arange(len(self.units))
         if count is None or count == 1:
             return [first]
-        noise = jax.random.normal(jax.random.key(1), (count - 1, d), float)
-        return [first, *(1.5 * np.asarray(noise))]
+        return [first, *(1.5 * np.random.default_rng(1).normal(size=(count - 1, d)))]
 
     @property
     def centre(self) -> np.ndarray:
@@ -577,8 +576,7 @@ class LimitsModel(FractionsModel):
     def starts(self, count: int | None) -> list[np.ndarray]:
         count, moving = count or 1, np.asarray(self.moving)
         first = middle_and_width(self.start.low, self.start.high)
-        keys = jax.random.split(jax.random.key(1), count - 1) if count > 1 else ()
-        noise = [jax.random.normal(key, (self.start.dimension,), float) for key in keys]
+        noise = np.random.default_rng(1).normal(size=(count - 1, self.start.dimension))
         return [first[moving], *((first + 0.5 * np.tile(each, 2))[moving] for each in noise)]
 
     def outward(self, x: np.ndarray) -> list[np.ndarray]:

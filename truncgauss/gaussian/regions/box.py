@@ -115,8 +115,8 @@ class Box(LinearRegion):
 
     @property
     def middle(self) -> Array:
-        low, high = (jnp.where(self.bounded, side, jnp.nan) for side in (self.low, self.high))
-        return (low + high) / 2
+        sides = np.stack([self.low, self.high])  # of numbers, of which nothing is compiled
+        return jnp.asarray(np.where(np.isfinite(sides).all(axis=0), sides, np.nan).mean(axis=0))
 
     def log_bound(self, loc: Array, covariance: Covariance) -> Array:
         return smallest_log_mass(self.low, self.high, loc, covariance.variances)
