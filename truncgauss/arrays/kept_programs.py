@@ -231,10 +231,11 @@ def read(key: str) -> Any:
     if path is None:
         return None
     try:
-        kept, *stored = pickle.loads(path.read_bytes())
+        kept, of_lapack, *stored = pickle.loads(path.read_bytes())
         if kept != key:
             return None
-        ready_kernels()
+        if of_lapack:
+            ready_kernels()
         program = _loaded(*stored)
         os.utime(path)
     except FileNotFoundError:
@@ -260,7 +261,8 @@ def _loaded(payload: bytes, arguments: Any, results: Any) -> Any:
 def ready_kernels() -> None:
     """Have JAX find the addresses of LAPACK's functions, which lowering does otherwise.
 
-    A program with a Cholesky factor that is read ends the process without them.
+    A program with a Cholesky factor that is read ends the process without them. JAX imports
+    `scipy.linalg` for them, a quarter of a second.
     """
     jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
@@ -278,7 +280,7 @@ def write(key: str, program: Any, arrays: Any) -> None:
     try:
         stored = serialize_executable.serialize(program)
         jax.block_until_ready(_loaded(*stored)(*arrays))
-        text = pickle.dumps((key, *stored))
+        text = pickle.dumps((key, "lapack" in program.as_text(), *stored))
     except (ValueError, TypeError, AttributeError, NotImplementedError, pickle.PicklingError):
         return  # with constants, callbacks, or a static part that has no name
     except jax.errors.JaxRuntimeError:
