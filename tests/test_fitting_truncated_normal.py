@@ -11,7 +11,7 @@ from tests import published_rows
 from truncgauss import fitting
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fits.gaussian.truncated_normal import packed
-from truncgauss.fitting.newton import derivatives, point, slope
+from truncgauss.fitting.newton import derivatives, point, sloped
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 
@@ -239,8 +239,8 @@ def test_a_profile_by_gradients_ends_where_another_optimiser_says():
         estimate = jax.value_and_grad(lambda at: place.estimates(at)[1])
 
         def fall(y):
-            (value, _), gradient = slope(fit.loss, jnp.asarray(best.x + root @ y))
-            return size * (float(value) - best.loss), size * root.T @ np.asarray(gradient)
+            there = sloped(fit.loss, best.x + root @ y)
+            return size * (there.loss - best.loss), size * root.T @ there.gradient
 
         held = {
             "type": "eq",

@@ -238,19 +238,12 @@ def point(loss: Loss, x: np.ndarray, order: int = 2) -> Point:
     return Point(x, float(value), gradient, hessian, variance=float(variance))
 
 
-slope = Compiled(value_and_slope)
-
-
 def sloped(loss: Loss, x: np.ndarray) -> Point:
     """Loss and gradient in float64, as a point whose curvature is still to come."""
     x = np.asarray(x, np.float64)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        if loss.steps(x) is None:
-            (value, variance), gradient = slope(loss, x)
-        else:  # by a program that there is
-            (value,), (gradient,), (variance,) = slopes_at(loss, x[None])
-    gradient, nothing = np.asarray(gradient), np.zeros((0, 0))
-    return Point(x, float(value), gradient, nothing, variance=float(variance))
+        (value,), (gradient,), (variance,) = slopes_at(loss, x[None])
+    return Point(x, float(value), gradient, np.zeros((0, 0)), variance=float(variance))
 
 
 @dataclasses.dataclass

@@ -18,7 +18,7 @@ from numpy.polynomial.polynomial import polyder, polyval
 from scipy.special import ndtr
 
 from truncgauss.arrays.compiling import Compiled, closed_form
-from truncgauss.fitting.newton import Loss, Point, point, sloped, slopes_at
+from truncgauss.fitting.newton import Loss, Point, point, slopes_at
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted: in simulations with a few
 # hundred fits each (docs/reading-a-fit.md) estimates covered at .93 to .97 are seldom below.
@@ -213,15 +213,11 @@ def coverages_of(
             return [(end.loss, 0.0, 0.0)]
         if value is not None:
             return by_differences(value)(points, along)
-        exact = loss.steps(points[0]) is None
-        if exact and not loss.iterated:
+        if loss.steps(points[0]) is None and not loss.iterated:
             each = [point(loss, x) for x in points]
             return [(p.loss, p.gradient @ along, along @ p.hessian @ along) for p in each]
         sides = [x + side * along for side in (-BESIDE, BESIDE) for x in points]
-        if exact:
-            ends = [(p.loss, p.gradient) for p in map(functools.partial(sloped, loss), sides)]
-        else:
-            ends = list(zip(*slopes_at(loss, sides)[:2]))  # by one call, whose work is little
+        ends = list(zip(*slopes_at(loss, sides)[:2]))  # by one call, whose work is little
         return [
             ((low + high) / 2, (g + h) / 2 @ along, (h - g) / (2 * BESIDE) @ along)
             for (low, g), (high, h) in zip(ends[: len(points)], ends[len(points) :])
