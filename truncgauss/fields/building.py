@@ -22,6 +22,7 @@ SHARE = 1e-3
 # In the choice of neighbours: a range in extents, and a share of the variance by itself, for points
 # that coincide.
 RANGE, JITTER = 0.1, 1e-6
+WIDEST_STATE, LEAST_FEW = 1536, 8  # places of the guide's state, and neighbours in it
 
 
 class Arrangement(NamedTuple):
@@ -31,14 +32,18 @@ class Arrangement(NamedTuple):
         order: the point at each place, shape (n,).
         neighbours: sites of points in earlier blocks, by how much they tell of it, shape (blocks,
             m), filled up with blocks * size.
-        ahead: sites of the nearest points in later blocks, nearest first, likewise.
         size: of a block; the last may have fewer points.
+        few: of the neighbours, the first ones, by which the guide of draws goes.
+        slots: of each site, and of none, in the guide's state.
+        width: of that state.
     """
 
     order: np.ndarray
     neighbours: np.ndarray
-    ahead: np.ndarray
     size: int
+    few: int
+    slots: np.ndarray
+    width: int
 
 
 def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -131,9 +136,11 @@ def check_distinct(points: Array, noise: Any) -> None:
 
 
 def arranged(points: np.ndarray, neighbours: int, size: int, exact: bool) -> Arrangement:
-    """The points in compact blocks along the domain, and for each those of other blocks: earlier
-    ones that tell most of it, and the nearest later ones, which guide draws better than others; of
-    an exact field, where they are guides alone, the nearest earlier ones, which are soon found."""
+    """The points in compact blocks along the domain, and for each those of earlier blocks that tell
+    most of it; of an exact field, where they guide draws alone, the nearest, which are soon found.
+
+    The guide goes by half of them, or a quarter, and so on, where its state would be too wide.
+    """
     from scipy.spatial import cKDTree
 
     n = len(points)
@@ -143,18 +150,47 @@ def arranged(points: np.ndarray, neighbours: int, size: int, exact: bool) -> Arr
     size = min(size, n)
     order = np.concatenate(_halved(points, np.arange(n), size))
     blocks, most = -(-n // size), max(min(neighbours, n - 1), 2)
-    before, after = (np.full((blocks, most), blocks * size) for _ in range(2))
+    before = np.full((blocks, most), blocks * size)
     points = points[order]
     tree, looked_at = cKDTree(points), min(n, SURROUNDINGS * (2 * most + size))
     for k in range(blocks):
         own = points[k * size : (k + 1) * size]
         found = np.atleast_1d(tree.query(own.mean(0), looked_at)[1])
-        earlier, later = (found[kept] for kept in (found < k * size, found >= (k + 1) * size))
-        choice = _nearest if exact else _telling
-        for table, some, chosen in (before, earlier, choice), (after, later, _nearest):
-            found = some[chosen(own, points[some], most)]
-            table[k, : len(found)] = found
-    return Arrangement(order, before, after, size)
+        earlier, choice = found[found < k * size], _nearest if exact else _telling
+        chosen = earlier[choice(own, points[earlier], most)]
+        before[k, : len(chosen)] = chosen
+    few, (slots, width) = most, slots_of(before, size)
+    while width > WIDEST_STATE and few > LEAST_FEW:
+        few //= 2
+        slots, width = slots_of(before[:, :few], size)
+    return Arrangement(order, before, size, few, slots, width)
+
+
+def slots_of(neighbours: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """The slot of each place in a state of all those on which this block or a later one depends.
+
+    A place holds its slot from its own block to the last of which it is a neighbour, and the slots
+    of a block are none of those that its neighbours hold. Others have the slot `width`, for none.
+    """
+    blocks = len(neighbours)
+    last, slots = np.full((2, blocks * size + 1), -1)
+    for k in range(blocks):
+        last[neighbours[k]] = k
+    last[-1] = -1
+    ending = np.argsort(last, kind="stable")
+    free: list[int] = []
+    done, width = np.searchsorted(last[ending], 0), 0
+    for k in range(blocks):
+        while done < len(ending) and last[ending[done]] < k:
+            free.append(int(slots[ending[done]]))
+            done += 1
+        own = k * size + np.flatnonzero(last[k * size : (k + 1) * size] > k)
+        missing = max(len(own) - len(free), 0)
+        free += range(width, width + missing)
+        width += missing
+        for place in own:
+            slots[place] = free.pop()
+    return np.where(slots < 0, width, slots), width
 
 
 def _nearest(sites: np.ndarray, others: np.ndarray, most: int) -> np.ndarray:
@@ -221,11 +257,11 @@ def root_of(
 def factors(
     points: Array, kernel: Callable[[Array, Array], Array], nugget: Array, plan: Arrangement
 ) -> dict[str, Array]:
-    """The regressions of each block, and of the points ahead, on the block's neighbours.
+    """The regressions of each block on its neighbours.
 
-    With the neighbours first, then the block, then the points ahead, the Cholesky factor of their
-    covariance matrix has the rows (L_N, 0) and (L_XN, L_X); the regression is L_XN L_N^{-1} and
-    what it leaves has the factor L_X. The coarse one has the nearer half of the neighbours only.
+    With the neighbours first, then the block, the Cholesky factor of their covariance matrix has
+    the rows (L_N, 0) and (L_XN, L_X); the regression is L_XN L_N^{-1} and what it leaves has the
+    factor L_X. The coarse one has the first half of the neighbours only, the guide's the first few.
     """
     size, most = plan.size, plan.neighbours.shape[1]
     n, blocks = len(points), len(plan.neighbours)
@@ -236,31 +272,34 @@ def factors(
     nuggets = jnp.pad(nugget[plan.order], (0, spare))
     pairs = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
 
-    def of_block(part: tuple[Array, Array, Array]) -> dict[str, Array]:
-        start, neighbours, ahead = part
-        chosen = jnp.concatenate([neighbours, start + jnp.arange(size), ahead])
+    def of_block(part: tuple[Array, Array]) -> dict[str, Array]:
+        start, neighbours = part
+        chosen = jnp.concatenate([neighbours, start + jnp.arange(size)])
         there = chosen < n
         some = placed[chosen]
         both = there[:, None] & there[None]
         matrix = jnp.where(both, pairs(some, some), jnp.eye(len(chosen), dtype=some.dtype))
         factor = jnp.linalg.cholesky(matrix + jnp.diag(nuggets[chosen]))
         cross, inner = factor[most:, :most], factor[:most, :most]
-        left = factor[most : most + size, half : most + size]
-        return {
-            "weights": solve_triangular(inner.T, cross.T, lower=False).T,
-            "scale": factor[most:, most:],
-            "coarse_weights": solve_triangular(
-                inner[:half, :half].T, cross[:size, :half].T, lower=False
-            ).T,
-            "coarse_scale": jnp.linalg.cholesky(left @ left.T),
-        }
+
+        def by_first(count: int) -> tuple[Array, Array]:
+            weights = solve_triangular(inner[:count, :count].T, cross[:, :count].T, lower=False).T
+            left = factor[most:, count:]
+            return weights, left if count == most else jnp.linalg.cholesky(left @ left.T)
+
+        found = {most: by_first(most)}
+        for count in half, plan.few:
+            if count not in found:  # no value depends on these, only its error
+                found[count] = lax.stop_gradient(by_first(count))
+        counts = {"": most, "coarse_": half, "guide_": plan.few}
+        weights = {f"{kind}weights": found[count][0] for kind, count in counts.items()}
+        return weights | {f"{kind}scale": found[count][1] for kind, count in counts.items()}
 
     @jax.checkpoint
-    def of_blocks(parts: tuple[Array, Array, Array]) -> dict[str, Array]:
+    def of_blocks(parts: tuple[Array, Array]) -> dict[str, Array]:
         return of_block(parts)
 
-    starts = size * jnp.arange(blocks)
-    parts = starts, jnp.asarray(plan.neighbours), jnp.asarray(plan.ahead)
+    parts = size * jnp.arange(blocks), jnp.asarray(plan.neighbours)
     # One block at a time: of several, two solves side by side wait for each other's threads for
     # ever on two cores (jaxlib 0.10.2).
     return lax.map(of_blocks, parts)

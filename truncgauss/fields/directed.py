@@ -9,7 +9,13 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import (
+    as_float_array,
+    frozen_pytree,
+    is_concrete,
+    static_field,
+    values_of,
+)
 from truncgauss.fields import building, field_particles, guide, lines, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
 
@@ -29,7 +35,7 @@ class Directed(Covariance):
     coordinates are independent, which is why few neighbours are enough.
 
     Of `from_points` the neighbours are those of a block of sites, with a factor of the covariance
-    of the block in place of sigma, and rows follow for the later sites nearest to the block.
+    of the block in place of sigma.
 
     Args:
         neighbours: places of earlier coordinates in the order, shape (n, m), filled up with n.
@@ -58,23 +64,28 @@ class Directed(Covariance):
 
     order: Float[Array, "*batch n"]  # places are floats: all leaves of a problem have one dtype
     neighbours: Float[Array, "*batch blocks m"]
-    ahead: Float[Array, "*batch blocks k"]
-    weights: Float[Array, "*batch blocks rows m"]
-    scale: Float[Array, "*batch blocks rows rows"]
+    slots: Float[Array, "*batch sites"]
+    weights: Float[Array, "*batch blocks size m"]
+    scale: Float[Array, "*batch blocks size size"]
     noise: Float[Array, "*batch n"]
     coarse_weights: Float[Array, "*batch blocks size half"]
     coarse_scale: Float[Array, "*batch blocks size size"]
+    guide_weights: Float[Array, "*batch blocks size few"]
+    guide_scale: Float[Array, "*batch blocks size size"]
     exact_root: Float[Array, "*batch places places"]  # of the field in order, or empty
+    width: int = static_field()  # of the guide's state
 
     event_ranks = {
         "order": 1,
         "neighbours": 2,
-        "ahead": 2,
+        "slots": 1,
         "weights": 3,
         "scale": 3,
         "noise": 1,
         "coarse_weights": 3,
         "coarse_scale": 3,
+        "guide_weights": 3,
+        "guide_scale": 3,
         "exact_root": 2,
     }
     methods = (field_particles.FieldParticles,)
@@ -96,20 +107,18 @@ class Directed(Covariance):
             raise ValueError(f"Directed: weights must be 0 where neighbours hold {n}, for none.")
         order = jnp.arange(n) if order is None else order
         noise = jnp.broadcast_to(as_float_array(noise, "Directed: noise"), (n,))
-        one_each, none = weights[:, None, :], jnp.zeros((n, 0))
-        self._set(
+        known, slots, width = values_of(places), np.arange(n + 1), n
+        if known is not None:
+            _check_places(np.asarray(known), 1)
+            slots, width = building.slots_of(np.asarray(known, int), 1)
+        self._fill(
+            width,
             order=as_float_array(order, "Directed: order"),
             neighbours=places,
-            ahead=none,
-            weights=one_each,
-            scale=scale[:, None, None],
+            slots=jnp.asarray(slots),
             noise=noise,
-            # Such a factor is what it says, not an approximation: it has no coarser one.
-            coarse_weights=one_each,
-            coarse_scale=scale[:, None, None],
-            exact_root=jnp.zeros((0, 0)),
+            **_alike(weights[:, None, :], scale[:, None, None]),
         )
-        self.check()
 
     @classmethod
     def from_points(
@@ -136,7 +145,7 @@ class Directed(Covariance):
             kernel: the covariance k(x, y) of the field at two points of shape (p,), of JAX; it is
                 differentiated in whatever numbers it holds. tinygp's kernels are such functions
                 by their method `evaluate`.
-            neighbours: earlier points on which a block depends, and later ones that guide draws.
+            neighbours: earlier points on which a block depends.
             noise: standard deviation of what is added to the field at each point (the root of a
                 nugget), a number or shape (n,).
             block: points in a block.
@@ -178,9 +187,8 @@ class Directed(Covariance):
         parts["exact_root"] = root
         building.check_positive_definite(parts)
         noise *= (1.0 - building.SHARE) ** 0.5
-        return cls._of(
-            order=plan.order, neighbours=plan.neighbours, ahead=plan.ahead, noise=noise, **parts
-        )
+        places = {"neighbours": plan.neighbours, "slots": plan.slots}
+        return cls._of(plan.width, order=plan.order, noise=noise, **places, **parts)
 
     @classmethod
     def from_matrix(cls, covariance: Any, noise: Any = 0.0) -> "Directed":
@@ -236,10 +244,11 @@ class Directed(Covariance):
                    [0.5 , 1.  , 0.5 ],
                    [0.25, 0.5 , 0.75]], dtype=float64)
         """
-        parts = precision.factors(indptr, indices, data, block)
-        n = len(parts["order"])
+        order, neighbours, weights, scale = precision.factors(indptr, indices, data, block)
+        n, (slots, width) = len(order), building.slots_of(neighbours, scale.shape[-1])
         noise = jnp.broadcast_to(as_float_array(noise, "from_precision: noise"), (n,))
-        return cls._of(noise=noise, exact_root=jnp.zeros((0, 0)), **parts)
+        places = {"order": order, "neighbours": neighbours, "slots": slots}
+        return cls._of(width, noise=noise, **places, **_alike(weights, scale))
 
     @staticmethod
     def from_quasiseparable(kernel: Any, x: Any, noise: Any = 0.0) -> lines.QuasiSeparable:
@@ -267,12 +276,16 @@ class Directed(Covariance):
         return lines.QuasiSeparable.from_kernel(kernel, x, noise)
 
     @classmethod
-    def _of(cls, **leaves: Any) -> "Directed":
+    def _of(cls, width: int, **leaves: Any) -> "Directed":
         self = object.__new__(cls)
         dtype = leaves["weights"].dtype
-        self._set(**{name: jnp.asarray(leaf, dtype) for name, leaf in leaves.items()})
-        self.check()
+        self._fill(width, **{name: jnp.asarray(leaf, dtype) for name, leaf in leaves.items()})
         return self
+
+    def _fill(self, width: int, **leaves: Array) -> None:
+        object.__setattr__(self, "width", width)
+        self._set(**leaves)
+        self.check()
 
     @property
     def dimension(self) -> int:
@@ -309,9 +322,9 @@ class Directed(Covariance):
         def step(matrix: Array, part: Any) -> tuple[Array, None]:
             """A block's covariances with earlier ones, by regression, and with itself."""
             start, neighbours, weights, scale = part
-            near, factor = neighbours.astype(int), scale[:size, :size]
-            rows = weights[:size] @ matrix[near]
-            inner = rows[:, near] @ weights[:size].T + factor @ factor.T
+            near = neighbours.astype(int)
+            rows = weights @ matrix[near]
+            inner = rows[:, near] @ weights.T + scale @ scale.T
             rows = lax.dynamic_update_slice_in_dim(rows, inner, start, 1)
             matrix = lax.dynamic_update_slice_in_dim(matrix, rows, start, 0)
             return lax.dynamic_update_slice_in_dim(matrix, rows.T, start, 1), None
@@ -334,8 +347,9 @@ class Directed(Covariance):
             paths = self.exact_root @ normals
         else:
             blocks = normals.reshape(-1, size, normals.shape[1])
-            own = self.weights[:, :size], jnp.zeros(blocks.shape[:2]), self.scale[:, :size, :size]
-            paths = guide.paths(self, guide.BlockConditional(*own), blocks)
+            own = self.weights, jnp.zeros(blocks.shape[:2]), self.scale
+            near, places = self.neighbours, jnp.arange(len(normals)).reshape(-1, size)
+            paths = guide.paths(guide.BlockConditional(*own), blocks, places, len(normals), near)
             paths = paths.reshape(-1, normals.shape[1])
         return paths[jnp.argsort(self.order)] + self.noise[:, None] * noise
 
@@ -348,19 +362,19 @@ class Directed(Covariance):
             raise ValueError("Directed: scaled takes one field at a time; use jax.vmap for more.")
         own = self.in_blocks(by, 1.0)
         flat = jnp.append(own.reshape(-1), 1.0)
-        before = flat[self.neighbours.astype(int)]
-        rows = jnp.concatenate([own, flat[self.ahead.astype(int)]], axis=1)
-        half = self.coarse_weights.shape[-1]
+        before, changed = flat[self.neighbours.astype(int)], {}
+        for kind in "", "coarse_", "guide_":
+            weights, scale = getattr(self, f"{kind}weights"), getattr(self, f"{kind}scale")
+            ratio = own[:, :, None] / before[:, None, : weights.shape[-1]]
+            changed |= {f"{kind}weights": weights * ratio, f"{kind}scale": scale * own[:, :, None]}
         return self._of(
+            self.width,
             order=self.order,
             neighbours=self.neighbours,
-            ahead=self.ahead,
-            weights=self.weights * rows[:, :, None] / before[:, None, :],
-            scale=self.scale * rows[:, :, None],
+            slots=self.slots,
             noise=self.noise * by,
-            coarse_weights=self.coarse_weights * own[:, :, None] / before[:, None, :half],
-            coarse_scale=self.coarse_scale * own[:, :, None],
             exact_root=self.exact_root * flat[: len(self.exact_root), None],
+            **changed,
         )
 
     def log_likelihood(self, observations: Any, loc: Any, method_given: Any, key: Any) -> Any:
@@ -383,14 +397,25 @@ class Directed(Covariance):
                 raise ValueError(f"Directed: {name} holds NaN or infinity.")
         if not is_concrete(self.neighbours):
             return
-        blocks, size = self.weights.shape[-3], self.block_size
-        places, fill = np.asarray(self.neighbours), blocks * size
-        first = size * np.arange(blocks)[:, None]
-        wrong = ~(((places >= 0) & (places < first)) | (places == fill)) | (places % 1 != 0)
-        if wrong.any():
-            *_, i, j = (int(k) for k in np.argwhere(wrong)[0])
-            raise ValueError(
-                f"Directed: neighbours must be places that come earlier in the order, got "
-                f"{places[..., i, j].flat[0]:g} for place {first[i, 0]}; write {fill} where there "
-                "is none. Where neighbours form a cycle no order exists."
-            )
+        _check_places(np.asarray(self.neighbours), self.block_size)
+
+
+def _alike(weights: Array, scale: Array) -> dict[str, Array]:
+    """Leaves of regressions that are what they say, no approximation: there are no coarser ones."""
+    every = {f"{kind}weights": weights for kind in ("", "coarse_", "guide_")}
+    every |= {f"{kind}scale": scale for kind in ("", "coarse_", "guide_")}
+    return every | {"exact_root": jnp.zeros((0, 0), weights.dtype)}
+
+
+def _check_places(places: np.ndarray, size: int) -> None:
+    """Raise ValueError for a neighbour that is no earlier place; a batch has one more axis."""
+    blocks = places.shape[-2]
+    first, fill = size * np.arange(blocks)[:, None], blocks * size
+    wrong = ~(((places >= 0) & (places < first)) | (places == fill)) | (places % 1 != 0)
+    if wrong.any():
+        *_, i, j = (int(k) for k in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"Directed: neighbours must be places that come earlier in the order, got "
+            f"{places[..., i, j].flat[0]:g} for place {first[i, 0]}; write {fill} where there "
+            "is none. Where neighbours form a cycle no order exists."
+        )

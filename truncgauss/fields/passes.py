@@ -5,9 +5,9 @@ conditional distribution within the limits, and weighted by
 
     prod_i int q(f_i | before) g_i(f_i) / t_i(f_i) df_i,
 
-g_i the probability of the limits given f_i. They are resampled between blocks. What the guide's
-conditionals lack, since they look back and ahead to near points only, is made good at the end, by
-the ratio p(f) t(f) / q(f) of each path. So E exp(log_prob) is the probability for every guide.
+g_i the probability of the limits given f_i. They are resampled between blocks. Where the guide has
+fewer neighbours than the field this is made good at the end, by the ratio p(f) t(f) / q(f) of each
+path, else one number. So E exp(log_prob) is the probability for every guide.
 
 References:
     Ridgway (2016), Computation of Gaussian orthant probabilities in high dimension. Guarniero,
@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from truncgauss.fields.guide import FieldSites, Rows, WholeGuide
+from truncgauss.fields.guide import FieldSites, Rows, WholeGuide, slots_in_blocks
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 from truncgauss.special.normal import log_interval_mass, separation_step
 from truncgauss.special.tails import LOG_SQRT_2PI, fixed_interval, standardize
@@ -54,6 +54,7 @@ class Pass(NamedTuple):
 
 class _Paths(NamedTuple):
     drawn: Array  # of an exact field in standard deviations of the guide
+    state: Array  # the draws on which the guide of the next blocks depends, in their slots
     ancestors: Array
     log_weights: Array
     owed: Array  # log t / q so far, not yet in the weights
@@ -74,14 +75,13 @@ def run(
         laws = law.mean.reshape(blocks, size), law.factor.reshape(blocks, size, -1)
 
     def block(cloud: _Paths, part: Any) -> tuple[_Paths, None]:
-        k, neighbours, conditional, rows, sites, key = part
+        k, slots, conditional, rows, sites, key = part
         keys = jax.random.split(key, 3)
         if exact:
             base, factor = _by_all(cloud, k, *conditional)
         else:
-            near, factor = neighbours.astype(int), conditional.factor
-            earlier = cloud.drawn[near[:, None], cloud.ancestors[near // size]]
-            base = conditional.weights @ earlier + conditional.shift[:, None]
+            factor = conditional.factor
+            base = conditional.weights @ cloud.state + conditional.shift[:, None]
         cloud, base = _resampled(cloud, base, keys[0])
         noisy = jnp.any(rows.noise > 0)
         normals = lax.cond(
@@ -95,6 +95,7 @@ def run(
         kept = offsets if exact else drawn
         cloud = cloud._replace(
             drawn=lax.dynamic_update_slice_in_dim(cloud.drawn, kept, k * size, 0),
+            state=cloud.state.at[slots].set(drawn, mode="drop"),
             ancestors=lax.dynamic_update_index_in_dim(cloud.ancestors, lanes, k, 0),
             log_weights=cloud.log_weights + gains,
             owed=cloud.owed if exact else cloud.owed + guide + at_sites,
@@ -103,11 +104,12 @@ def run(
 
     start = _Paths(
         jnp.zeros((blocks * size + 1, n), dtype),
+        jnp.zeros((0 if exact else field.width, n), dtype),
         jnp.zeros((blocks + 1, n), lanes.dtype),
         *(nothing, nothing, jnp.zeros((), dtype), jnp.full((), n, dtype)),
     )
     keys = jax.random.split(key, blocks + 1)
-    parts = jnp.arange(blocks), field.neighbours, laws, asked, sites, keys[1:]
+    parts = jnp.arange(blocks), slots_in_blocks(field), laws, asked, sites, keys[1:]
     cloud, _ = lax.scan(block, start, parts)
     drawn = cloud.drawn[:-1].reshape(blocks, size, n)
     drawn = jnp.take_along_axis(drawn, cloud.ancestors[:-1, None], axis=2).reshape(-1, n)
@@ -160,7 +162,7 @@ def _log_densities(field: Any, paths: Array) -> tuple[Array, Array]:
     def step(sums: tuple[Array, Array], part: Any) -> tuple[tuple[Array, Array], None]:
         start, neighbours, weights, scale, coarse_weights, coarse_scale = part
         drawn, earlier = lax.dynamic_slice_in_dim(paths, start, size), paths[neighbours.astype(int)]
-        fine = _squares(weights[:size], scale[:size, :size], drawn, earlier)
+        fine = _squares(weights, scale, drawn, earlier)
         coarse = _squares(coarse_weights, coarse_scale, drawn, earlier[:half])
         return (sums[0] + fine, sums[1] + coarse), None
 
@@ -187,12 +189,12 @@ def _resampled(cloud: _Paths, base: Array, key: Array) -> tuple[_Paths, Array]:
         chosen = jnp.searchsorted(heights, at * heights[-1], side="right")
         parents = order[jnp.minimum(chosen, n - 1)]
         mean = log_sum_exp(cloud.log_weights) - math.log(n)
-        moved = cloud.ancestors[:, parents], jnp.zeros_like(cloud.log_weights)
+        moved = *(x[:, parents] for x in kept[:2]), jnp.zeros_like(cloud.log_weights)
         return *moved, cloud.owed[parents], cloud.log_prob + mean, base[:, parents]
 
-    kept = cloud.ancestors, cloud.log_weights, cloud.owed, cloud.log_prob, base
+    kept = cloud.state, cloud.ancestors, cloud.log_weights, cloud.owed, cloud.log_prob, base
     *parts, base = lax.cond(effective < LEAST_EFFECTIVE * n, anew, lambda: kept)
-    names = "ancestors", "log_weights", "owed", "log_prob"
+    names = "state", "ancestors", "log_weights", "owed", "log_prob"
     least = jnp.minimum(cloud.least, effective)
     return cloud._replace(least=least, **dict(zip(names, parts, strict=True))), base
 
@@ -303,21 +305,19 @@ def _slopes_by_neighbours(field: Any, drawn: Array, share: Array) -> tuple[Array
 
     def step(pulls: Array, part: Any) -> tuple[Array, tuple[Array, Array]]:
         start, neighbours, weights, scale = part
-        near, factor = neighbours.astype(int), scale[:size, :size]
+        near = neighbours.astype(int)
         earlier, own = drawn[near], lax.dynamic_slice_in_dim(drawn, start, size)
-        left = solve_triangular(factor, own - weights[:size] @ earlier, lower=True)
-        force = solve_triangular(factor.T, left, lower=False)
-        pulls = pulls.at[near].add(weights[:size].T @ force)
+        left = solve_triangular(scale, own - weights @ earlier, lower=True)
+        force = solve_triangular(scale.T, left, lower=False)
+        pulls = pulls.at[near].add(weights.T @ force)
         before = lax.dynamic_slice_in_dim(pulls, start, size)
         pulls = lax.dynamic_update_slice_in_dim(pulls, before - force, start, 0)
-        by_scale = jnp.tril((force * share) @ left.T) - jnp.diag(1.0 / jnp.diagonal(factor))
+        by_scale = jnp.tril((force * share) @ left.T) - jnp.diag(1.0 / jnp.diagonal(scale))
         return pulls, ((force * share) @ earlier.T, by_scale)
 
     parts = size * jnp.arange(len(field.weights)), field.neighbours, field.weights, field.scale
     pulls, (by_weights, by_scale) = lax.scan(step, jnp.zeros_like(drawn), parts)
-    padded = [(0, 0), (0, field.weights.shape[1] - size), (0, 0)]
-    by_scale = jnp.pad(by_scale, [(0, 0), padded[1], padded[1]])
-    return pulls[:-1], jnp.pad(by_weights, padded), by_scale
+    return pulls[:-1], by_weights, by_scale
 
 
 def _moved(paths: Array, rows: Rows, before: Rows) -> tuple[Array, Array]:

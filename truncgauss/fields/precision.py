@@ -12,11 +12,12 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.arrays.pytrees import as_float_array, is_concrete, values_of
 
 WIDEST = 1024  # distance, in the order, of two coordinates that are neighbours
-LOOK_AHEAD = 256  # later coordinates that guide the draws of a block, at least
 
 
-def factors(indptr: Any, indices: Any, data: Any, block: int) -> dict[str, Array]:
-    r"""The order, the neighbours and the factors of a precision matrix Q in compressed rows.
+def factors(
+    indptr: Any, indices: Any, data: Any, block: int
+) -> tuple[np.ndarray, np.ndarray, Array, Array]:
+    r"""The order, neighbours, weights and factors of a precision matrix Q in compressed rows.
 
     In the order of reverse Cuthill and McKee, with blocks no smaller than the band, Q is block
     tridiagonal: D_k on the diagonal, E_k between k and k + 1. Elimination from the last block,
@@ -39,23 +40,16 @@ def factors(indptr: Any, indices: Any, data: Any, block: int) -> dict[str, Array
         )
     size = min(max(block, width), n)
     blocks = -(-n // size)
-    steps = min(-(-LOOK_AHEAD // size), blocks - 1)
-    inner, parts = _regressions(i, j, data, n, size, steps)
-    _check(inner, parts["coarse_scale"], n)
+    inner, weights, scale = _regressions(i, j, data, n, size)
+    _check(inner, scale, n)
     starts, last = size * np.arange(blocks)[:, None], blocks * size
-    return {
-        "order": order,
-        "neighbours": np.where(starts > 0, starts - size + np.arange(size), last),
-        "ahead": np.minimum(starts + size + np.arange(steps * size), last),
-        **parts,
-    }
+    neighbours = np.where(starts > 0, starts - size + np.arange(size), last)
+    return order, neighbours, weights, scale
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5))
-def _regressions(
-    i: Array, j: Array, data: Array, n: int, size: int, steps: int
-) -> tuple[Array, dict[str, Array]]:
-    """D, and the regressions of each block and of the next ones on the block before."""
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _regressions(i: Array, j: Array, data: Array, n: int, size: int) -> tuple[Array, Array, Array]:
+    """D, and the regression of each block on the block before and the factor of what it leaves."""
     blocks = -(-n // size)
     spare = np.arange(n, blocks * size)
     zeros = jnp.zeros((blocks, size, size), data.dtype)
@@ -75,27 +69,7 @@ def _regressions(
 
     _, scale = lax.scan(eliminate, zeros[0], (inner, outer), reverse=True)
     pull = jnp.concatenate([zeros[:1], jnp.swapaxes(outer[:-1], 1, 2)])
-    weights = -scale @ (jnp.swapaxes(scale, 1, 2) @ pull)
-    # Behind the last block are places that stand for none: independent, with variance 1.
-    none = zeros[:steps]
-    all_weights = jnp.concatenate([weights, none])
-    all_scale = jnp.concatenate([scale, none + identity[None]])
-
-    def look_ahead(k: Array) -> tuple[Array, Array]:
-        regressions, rows = [all_weights[k]], [jnp.pad(all_scale[k], ((0, 0), (0, steps * size)))]
-        for step in range(1, steps + 1):
-            own = jnp.pad(all_scale[k + step], ((0, 0), (step * size, (steps - step) * size)))
-            rows.append(all_weights[k + step] @ rows[-1] + own)
-            regressions.append(all_weights[k + step] @ regressions[-1])
-        return jnp.concatenate(regressions), jnp.concatenate(rows)
-
-    whole, factor = lax.map(look_ahead, jnp.arange(blocks))
-    return inner, {
-        "weights": whole,
-        "scale": factor,
-        "coarse_weights": weights,
-        "coarse_scale": scale,
-    }
+    return inner, -scale @ (jnp.swapaxes(scale, 1, 2) @ pull), scale
 
 
 def _ordered(indptr: Any, indices: Any, data: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
