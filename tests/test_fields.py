@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import sparse as matrices
+from scipy import stats
 
 import truncgauss as tg
 from truncgauss.fields import building, guide, passes
@@ -398,6 +399,63 @@ def test_the_guide_of_all_sites_is_the_inverse_of_the_sum_of_precisions():
     np.testing.assert_allclose(whole.mean, spread @ force, atol=1e-10)
     _, log_det = np.linalg.slogdet(np.eye(N) + covariance * precision)
     np.testing.assert_allclose(whole.log_mass, 0.5 * (force @ spread @ force - log_det), rtol=1e-10)
+
+
+def test_the_guide_of_neighbours_is_the_inverse_of_the_sum_of_precisions():
+    """Of the field by its neighbours, sites included, in a state of 32 of the 100 places."""
+    points = np.random.default_rng(0).uniform(size=(100, 2))
+
+    def kernel(x, y):
+        return jnp.exp(-jnp.sqrt(jnp.sum((x - y) ** 2) + 1e-300) / 0.4)
+
+    field = tg.Directed.from_points(points, kernel, 12, noise=0.3, block=8, exact=False)
+    assert field.width < 40
+    order = np.asarray(field.order, int)
+    covariance = np.asarray(field.covariance_matrix)[np.ix_(order, order)]
+    covariance = covariance - np.diag(np.asarray(field.noise)[order] ** 2)
+    precision, force = RNG.uniform(0.0, 3.0, 104), RNG.normal(size=104)
+    sites = guide.FieldSites(*(jnp.asarray(x).reshape(13, 8) for x in (precision, force)))
+    law = guide.conditionals(field, sites)
+    normals = jnp.concatenate([jnp.zeros((104, 1)), jnp.eye(104)], axis=1).reshape(13, 8, 105)
+    drawn = guide.paths(law, normals, guide.slots_in_blocks(field), field.width)
+    drawn = np.asarray(drawn).reshape(104, 105)[:100]
+    mean, factor = drawn[:, 0], drawn[:, 1:] - drawn[:, :1]
+    spread = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision[:100]))
+    np.testing.assert_allclose(mean, spread @ force[:100], atol=1e-12)
+    np.testing.assert_allclose(factor @ factor.T, spread, atol=1e-12)
+
+
+def test_slots_are_held_from_a_block_to_the_last_that_depends_on_it():
+    """Each place that is a neighbour has a slot; no block reads or takes one of another's."""
+    rng = np.random.default_rng(3)
+    near = np.full((12, 5), 48)
+    for k in range(1, 12):
+        chosen = rng.choice(4 * k, 3, replace=False)
+        near[k, :3] = chosen
+    slots, width = building.slots_of(near, 4)
+    state = np.full(width + 1, -1)
+    for k in range(12):
+        read = near[k, :3] if k else near[k, :0]
+        np.testing.assert_array_equal(state[slots[read]], read)
+        state[slots[4 * k : 4 * k + 4]] = np.arange(4 * k, 4 * k + 4)
+    assert width < 36 and np.all(slots[np.setdiff1d(np.arange(49), near[:, :3])] == width)
+
+
+def test_many_limits_of_a_field_that_is_nearly_one_number_do_not_make_particles_collapse():
+    """400 values, most below a limit: beside the integral over the number, which is drawn first."""
+    value = 1.3 + np.random.default_rng(5).normal(size=400)
+    below = value < 1.5
+    rows = tg.Observations(np.where(below, -np.inf, value)[None], np.maximum(value, 1.5)[None])
+    near = np.where(np.arange(400) > 0, np.arange(400) - 1, 400)[:, None]
+    scale = np.where(np.arange(400) > 0, 1e-4, 3.0)
+    line = tg.Directed(near, np.where(near < 400, 1.0, 0.0), scale, noise=1.0)
+    found = tg.log_likelihood(rows, 0.0, line, tg.FieldParticles(64, 4), key=jax.random.key(0))
+    grid = np.linspace(-15.0, 15.0, 30001)
+    logs = stats.norm.logpdf(grid, scale=3.0) + below.sum() * stats.norm.logcdf(1.5 - grid)
+    logs += stats.norm.logpdf(value[~below, None] - grid).sum(axis=0)
+    want = logs.max() + np.log(np.sum(np.exp(logs - logs.max())) * 1e-3)
+    assert found.stderr[0] < 0.02
+    assert abs(found.log_prob[0] - want) < 0.05
 
 
 def test_uniforms_are_a_shifted_lattice_in_the_order_of_the_means():

@@ -190,6 +190,7 @@ def slots_of(neighbours: np.ndarray, size: int) -> tuple[np.ndarray, int]:
         width += missing
         for place in own:
             slots[place] = free.pop()
+    width = max(width, 1)
     return np.where(slots < 0, width, slots), width
 
 

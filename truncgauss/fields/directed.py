@@ -187,7 +187,7 @@ class Directed(Covariance):
         parts["exact_root"] = root
         building.check_positive_definite(parts)
         noise *= (1.0 - building.SHARE) ** 0.5
-        places = {"neighbours": plan.neighbours, "slots": plan.slots}
+        places: dict[str, Any] = {"neighbours": plan.neighbours, "slots": plan.slots}
         return cls._of(plan.width, order=plan.order, noise=noise, **places, **parts)
 
     @classmethod
@@ -362,7 +362,8 @@ class Directed(Covariance):
             raise ValueError("Directed: scaled takes one field at a time; use jax.vmap for more.")
         own = self.in_blocks(by, 1.0)
         flat = jnp.append(own.reshape(-1), 1.0)
-        before, changed = flat[self.neighbours.astype(int)], {}
+        before = flat[self.neighbours.astype(int)]
+        changed: dict[str, Array] = {}
         for kind in "", "coarse_", "guide_":
             weights, scale = getattr(self, f"{kind}weights"), getattr(self, f"{kind}scale")
             ratio = own[:, :, None] / before[:, None, : weights.shape[-1]]
