@@ -187,8 +187,8 @@ class Directed(Covariance):
         parts["exact_root"] = root
         building.check_positive_definite(parts)
         noise *= (1.0 - building.SHARE) ** 0.5
-        places: dict[str, Any] = {"neighbours": plan.neighbours, "slots": plan.slots}
-        return cls._of(plan.width, order=plan.order, noise=noise, **places, **parts)
+        known: dict[str, Any] = {"neighbours": plan.neighbours, "slots": plan.slots}
+        return cls._of(plan.width, order=plan.order, noise=noise, **known, **parts)
 
     @classmethod
     def from_matrix(cls, covariance: Any, noise: Any = 0.0) -> "Directed":
