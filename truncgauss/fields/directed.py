@@ -408,15 +408,17 @@ def _alike(weights: Array, scale: Array) -> dict[str, Array]:
     return every | {"exact_root": jnp.zeros((0, 0), weights.dtype)}
 
 
-def _check_places(places: np.ndarray, size: int) -> None:
+def _check_places(neighbours: np.ndarray, size: int) -> None:
     """Raise ValueError for a neighbour that is no earlier place; a batch has one more axis."""
-    blocks = places.shape[-2]
+    blocks = neighbours.shape[-2]
     first, fill = size * np.arange(blocks)[:, None], blocks * size
-    wrong = ~(((places >= 0) & (places < first)) | (places == fill)) | (places % 1 != 0)
+    wrong = ~(((neighbours >= 0) & (neighbours < first)) | (neighbours == fill)) | (
+        neighbours % 1 != 0
+    )
     if wrong.any():
         *_, i, j = (int(k) for k in np.argwhere(wrong)[0])
         raise ValueError(
             f"Directed: neighbours must be places that come earlier in the order, got "
-            f"{places[..., i, j].flat[0]:g} for place {first[i, 0]}; write {fill} where there "
+            f"{neighbours[..., i, j].flat[0]:g} for place {first[i, 0]}; write {fill} where there "
             "is none. Where neighbours form a cycle no order exists."
         )

@@ -158,16 +158,20 @@ def whole_guide(root: Array, noise: Array, sites: FieldSites) -> WholeGuide:
 
 
 def paths(
-    conditional: BlockConditional, normals: Array, places: Array, width: int, near: Any = None
+    conditional: BlockConditional,
+    normals: Array,
+    entries: Array,
+    width: int,
+    earlier_sites: Any = None,
 ) -> Array:
     """Draws, shape (blocks, size, number), from standard normal ones.
 
     Args:
         conditional: the distribution of each block given the state before it.
         normals: of the shape of the draws.
-        places: at which each block enters the state, `width` for none.
+        entries: at which each block enters the state, `width` for none.
         width: of the state.
-        near: the places on which each block depends, by default all.
+        earlier_sites: entries on which each block depends, by default all.
     """
 
     def step(state: Array, part: Any) -> tuple[Array, Array]:
@@ -177,8 +181,8 @@ def paths(
         return state.at[own].set(drawn, mode="drop"), drawn
 
     start = jnp.zeros((width, normals.shape[-1]), normals.dtype)
-    near = None if near is None else near.astype(int)
-    return lax.scan(step, start, (places, near, conditional, normals))[1]
+    sites = None if earlier_sites is None else earlier_sites.astype(int)
+    return lax.scan(step, start, (entries, sites, conditional, normals))[1]
 
 
 def sites_of(field: Any, rows: Rows, key: Array, within: Array) -> FieldSites:
