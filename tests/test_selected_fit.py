@@ -11,6 +11,7 @@ import truncgauss as tg
 from truncgauss.fits.gaussian.selected import log_ways
 
 WANTED = ("midpoint", "width")
+STAGING = {"stage", "convert_element_type", "<lambda>"}  # of arguments, not of the fit
 
 
 def sample(seed=0, total=400, midpoint=0.3, width=0.5):
@@ -76,6 +77,26 @@ def test_ways_to_lose_any_number_beside_fifty_digits():
         gamma = lambda value: mp.loggamma(mp.mpf(value) + 1)
         truth = [float(gamma(mp.mpf(a) + b) - gamma(a) - gamma(b)) for a, b in zip(n, u)]
     np.testing.assert_allclose(log_ways(n, u), truth, rtol=1e-13)
+
+
+@pytest.mark.full
+def test_a_fit_compiles_its_likelihood_and_nothing_operation_by_operation(caplog):
+    """Of three outcomes, whose shapes no other test has; and the fraction that is observed."""
+    random = np.random.default_rng(4)
+    x = random.normal(size=(700, 3)) @ np.array([[1.0, 0.3, 0.0], [0.0, 0.8, 0.2], [0.0, 0.0, 0.5]])
+    x = x[random.uniform(size=len(x)) < special.expit((x[:, 0] + 0.2) / 0.3)]
+    curve = tg.Selection.logistic(np.array([1.0, 0.0, 0.0]), 0.0, 0.4)
+    with jax.log_compiles():
+        fit = tg.fit_truncated_normal(x, region=curve, estimate=WANTED, num_profiles=0)
+    shown = [r.getMessage() for r in caplog.records if "XLA compilation of" in r.getMessage()]
+    names = {message.split("jit(")[1].split(")")[0] for message in shown} - STAGING
+    assert "derivatives" in names
+    assert names <= {"derivatives", "log_kept", "estimates_at", "estimates_of"}, names
+    share = tg.fraction_not_truncated(fit.loc, fit.covariance_matrix, fit.region)
+    np.testing.assert_allclose(fit.fraction_not_truncated, share, rtol=1e-10)
+    matrix, errors = fit.standard_errors.covariance_matrix, dict(zip(fit.names, fit.errors))
+    for i, j in np.ndindex(3, 3):
+        assert matrix[i, j] == errors[f"covariance[{max(i, j)}, {min(i, j)}]"]
 
 
 @pytest.mark.full

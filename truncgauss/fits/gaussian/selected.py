@@ -14,8 +14,8 @@ from jax.scipy.special import betaln, gammaln
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.linalg import solve_lower
-from truncgauss.arrays.pytrees import Estimate, frozen_pytree, static_field
+from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
+from truncgauss.arrays.pytrees import Estimate, as_float_array, frozen_pytree, static_field
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates
 from truncgauss.fits.gaussian.sample import (
     as_rows,
@@ -164,19 +164,19 @@ class CurveCoordinates:
         free = [np.log(v) if p.positive else v for p, v in zip(self.parts, values)]
         return np.concatenate([np.zeros(0), *free])
 
-    def split(self, x: jax.Array) -> list[jax.Array]:
-        """The estimates of each part, in its shape."""
-        ends = np.cumsum([part.size for part in self.parts])[:-1]
-        pieces = jnp.split(x, ends) if self.parts else []
+    def split(self, x: Any) -> list[Any]:
+        """The estimates of each part, in its shape; of numbers in NumPy, as all that follows."""
+        xp, ends = namespace(x), np.cumsum([part.size for part in self.parts])[:-1]
+        pieces = xp.split(x, ends) if self.parts else []
         return [
-            (jnp.exp(piece) if part.positive else piece).reshape(part.shape)
+            (xp.exp(piece) if part.positive else piece).reshape(part.shape)
             for part, piece in zip(self.parts, pieces)
         ]
 
     def estimates(self, x: jax.Array) -> jax.Array:
         return jnp.concatenate([jnp.zeros(0, x.dtype), *map(jnp.ravel, self.split(x))])
 
-    def by_name(self, x: jax.Array) -> dict[str, jax.Array]:
+    def by_name(self, x: Any) -> dict[str, Any]:
         """The estimates by the names of parameters, scalars where there is one number."""
         values = self.split(x)
         return {
@@ -184,7 +184,7 @@ class CurveCoordinates:
             for part, value in zip(self.parts, values)
         }
 
-    def region_at(self, x: jax.Array) -> Any:
+    def region_at(self, x: Any) -> Any:
         """The region with these parameters."""
         if not self.parts:
             return self.region
@@ -192,8 +192,10 @@ class CurveCoordinates:
         leaves, structure = jax.tree.flatten(parameters)
         for part, value in zip(self.parts, self.split(x)):
             old = leaves[part.number]
-            moved = old * value if part.positive else old + value
-            leaves[part.number] = moved if part.rows else value.astype(old.dtype)
+            if part.rows:
+                old = np.asarray(old) if namespace(x) is np else old
+                value = old * value if part.positive else old + value
+            leaves[part.number] = as_float_array(value.astype(old.dtype))
         return self.region.with_parameters(jax.tree.unflatten(structure, leaves))
 
 
@@ -437,7 +439,7 @@ class SelectedSample(Model):
     def inner(self) -> GaussianCoordinates:
         d = self.rows.shape[1]
         pairs = tuple((j, i) for i in range(d) for j in range(i))
-        return GaussianCoordinates(jnp.eye(d), (1,) * d, tuple(range(d)), pairs)
+        return GaussianCoordinates(jnp.asarray(np.eye(d)), (1,) * d, tuple(range(d)), pairs)
 
     @property
     def quick(self) -> bool:
@@ -489,7 +491,7 @@ class SelectedSample(Model):
         more = ((0, number - n), (0, 0))
         rows = np.pad(self.rows, more, mode="edge")
         weights = jnp.asarray(np.pad(self.weights, more[0]))
-        region = coordinates.region(jnp.asarray(x))
+        region = coordinates.region(np.asarray(x))
         parts, matrix = self.inner.values(np.asarray(x[: coordinates.split]))
         problem = as_problem(np.concatenate(parts), matrix, region)
         method = self.method
@@ -497,11 +499,23 @@ class SelectedSample(Model):
             method = method.choice(problem)
         method.check(*problem)
         mean, scatter = map(jnp.asarray, self.moments)
+        size = jnp.asarray(np.sum(self.weights))
         unobserved = None if self.unobserved is None else jnp.asarray(self.unobserved)
         return SelectedLoss(
             jnp.asarray(rows), weights, mean, scatter, coordinates, unobserved,
-            method.hold(*problem), self.key, jnp.sum(weights), self.prior, not self.quick,
+            method.hold(*problem), self.key, size, self.prior, not self.quick,
         )  # fmt: skip
+
+    def log_density(self, x: np.ndarray) -> float:
+        """The log density of all rows times the probability with which each is kept: all of the
+        log-likelihood but log P, by programs that there are."""
+        parts, matrix = self.inner.values(x[: self.coordinates.split])
+        factor, (mean, scatter) = cholesky(matrix), self.moments
+        gap, inverse = mean - np.concatenate(parts), np.linalg.inv(factor)
+        square = np.sum((inverse @ gap) ** 2) + np.sum((inverse @ scatter) * inverse)
+        constant = np.sum(np.log(np.diagonal(factor))) + 0.5 * len(gap) * math.log(2 * math.pi)
+        kept = np.asarray(log_kept_by(self.coordinates.region(x), self.rows))
+        return float(self.weights @ kept - self.weights.sum() * (0.5 * square + constant))
 
     def is_endless(self, x: np.ndarray) -> bool:
         matrix = self.inner.values(x[: self.coordinates.split])[1]  # by NumPy
@@ -522,6 +536,9 @@ class SelectedSample(Model):
         return Estimate(value, jnp.sqrt(path.end.variance))
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
+        if self.unobserved is None and self.prior is None and not self.curve.region.batch_shape:
+            of_rows = self.log_density(path.end.x) + float(path.loss.size) * path.end.loss
+            return float(np.exp(of_rows / float(path.loss.size))), None
         seen = np.exp(np.asarray(log_seen(path.loss, path.end.x)))
         weights = self.weights if seen.ndim else np.ones(1)
         return float(np.average(np.atleast_1d(seen), weights=weights)), None
@@ -538,11 +555,12 @@ class SelectedSample(Model):
         return (*common, POSTERIOR.format(", ".join(words)))
 
     def result(self, ending: Ending, path: Path) -> SelectedFit:
-        x, coordinates, errors = jnp.asarray(path.end.x), self.coordinates, ending.errors
+        x, coordinates, errors = path.end.x, self.coordinates, ending.errors
         parts, matrix = self.inner.values(path.end.x[: coordinates.split])
         loc = np.concatenate(parts)
         d = len(loc)
-        of_matrix = np.asarray(self.inner.of_estimates(jnp.asarray(errors[: coordinates.split]))[1])
+        of_matrix, (i, j) = np.zeros_like(matrix), np.transpose(self.inner.entries)
+        of_matrix[i, j] = of_matrix[j, i] = errors[d : coordinates.split]
         if d == 1:  # whose estimate is sigma
             of_matrix = 2.0 * np.sqrt(matrix) * errors[d]
         ends = np.cumsum([part.size for part in self.curve.parts])[:-1]
