@@ -276,6 +276,9 @@ def test_other_regions_and_rows_are_refused_in_a_sentence():
     with pytest.raises(ValueError, match="FieldParticles applies to a tg.Box"):
         tg.log_probability(LOC, matrix(), tg.Box(LOW, HIGH), METHOD)
     row = tg.Observations(LOW[None], HIGH[None], noise=jnp.ones((1, N)))
+    for values in (np.zeros(N), np.zeros((2, 3))):  # without the axis of the one row, and others
+        with pytest.raises(ValueError, match=r"column\(s\), covariance"):
+            tg.log_likelihood(tg.Observations(np.full_like(values, -np.inf), values), 0.0, field())
     with pytest.raises(ValueError, match="give the field its noise"):
         tg.log_likelihood(row, LOC, field())
 

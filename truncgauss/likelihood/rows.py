@@ -97,6 +97,7 @@ def log_likelihood(
     """
     if isinstance(covariance, Covariance):
         rows = as_observations(observations, "log_likelihood").unnamed()
+        check_columns(*rows.lower.shape, loc, covariance)
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
             return own
@@ -215,6 +216,20 @@ def _integrals(
     return integrals_by_kind([term.integrals for term in terms])
 
 
+def check_columns(n: int, d: int, loc: Any, covariance: Any) -> None:
+    """Raise ValueError unless a mean and a covariance are of the columns of observations (n, d)."""
+    last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]
+    for name, size in (("loc", np.shape(loc)[-1:]), ("covariance", last)):
+        if any(np.reshape(size, -1) != d):
+            cure = "a coordinate for each column"
+            if np.max(size) == n:
+                cure += f"; {n} values that are observed together are one row, low[None] of (n,)"
+            raise ValueError(
+                f"log_likelihood: the observations have {d} column(s), {name} {np.max(size)}. Give "
+                f"loc the shape ({d},) and covariance ({d}, {d}), {cure}."
+            )
+
+
 def prepared(
     observations: Observations, loc: Any, covariance: Any
 ) -> tuple[Observations, jax.Array, Covariance]:
@@ -223,13 +238,7 @@ def prepared(
     if np.ndim(loc) == 2:
         loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
     observations = observations.unnamed()
-    last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]
-    for name, size in (("loc", np.shape(loc)[-1:]), ("covariance", last)):
-        if any(np.reshape(size, -1) != d):
-            raise ValueError(
-                f"log_likelihood: the observations have {d} column(s), {name} {np.max(size)}. Give "
-                f"loc the shape ({d},) and covariance ({d}, {d}), a coordinate for each column."
-            )
+    check_columns(n, d, loc, covariance)
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)
