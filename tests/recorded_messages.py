@@ -913,6 +913,16 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "fit_regression, data without names": lambda: regression(
         outcome="y ~ x", design=None, data=ONES
     ),
+    "fit_regression, a table after the formula": lambda: regression(
+        outcome="y ~ x", design=DataFrame({"y": NINE, "x": NINE % 4})
+    ),
+    "RandomEffects, a bar": lambda: clusters(
+        data={"x": NINE}, terms=(tg.RandomEffects("1 | g"), tg.Residual())
+    ),
+    "formula, a bar": lambda: tables.formula("y ~ x | g", {"y": NINE, "x": NINE, "g": NINE}),
+    "formula, a category in quotes": lambda: tables.formula("C(g, 'b')", {"g": [*"abc"] * 3}),
+    "formula, a dot": lambda: tables.formula("y ~ .", {"y": NINE, "x": NINE, "a b": NINE}),
+    "formula, a function of R": lambda: tables.formula("y ~ sqrt(x)", {"y": NINE, "x": NINE}),
     "formula, the table first": lambda: tables.formula({"y": NINE}, "y ~ 1"),
     "from_file, one name that is not there": lambda: from_file("x,y\n1,2\n", "age"),
     "TruncatedNormal, a value by text": lambda: tg.TruncatedNormal().log_prob("0.5"),
