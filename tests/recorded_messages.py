@@ -919,6 +919,18 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "RandomEffects, a bar": lambda: clusters(
         data={"x": NINE}, terms=(tg.RandomEffects("1 | g"), tg.Residual())
     ),
+    "SoftMonteCarlo, the samples first": lambda: tg.SoftMonteCarlo(NINE[:, None]),  # type: ignore[arg-type]
+    "SoftMonteCarlo, samples of texts": lambda: tg.SoftMonteCarlo(samples=np.array([["a"]])),
+    "SoftMonteCarlo, no samples": lambda: tg.SoftMonteCarlo(samples=np.zeros((0, 1))),
+    "hold, a class": lambda: tg.likelihood.hold(
+        tg.Separation, rows(), [0.0] * 2, EYE  # type: ignore[arg-type]
+    ),
+    "hold, the observations first": lambda: tg.likelihood.hold(
+        rows(), tg.Separation(), [0.0] * 2, EYE  # type: ignore[arg-type]
+    ),
+    "TruncatedNormal, the key last": lambda: tg.TruncatedNormal().sample(
+        (5,), jax.random.key(0)  # type: ignore[arg-type]
+    ),
     "formula, a bar": lambda: tables.formula("y ~ x | g", {"y": NINE, "x": NINE, "g": NINE}),
     "formula, a category in quotes": lambda: tables.formula("C(g, 'b')", {"g": [*"abc"] * 3}),
     "formula, a dot": lambda: tables.formula("y ~ .", {"y": NINE, "x": NINE, "a b": NINE}),

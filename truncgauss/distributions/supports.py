@@ -190,6 +190,11 @@ class TruncatedDistribution(Distribution):
         return Event(self, ndims) if ndims else self
 
     def _check_draw(self, key: Any, sample_shape: Any) -> None:
+        if isinstance(key, tuple | int) and is_prng_key(sample_shape):
+            raise TypeError(
+                f"{type(self).__name__}: key and sample_shape are exchanged: the key comes first, "
+                f"then sample_shape={key if isinstance(key, tuple) else (key,)!r}."
+            )
         if not isinstance(sample_shape, Sequence):
             raise TypeError(
                 f"{type(self).__name__}: sample_shape must be a tuple, got {sample_shape!r}; "

@@ -315,7 +315,8 @@ def set_positive(edge: Edge, name: str) -> None:
     which is not known while tracing."""
     value, what = getattr(edge, name), f"{type(edge).__name__}: {name}"
     check_numbers(value, what)
-    if isinstance(value, list | tuple):  # else each of its numbers were a leaf of one width
+    # Of a list each number were a leaf of one width; a Series of pandas is no array of JAX.
+    if isinstance(value, list | tuple) or hasattr(value, "iloc"):
         value = np.asarray(value, float) if is_concrete(value) else as_float_array(value, what)
         object.__setattr__(edge, name, value)
     if is_concrete(value):

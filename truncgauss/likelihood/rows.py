@@ -161,6 +161,13 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
     """
+    if not isinstance(method, Method):
+        cure = "Write an object, such as tg.Separation()"
+        if isinstance(method, type) and issubclass(method, Method):
+            cure = f"Write an object, tg.{method.__name__}()"
+        elif isinstance(method, Observations):
+            cure = "The order is (method, observations, loc, covariance)"
+        raise TypeError(f"hold: the first argument must be a method, got {method!r:.60}. {cure}.")
     return held_for_key(method, observations, loc, covariance, None)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.pytrees import frozen_pytree, static_field
+from truncgauss.arrays.pytrees import check_numbers, frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
@@ -75,6 +75,11 @@ class SoftMonteCarlo(Method):
     growth = Growth("num_samples", 2.0)
 
     def __post_init__(self) -> None:
+        if np.ndim(self.num_samples) or hasattr(self.num_samples, "iloc"):
+            raise ValueError(
+                "SoftMonteCarlo: num_samples comes first, a positive int, got an array of shape "
+                f"{np.shape(self.num_samples)}. Samples of your own are given by name, samples=..."
+            )
         check_counts(self, "num_samples", "num_replicates")
         check_choice(self.points, KINDS, "SoftMonteCarlo: points")
         if self.points == "antithetic" and self.num_samples % 2:
@@ -97,8 +102,11 @@ class SoftMonteCarlo(Method):
         """Make lists of samples an array, and raise ValueError for what are no samples."""
         if self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
-        if isinstance(self.samples, list | tuple):
+        if isinstance(self.samples, list | tuple) or hasattr(self.samples, "iloc"):
             object.__setattr__(self, "samples", np.asarray(self.samples))
+        check_numbers(self.samples, "SoftMonteCarlo: samples")
+        if isinstance(self.samples, np.ndarray) and self.samples.dtype.kind == "O":
+            raise ValueError("SoftMonteCarlo: samples must be numbers, got objects or texts.")
         kind, shape = jnp.result_type(self.samples), jnp.shape(self.samples)
         if not jnp.issubdtype(kind, jnp.floating):
             raise ValueError(
@@ -110,6 +118,8 @@ class SoftMonteCarlo(Method):
             raise ValueError(
                 f"SoftMonteCarlo: samples must be finite, got {np.sum(~finite)} that are not."
             )
+        if 0 in shape:
+            raise ValueError(f"SoftMonteCarlo: samples must not be empty, got shape {shape}.")
         if shape and self.num_samples not in (NUM_SAMPLES, shape[0]):
             raise ValueError(
                 f"SoftMonteCarlo: samples has {shape[0]} rows, all of which are used, but "
