@@ -922,6 +922,22 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "SoftMonteCarlo, the samples first": lambda: tg.SoftMonteCarlo(NINE[:, None]),  # type: ignore[arg-type]
     "SoftMonteCarlo, samples of texts": lambda: tg.SoftMonteCarlo(samples=np.array([["a"]])),
     "SoftMonteCarlo, no samples": lambda: tg.SoftMonteCarlo(samples=np.zeros((0, 1))),
+    "exact, a word misspelt": lambda: exact(nan_is_mising=True),
+    "from_table, lower alone": lambda: tg.Observations.from_table(
+        {"y": NINE, "lim": NINE}, "y", lower="lim"
+    ),
+    "fit_truncated_normal, rows as statistics": lambda: tg.fit_truncated_normal(
+        statistics=ONES, low=0.0
+    ),
+    "minimize, steps by text": lambda: tg.minimize(
+        lambda x: x**2, 1.0, num_steps="10"  # type: ignore[arg-type]
+    ),
+    "host_devices, a text": lambda: tg.parallel.host_devices("4"),  # type: ignore[arg-type]
+    "device_mesh, a text": lambda: tg.parallel.device_mesh("4"),  # type: ignore[arg-type]
+    "from_points, noise by text": lambda: tg.Directed.from_points(
+        NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise="s"
+    ),
+    "clipped_logits, a list and a negative span": lambda: tg.safe.clipped_logits([1.0, 2.0], -1.0),
     "hold, a class": lambda: tg.likelihood.hold(
         tg.Separation, rows(), [0.0] * 2, EYE  # type: ignore[arg-type]
     ),

@@ -86,8 +86,8 @@ def host_devices(num_devices: int) -> None:
     Example:
         >>> tg.parallel.host_devices(jax.device_count())  # at the top of a script: a new number
     """
-    if num_devices < 1:
-        raise ValueError(f"the number of devices must be positive, got {num_devices}.")
+    if not hasattr(num_devices, "__index__") or num_devices < 1:
+        raise ValueError(f"the number of devices must be a positive int, got {num_devices!r}.")
     try:
         jax.config.update("jax_num_cpu_devices", num_devices)
         flags = os.environ.get("XLA_FLAGS", "")
@@ -118,6 +118,8 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     """
     devices = jax.devices() if num_devices is None else jax.local_devices()
     num_devices = len(devices) if num_devices is None else num_devices
+    if not hasattr(num_devices, "__index__"):
+        raise ValueError(f"the number of devices must be a positive int, got {num_devices!r}.")
     if not 1 <= num_devices <= len(devices):
         raise ValueError(
             f"asked for {num_devices} device(s), JAX has {len(devices)}. For more on one host call "

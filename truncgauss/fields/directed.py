@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from truncgauss.arrays.pytrees import (
     as_float_array,
+    check_numbers,
     frozen_pytree,
     is_concrete,
     static_field,
@@ -175,6 +176,7 @@ class Directed(Covariance):
             building.warn_of_degrees(places)
         exact = exact or (exact is None and len(points) <= MOST_EXACT)
         plan = building.arranged(places, neighbours, block, exact)
+        check_numbers(noise, "from_points: noise")
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
         noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))

@@ -153,21 +153,29 @@ class Observations:
         self._set(lower=lower, upper=upper, noise=noise, observed=observed, placed=True)
 
     @classmethod
-    def exact(cls, values: Any, *, nan_is_missing: bool = False, **settings: Any) -> "Observations":
+    @explained
+    def exact(
+        cls, values: Any, *, nan_is_missing: bool = False, region: Any = None, noise: Any = None,
+        weights: Any = None, limits_on: str = "observed", names: Any = None, index: Any = None,
+        observed: Any = None,
+    ) -> "Observations":  # fmt: skip
         """Rows known exactly, shape (n, d); NaN stands for a missing entry if so said.
 
         Args:
             values: shape (n, d), or (n,) for d = 1.
             nan_is_missing: whether NaN means missing; otherwise it is refused.
-            settings: region, noise, weights, limits_on, names and index, as in `Observations`.
+            region, noise, weights, limits_on, names, index, observed: as in `Observations`.
 
         Example:
             >>> rows = tg.Observations.exact([[0.5, jnp.nan]], nan_is_missing=True)
             >>> rows.lower, rows.upper
             (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
         """
-        settings.setdefault("names", names_of(values))
-        settings.setdefault("index", tables.labels_of(values))
+        settings: dict[str, Any] = dict(
+            region=region, noise=noise, weights=weights, limits_on=limits_on, observed=observed,
+            names=names_of(values) if names is None else names,
+            index=tables.labels_of(values) if index is None else index,
+        )  # fmt: skip
         tables.refuse_booleans(values, "Observations: values")
         values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:

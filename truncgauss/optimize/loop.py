@@ -103,8 +103,8 @@ def minimize(
         >>> result.params, result.converged
         (Array([ 1., -2.], dtype=float64), True)
     """
-    if num_steps < 0:
-        raise ValueError(f"minimize: num_steps must not be negative, got {num_steps}.")
+    if not hasattr(num_steps, "__index__") or num_steps < 0:
+        raise ValueError(f"minimize: num_steps must be an int from 0 on, got {num_steps!r}.")
     if tolerance is not None and not tolerance >= 0:
         raise ValueError(f"minimize: tolerance must not be negative, got {tolerance}.")
     key = None if key is None else checked_key(key)

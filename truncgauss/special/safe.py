@@ -19,6 +19,7 @@ WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
 def _as_floats(*values: ArrayLike) -> list[Array]:
+    values = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
     dtype = jnp.result_type(*values, 0.0)
     return [jnp.asarray(value, dtype) for value in values]
 

@@ -77,6 +77,7 @@ def as_floats(*values: ArrayLike) -> list[Array]:
     for value in values:
         if isinstance(value, str | bytes) or str(getattr(value, "dtype", ""))[:2] in ("<U", "|S"):
             raise ValueError(f"real numbers are expected, got the text {value!r:.60}.")
+    values = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")

@@ -141,6 +141,13 @@ class Reader:
         known = {kind: each[name] for kind, each in self.known.items() if name in each}
         if "lower" in known or "upper" in known:
             sides = {"lower": -np.inf, "upper": np.inf}
+            if name in self.columns and not {"lower", "upper"} <= {*known}:
+                one, other = ("lower", "upper") if "lower" in known else ("upper", "lower")
+                raise ValueError(
+                    f"from_table: of {name!r} {one} is given without {other}, so that the column "
+                    f"{name!r} would not be read. Give {other} too: {name!r} if that is the end, "
+                    f"or {sides[other]} if that side is open."
+                )
             ends = (
                 self.column_or_number(known.get(kind, side), kind, self.missing)
                 for kind, side in sides.items()

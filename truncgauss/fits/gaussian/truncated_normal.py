@@ -177,6 +177,11 @@ def fit_truncated_normal(
             **settings,
         )  # fmt: skip
     low, high = limits_of_box(what, region, (low, high), "low and high")
+    if statistics is not None and not isinstance(statistics, Statistics):
+        raise TypeError(
+            f"{what}: statistics must be tg.Statistics, got a {type(statistics).__name__}. Rows "
+            "are data, the first argument."
+        )
     table = None
     if statistics is not None and not (data is None and noise is None and weights is None):
         raise ValueError(
