@@ -58,6 +58,13 @@ REFUSED = {
     "(?#NaN)profile: .*not negative": partial(plotting.profile, X[:3], [1.0, 0.0, np.nan]),
     r"curves: x, ys\[0\] and ys\[1\] must": partial(plotting.curves, X, [X, X[1:]], ["a", "b"]),
     "curves: labels must be a list of 2": partial(plotting.curves, X, [X, X], ["a"]),
+    "curves: ys must hold one array": partial(plotting.curves, X, X, ["a"]),
+    "value_and_gradient: reference must be a pair": partial(
+        plotting.value_and_gradient, X, X, X, reference=X
+    ),
+    "figure: rows and columns must be": partial(plotting.figure, "2", 1),
+    "figure: size must be a pair": partial(plotting.figure, size=3.5),
+    "mosaic: size must be a pair": partial(plotting.mosaic, [["a"]], size=3.5),
     "trace: loss and gradient_norm": partial(plotting.trace, X, X[1:]),
     "nan_spans: x and y": partial(plotting.nan_spans, X, X[1:]),
     "(?#none)one number or more": partial(plotting.histogram, []),

@@ -75,6 +75,13 @@ def value_and_gradient(
         (right, GRADIENT, gradient, gradient_stderr, gradient_label),
     )
     errors = {"value_stderr": value_stderr, "gradient_stderr": gradient_stderr}
+    if reference is not None:
+        if len(reference) != 2:
+            raise ValueError(
+                "value_and_gradient: reference must be a pair, the true value and gradient, got "
+                f"{len(reference)} entries."
+            )
+        errors |= {"reference[0]": reference[0], "reference[1]": reference[1]}
     check_lengths("value_and_gradient", {"x": x, "value": value, "gradient": gradient}, errors)
     for number, (side, look, y, stderr, label) in enumerate(sides):
         x, y = np.asarray(x), np.asarray(y)
@@ -176,6 +183,8 @@ def curves(
         >>> len(ax.lines)
         2
     """
+    if any(np.ndim(y) == 0 for y in ys):
+        raise ValueError("curves: ys must hold one array for each curve, got numbers. Write [y].")
     if len(ys) > len(series):
         raise ValueError(f"curves: {len(series)} can be distinguished, got {len(ys)}.")
     if isinstance(labels, str) or len(labels) != len(ys):

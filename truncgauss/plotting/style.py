@@ -169,6 +169,12 @@ def check_lengths(what: str, needed: Mapping[str, Any], others: Mapping[str, Any
         )
 
 
+def check_size(what: str, size: Any) -> None:
+    """Raise ValueError for what is no width and height."""
+    if np.shape(size) != (2,):
+        raise ValueError(f"{what}: size must be a pair, (width, height) in inches, got {size!r}.")
+
+
 def with_settings(artist: type, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     """Keyword arguments of an artist: the caller's settings, and defaults for the others.
 
@@ -203,6 +209,11 @@ def figure(
         >>> len(picture.axes)
         2
     """
+    if any(not hasattr(count, "__index__") or count < 1 for count in (rows, columns)):
+        raise ValueError(
+            f"figure: rows and columns must be positive ints, got {rows!r}, {columns!r}."
+        )
+    check_size("figure", size)
     picture = page(columns * size[0], rows * size[1])
     with matplotlib.rc_context(STYLE):
         return picture, picture.subplots(rows, columns, **settings)
@@ -229,6 +240,7 @@ def mosaic(
         ['bottom', 'tall', 'top']
     """
     if picture is None:
+        check_size("mosaic", size)
         picture = page(len(layout[0]) * size[0], len(layout) * size[1])
     with matplotlib.rc_context(STYLE):
         return picture, picture.subplot_mosaic([list(row) for row in layout], **settings)
