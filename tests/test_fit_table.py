@@ -207,6 +207,8 @@ def test_stray_rows_are_refused_or_named(tmp_path):
         ("outcomes: {x: {}}\ncategories: {grup: u}", "categories.grup: .* did you mean 'group'"),
         ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
         ("outcomes: {}", "outcomes: must not be empty"),
+        ("outcomes: {x: {noise_scale: -1}}", r"x.noise_scale: must be greater than 0 \(got -1\)$"),
+        ("outcomes: {x: {}}\nformula: yy + kind", "formula: column 'yy' is not in the header"),
         ("outcomes: [x]", "outcomes: must have keys with a value each: `outcomes: {x: ...}`, and"),
         ("outcomes: {x: {censored: 2}}", "unknown key; did you mean 'censored_"),
         (

@@ -1,6 +1,8 @@
 """The settings of `fit_table`."""
 
-from collections.abc import Iterator
+import importlib
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -20,10 +22,10 @@ from truncgauss.runs.config import (
 from truncgauss.tables import (
     formula,
     levels_of,
-    names_in,
     units,
 )
 from truncgauss.tables.censoring import advice, is_measurement
+from truncgauss.tables.formulas import names_in, variables
 from truncgauss.words.names import meant
 from truncgauss.words.numbers import is_float
 
@@ -79,6 +81,16 @@ def no_estimate(name: str, names: list[str]) -> str:
     if name in names:
         return ""
     return f"there is no estimate {name!r}, but {', '.join(names)}{meant(name, names)}"
+
+
+def names_of_formula(text: str, columns: Mapping[str, Any]) -> list[str]:
+    """The columns that a formula names, also those that are not there: as far as it can be read."""
+    try:
+        formulaic = importlib.import_module("formulaic")
+        names = variables(formulaic.Formula(text), columns)
+    except (ImportError, SyntaxError, ValueError):  # which are said where the formula is used
+        return names_in(text, columns)
+    return [x for x in names if x in columns or not re.search(rf"(?<!\w){x}\s*\(", text)]
 
 
 class Settings(Experiment):
@@ -168,7 +180,7 @@ class Settings(Experiment):
     @property
     def formula_numbers(self) -> list[str]:
         """The columns of numbers that the formula names."""
-        names = names_in(self.formula, columns_of(self.data)) if self.formula else []
+        names = names_of_formula(self.formula, columns_of(self.data)) if self.formula else []
         return [name for name in names if name not in self.categories]
 
     @property

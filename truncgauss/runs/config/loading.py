@@ -48,7 +48,8 @@ def _complaint(item: Any, document: Document) -> Mistake | None:
     at, data = cast(Place, ()), document.data
     for step in item["loc"]:
         # The tag of a union is part of pydantic's address and of nothing in the file.
-        if step in (data if isinstance(data, dict) else range(len(data or ()))):
+        many = range(len(data)) if isinstance(data, list | tuple) else ()
+        if step in (data if isinstance(data, dict) else many):
             at, data = (*at, step), data[step]
     if kind == "problem":
         context = item.get("ctx", {})
@@ -218,7 +219,14 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         return model.model_validate(data, context=context)
     except ValidationError as error:
         items = error.errors()
-    told = [(item["loc"], said) for item in items if (said := _complaint(item, document))]
+    every = [(item, said) for item in items if (said := _complaint(item, document))]
+    # Of a number or a text: a number that is wrong as such is not meant as a text.
+    others = {said.at for item, said in every if item["type"] != "string_type"}
+    told = [
+        (item["loc"], said)
+        for item, said in every
+        if item["type"] != "string_type" or said.at not in others
+    ]
     found, wrong = [said for _, said in told], [said.at for at, said in told if at and said.at]
     # Pydantic asks validators of several keys only where each key is right. Here one that meets a
     # key that is wrong has an AttributeError, and no say.
