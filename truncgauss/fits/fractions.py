@@ -20,7 +20,7 @@ from scipy import special
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.progress import bar
+from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import Estimate, check_numbers, frozen_pytree, static_field
 from truncgauss.fitting import newton
 from truncgauss.fitting.descent import Path
@@ -40,7 +40,6 @@ from truncgauss.probability.method import Method, estimate
 from truncgauss.special.logspace import log1mexp
 from truncgauss.special.tails import standardize
 from truncgauss.words import earlier
-from truncgauss.words.arguments import explained
 
 if TYPE_CHECKING:
     from truncgauss.likelihood.observations import Observations
@@ -62,7 +61,7 @@ AT_INFINITY = (
 
 
 @earlier.argument("regions", "region")
-@explained
+@reported
 def fit_shift(
     observed: Any,
     loc: Any,
@@ -125,7 +124,7 @@ def fit_shift(
     Method.check_kind(method)
     observed, num_trials, loc = in_one_order("fit_shift", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, region).loc.dtype
-    with jax.enable_x64(True), bar(None, "fit_shift", progress):
+    with jax.enable_x64(True):
         problem = as_problem(*in_float64((loc, covariance, region)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         scale = np.sqrt(np.asarray(problem.covariance.variances).mean(axis=0))
@@ -147,7 +146,7 @@ def fit_shift(
         )
 
 
-@explained
+@reported
 def fit_limits(
     observed: Any,
     loc: Any,
@@ -199,7 +198,7 @@ def fit_limits(
     Method.check_kind(method)
     observed, num_trials, loc = in_one_order("fit_limits", observed, num_trials, loc)
     dtype = as_problem(loc, covariance, box).loc.dtype
-    with jax.enable_x64(True), bar(None, "fit_limits", progress):
+    with jax.enable_x64(True):
         problem = as_problem(*in_float64((loc, covariance, box)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         origin = np.asarray(problem.loc).mean(axis=0)

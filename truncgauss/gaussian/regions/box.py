@@ -97,6 +97,7 @@ class Box(LinearRegion):
         return self.low.shape[-1]
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
+        x = as_float_input(x, "Box: x")
         x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
         return jnp.all((x >= low) & (x <= high), axis=-1)
 
