@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pandas import DataFrame, Series
 
 import truncgauss as tg
@@ -922,6 +923,21 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "SoftMonteCarlo, the samples first": lambda: tg.SoftMonteCarlo(NINE[:, None]),  # type: ignore[arg-type]
     "SoftMonteCarlo, samples of texts": lambda: tg.SoftMonteCarlo(samples=np.array([["a"]])),
     "SoftMonteCarlo, no samples": lambda: tg.SoftMonteCarlo(samples=np.zeros((0, 1))),
+    "an edge of three arguments": lambda: tg.SoftMonteCarlo(edge=lambda x, low, high: x),
+    "an edge as the method": lambda: tg.fraction_not_truncated(
+        [0.0], [[1.0]], box(), tg.Tanh(10.0)  # type: ignore[arg-type]
+    ),
+    "excursion, the covariance first": lambda: tg.excursion(EYE, np.zeros(2), 0.5),
+    "quantile_residuals, the key first": lambda: tg.quantile_residuals(
+        jax.random.key(0), (exact(), [0.0], [[1.0]])  # type: ignore[arg-type]
+    ),
+    "minimize, the optimiser first": lambda: tg.minimize(
+        lambda x: x**2, optax.lbfgs(), 1.0  # type: ignore[arg-type]
+    ),
+    "Residual, a name by position": lambda: tg.Residual("y"),  # type: ignore[call-arg]
+    "fit_shift, under jit": lambda: jax.jit(
+        lambda s: tg.fit_shift(s, [0.0], [[1.0]], box(), num_trials=1000).params
+    )(np.array([300.0])),
     "exact, a word misspelt": lambda: exact(nan_is_mising=True),
     "from_table, lower alone": lambda: tg.Observations.from_table(
         {"y": NINE, "lim": NINE}, "y", lower="lim"

@@ -118,12 +118,10 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     """
     devices = jax.devices() if num_devices is None else jax.local_devices()
     num_devices = len(devices) if num_devices is None else num_devices
-    if not hasattr(num_devices, "__index__"):
-        raise ValueError(f"the number of devices must be a positive int, got {num_devices!r}.")
-    if not 1 <= num_devices <= len(devices):
+    if not hasattr(num_devices, "__index__") or not 1 <= num_devices <= len(devices):
         raise ValueError(
-            f"asked for {num_devices} device(s), JAX has {len(devices)}. For more on one host call "
-            f"tg.parallel.host_devices({num_devices}) before the first computation."
+            f"asked for {num_devices!r} device(s), JAX has {len(devices)}; give an int. For more "
+            f"on a host call tg.parallel.host_devices({num_devices}) before the first computation."
         )
     return jax.make_mesh((num_devices,), (AXIS,), (AxisType.Auto,), devices=devices[:num_devices])
 

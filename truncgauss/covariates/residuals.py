@@ -20,6 +20,7 @@ from truncgauss.likelihood.patterns import filled_length
 from truncgauss.likelihood.rows import log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.words.arguments import is_key
 
 
 @reported
@@ -67,6 +68,8 @@ def quantile_residuals(
         Rosenblatt, "Remarks on a multivariate transformation", Annals of Mathematical Statistics
             (1952).
     """
+    if is_key(fit):
+        raise ValueError("quantile_residuals: the fit comes first, then the key; got a key first.")
     with jax.enable_x64(True):
         rows, log_likelihoods = as_model(fit, method)
         n, d = rows.lower.shape

@@ -1,5 +1,7 @@
 """Soft edges that are functions of the margin."""
 
+import contextlib
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -61,6 +63,15 @@ class EdgeFunction(Edge):
         if not callable(function) or isinstance(function, type | Edge):
             raise TypeError(f"EdgeFunction: needs a function of the margin, got {function!r}.")
         shape: tuple[int, ...] = ()
+        with contextlib.suppress(ValueError):  # of a function that shows no signature
+            signature = inspect.signature(function)
+            try:
+                signature.bind(None)
+            except TypeError as error:
+                raise TypeError(
+                    "edge: must be a function of one argument, the margin inside a face; "
+                    f"got one of {signature}."
+                ) from error
         try:
             for _ in range(2):  # of one margin; of one for each width, where there are several
                 margin = jax.ShapeDtypeStruct(shape, jnp.result_type(float))

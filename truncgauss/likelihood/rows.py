@@ -162,12 +162,10 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         Array([-1.609], dtype=float64)
     """
     if not isinstance(method, Method):
-        cure = "Write an object, such as tg.Separation()"
-        if isinstance(method, type) and issubclass(method, Method):
-            cure = f"Write an object, tg.{method.__name__}()"
-        elif isinstance(method, Observations):
-            cure = "The order is (method, observations, loc, covariance)"
-        raise TypeError(f"hold: the first argument must be a method, got {method!r:.60}. {cure}.")
+        raise TypeError(
+            "hold: the order is (method, observations, loc, covariance), and the method an object, "
+            f"such as tg.Separation(), not a class; got {method!r:.60}."
+        )
     return held_for_key(method, observations, loc, covariance, None)
 
 

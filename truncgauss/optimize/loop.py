@@ -114,6 +114,10 @@ def minimize(
         )
     if jax.tree_util.all_leaves([objective]):  # a function is a tree without leaves
         objective = jax.tree_util.Partial(objective)
+    if isinstance(start, optax.GradientTransformation):
+        raise ValueError(
+            "minimize: the order is (objective, start, optimizer): they are exchanged."
+        )
     free_coordinates = coordinates(start, constraints)
     parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
     check_objective(objective, free_coordinates, key)

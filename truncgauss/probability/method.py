@@ -326,6 +326,8 @@ def check_method(method: Any, after_region: bool = True) -> None:
         return
     if isinstance(method, type) and issubclass(method, Method):
         raise TypeError(f"method must be an object, not a class: write tg.{method.__name__}().")
+    if hasattr(method, "log_value"):
+        raise TypeError(f"an edge is a setting: write tg.SoftMonteCarlo(edge={method!r}).")
     kinds = "tg.Automatic(), tg.Exact(), tg.Separation() or another of the methods of truncgauss"
     if isinstance(method, str) or not after_region:
         raise TypeError(f"method must be {kinds}, got {method!r}.")

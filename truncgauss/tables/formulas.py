@@ -28,12 +28,6 @@ from truncgauss.words.names import meant, suggestion
 from truncgauss.words.numbers import is_float
 
 CATEGORIES = re.compile(r"\b(C|hashed)\(")  # parts of formulas that take numbers for categories
-RANDOM = (
-    "random effects stand outside of it: for R's (1 + week | patient) write "
-    'tg.fit_clusters("y ~ week", cluster="patient", '
-    'terms=(tg.RandomEffects("1 + week"), tg.Residual()), data=table).'
-)
-REFERENCE = re.compile(r"\bC\(([^,()]+), *(?:\w+ *= *)?(['\"][^'\"]*['\"]) *\)")  # of no contrast
 
 
 class Encoder(NamedTuple):
@@ -270,6 +264,8 @@ def formula(
             "Formulas need formulaic, which is optional: pip install 'truncgauss[formula]'. "
             "Without it: tables.design(table, covariates, categories)."
         ) from error
+    from truncgauss.tables.formula_words import RANDOM, refuse_words  # which others do not need
+
     levels, by_name = {}, named(data)
     refuse_words(text, by_name)
     try:
@@ -279,10 +275,9 @@ def formula(
             right = right.root
         names = [] if isinstance(right, tuple) else variables(right, by_name)
     except (formulaic.errors.FormulaicError, SyntaxError) as error:
-        reason = f"{str(error).splitlines()[0].rstrip('.')}. Write it as 'y ~ x + z'."
-        raise ValueError(
-            f"formula {text!r} cannot be read: {RANDOM if '|' in text else reason}"
-        ) from error
+        words = str(error).splitlines()[0].rstrip(".")
+        reason = RANDOM if "|" in text else f"{words}. Write it as 'y ~ x + z'."
+        raise ValueError(f"formula {text!r} cannot be read: {reason}") from error
     if (known := re.search(r"(?<!\w)offset\((.+?)\)", text)) and "offset" not in by_name:
         y = text.partition("~")[0].strip() or "y"
         raise ValueError(
@@ -291,9 +286,8 @@ def formula(
             f"{known[1]} too, and predictions are of that difference. Categories take no offset."
         )
     if isinstance(right, tuple):
-        raise ValueError(
-            f"formula {text!r} must have one part right of ~, got {len(right)}: {RANDOM}"
-        )
+        parts = f"one part right of ~, got {len(right)}"
+        raise ValueError(f"formula {text!r} must have {parts}: {RANDOM}")
     for name in names:
         if is_text(chosen(by_name, name, f"formula {text!r}")):
             if name not in (categories or {}) and f"C({name}" not in text.replace("`", ""):
@@ -339,27 +333,6 @@ def formula(
     if len(outcome) != 1:
         raise ValueError(f"formula {text!r} must have one outcome, got {len(outcome)}.")
     return outcome[0], made_columns
-
-
-def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
-    """Raise ValueError for what R and other packages write in formulas, with what to write here."""
-    plain = re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", "", text)
-    if re.search(r"(?<![\w.)\]])\.(?![\w.])", plain):
-        names = [str(x) for x in by_name if str(x) not in names_in(text.partition("~")[0], [x])]
-        others = " + ".join(x if x.isidentifier() else f"`{x}`" for x in names[:5])
-        raise ValueError(
-            f"formula {text!r}: a dot does not stand for the other columns here. Name those that "
-            f"are meant, such as {others}{' + ...' if names[5:] else ''}."
-        )
-    if old := REFERENCE.search(text):
-        new = f"C({old[1].strip()}, contr.treatment({old[2]}))"
-        raise ValueError(f"formula {text!r}: for the category to compare with write {new}.")
-    there = importlib.import_module("formulaic.transforms").TRANSFORMS
-    for word in re.findall(r"(?<![\w.])(\w+)\(", plain):
-        if word not in there and isinstance(getattr(np, word, None), np.ufunc):
-            raise ValueError(
-                f"formula {text!r}: there is no function {word!r}; write np.{word}, of NumPy."
-            )
 
 
 def ordered_outcome(outcome: Any, design: Any, data: Any) -> tuple[str, Any, Any] | None:

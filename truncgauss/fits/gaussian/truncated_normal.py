@@ -178,20 +178,15 @@ def fit_truncated_normal(
         )  # fmt: skip
     low, high = limits_of_box(what, region, (low, high), "low and high")
     if statistics is not None and not isinstance(statistics, Statistics):
-        raise TypeError(
-            f"{what}: statistics must be tg.Statistics, got a {type(statistics).__name__}. Rows "
-            "are data, the first argument."
-        )
-    table = None
+        raise TypeError(f"{what}: statistics must be tg.Statistics; rows come first, as data.")
     if statistics is not None and not (data is None and noise is None and weights is None):
         raise ValueError(
             f"{what}: statistics stand in place of data, noise and weights. Rows "
             "with noise have no statistics; weights belong to tg.Statistics.from_rows."
         )
-    if statistics is None:
-        if data is None:
-            raise ValueError(f"{what}: give data, or statistics.")
-        table = tables.read(data)
+    if statistics is None and data is None:
+        raise ValueError(f"{what}: give data, or statistics.")
+    table = tables.read(data) if statistics is None else None
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         if table is not None:
             rows = as_rows(table)

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, Parts
+from truncgauss.words.arguments import explained_class
 
 
+@explained_class
 @frozen_pytree
 class Residual(CovarianceTerm):
     """Independent errors of one variance: sigma^2 I.

@@ -1,0 +1,39 @@
+"""What R and other packages write in formulas, and what stands for it here."""
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+RANDOM = (
+    "random effects stand outside of it: for R's (1 + week | patient) write "
+    'tg.fit_clusters("y ~ week", cluster="patient", '
+    'terms=(tg.RandomEffects("1 + week"), tg.Residual()), data=table).'
+)
+REFERENCE = re.compile(r"\bC\(([^,()]+), *(?:\w+ *= *)?(['\"][^'\"]*['\"]) *\)")  # of no contrast
+
+
+def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
+    """Raise ValueError for what R and other packages write in formulas, with what to write here."""
+    plain = re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", "", text)
+    if re.search(r"(?<![\w.)\]])\.(?![\w.])", plain):
+        left = text.partition("~")[0]
+        names = [
+            x for x in map(str, by_name) if not re.search(rf"(?<!\w){re.escape(x)}(?!\w)", left)
+        ]
+        others = " + ".join(x if x.isidentifier() else f"`{x}`" for x in names[:5])
+        raise ValueError(
+            f"formula {text!r}: a dot does not stand for the other columns here. Name those that "
+            f"are meant, such as {others}{' + ...' if names[5:] else ''}."
+        )
+    if old := REFERENCE.search(text):
+        new = f"C({old[1].strip()}, contr.treatment({old[2]}))"
+        raise ValueError(f"formula {text!r}: for the category to compare with write {new}.")
+    there = importlib.import_module("formulaic.transforms").TRANSFORMS
+    for word in re.findall(r"(?<![\w.])(\w+)\(", plain):
+        if word not in there and isinstance(getattr(np, word, None), np.ufunc):
+            raise ValueError(
+                f"formula {text!r}: there is no function {word!r}; write np.{word}, of NumPy."
+            )
