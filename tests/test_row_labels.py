@@ -191,11 +191,11 @@ CALLS = {
     "Statistics.from_rows": (tg.Statistics.from_rows, {"rows": PAIR, "weights": WEIGHTS}, {}),
     "log_likelihood": (
         lambda rows, loc: tg.log_likelihood(tg.Observations.exact(rows), loc, np.eye(2)),
-        {"rows": PAIR, "loc": frame()}, {},
+        {"rows": PAIR, "loc": frame(2, "uv")}, {},
     ),
     "quantile_residuals": (
         lambda rows, loc: tg.quantile_residuals((tg.Observations.exact(rows), loc, np.eye(2))),
-        {"rows": PAIR, "loc": frame()}, {},
+        {"rows": PAIR, "loc": frame(2, "uv")}, {},
     ),
     "predict": (
         predicted,
@@ -519,3 +519,81 @@ def test_noise_goes_by_the_names_of_its_columns():
     assert np.array_equal(plain.noise, np.diag([9.0, 1.0]))
     with pytest.raises(ValueError, match="Bring them into one order"):
         tg.quantile(0.9, pandas.Series([0.0, 1.0], ["a", "b"]), matrix)
+
+
+AB, BA = ["a", "b"], ["b", "a"]
+TABLE = pandas.DataFrame(RANDOM.normal([0.0, 10.0], [1.0, 2.0], (40, 2)), columns=AB)
+OF_BOTH, MEAN = SYMMETRIC, pandas.Series([0.0, 10.0], AB)
+SWAPPED = OF_BOTH.loc[BA, BA]
+
+
+def likelihood_of(loc=MEAN, covariance=OF_BOTH, rows=TABLE, **settings):
+    rows = tg.Observations.exact(rows, **settings)
+    return tg.log_likelihood(rows, loc, covariance).log_prob
+
+
+def box_of(names):
+    return tg.Box(pandas.Series([-9.0, -1.0], ["a", "b"])[names], np.inf)
+
+
+NAMED_OTHERWISE = {
+    "observations and a mean": lambda: likelihood_of(MEAN[BA], SWAPPED),
+    "observations and a mean alone": lambda: likelihood_of(MEAN[BA], OF_BOTH.to_numpy()),
+    "observations and a covariance": lambda: likelihood_of(MEAN.to_numpy(), SWAPPED),
+    "observations and a mean, by a covariance of its own": lambda: likelihood_of(
+        MEAN[BA], tg.ScaleTril(np.linalg.cholesky(OF_BOTH))
+    ),
+    "observations and means of a mixture": lambda: tg.mixtures.posterior(
+        tg.Observations.exact(TABLE), [1.0], MEAN[BA].to_frame().T, OF_BOTH.to_numpy()[None]
+    ),
+    "numbers in another order": lambda: likelihood_of(
+        MEAN.set_axis([1, 0]), rows=TABLE.set_axis([0, 1], axis=1)
+    ),
+    "other names": lambda: likelihood_of(MEAN.set_axis(["a", "c"]), OF_BOTH.to_numpy()),
+    "observations and a box": lambda: tg.Observations.exact(TABLE, region=box_of(BA)),
+    "a box and a mean": lambda: likelihood_of(rows=TABLE.to_numpy(), region=box_of(BA)),
+    "names and noise": lambda: likelihood_of(rows=TABLE.to_numpy(), names=AB, noise=SWAPPED),
+    "a box and noise": lambda: likelihood_of(
+        MEAN.to_numpy(), OF_BOTH.to_numpy(), TABLE.to_numpy(), region=box_of(AB), noise=SWAPPED
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED_OTHERWISE)
+def test_names_in_two_orders_are_refused_wherever_they_meet(name):
+    with pytest.raises(ValueError, match="has the coordinates .* Bring them into one order"):
+        NAMED_OTHERWISE[name]()
+
+
+def test_names_in_one_order_and_arrays_go_together():
+    arrays = MEAN.to_numpy(), OF_BOTH.to_numpy(), TABLE.to_numpy()
+    want = likelihood_of(*arrays)
+    for parts in ((MEAN, OF_BOTH, TABLE), (*arrays[:2], TABLE), (MEAN, OF_BOTH, arrays[2])):
+        assert np.array_equal(likelihood_of(*parts), want)
+    np.testing.assert_allclose(likelihood_of(MEAN[BA], SWAPPED, TABLE[BA]), want, rtol=1e-12)
+    plain = TABLE.set_axis([0, 1], axis=1)  # plain numbering is no name
+    assert np.array_equal(likelihood_of(MEAN, OF_BOTH, plain), want)
+    low = box_of(AB)
+    want = likelihood_of(*arrays, region=tg.Box(low.low, low.high))
+    assert np.array_equal(likelihood_of(region=low), want)
+
+
+def test_noise_of_exact_rows_goes_by_names():
+    exact = lambda noise: tg.Observations.exact(TABLE, noise=noise).noise
+    assert np.array_equal(exact(SWAPPED), OF_BOTH)
+    variances = pandas.DataFrame({"b": np.arange(1.0, 41.0), "a": np.arange(41.0, 81.0)})
+    want = tg.Observations.exact(TABLE.to_numpy(), noise=variances[AB].to_numpy()).noise
+    assert np.array_equal(exact(variances), want)
+    assert np.array_equal(exact(variances.iloc[::-1]), want)
+    assert np.array_equal(exact(SWAPPED.to_numpy()), SWAPPED)
+
+
+def test_a_box_of_a_fit_of_a_truncated_normal_goes_by_names(numbers):
+    read = lambda region, data=TABLE: numbers(
+        tg.fit_truncated_normal, {"data": data, "region": region, "progress": False}
+    )
+    want = read(tg.Box([-9.0, -1.0], [np.inf, np.inf]))
+    assert same(read(box_of(BA)), want) and same(read(box_of(AB)), want)
+    assert not same(read(tg.Box([-9.0, -0.5], np.inf)), want)
+    with pytest.raises(ValueError, match="columns of the data have no names"):
+        read(box_of(AB), TABLE.to_numpy())

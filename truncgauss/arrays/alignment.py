@@ -170,35 +170,3 @@ def in_one_order(what: str, **arguments: Any) -> tuple[Any, ...]:
                 for name, values in arguments.items()
             )
     return tuple(arguments.values())
-
-
-def coordinate_labels(values: Any) -> list[Any]:
-    """Labels along the last axis of a Series or DataFrame; none of arrays and of plain numbering.
-
-    Raises:
-        ValueError: for a square DataFrame with the same labels in another order along its rows.
-    """
-    if not hasattr(values, "iloc"):
-        return []
-    rows = values.index.to_list()
-    labels = values.columns.to_list() if values.ndim == 2 else rows
-    if rows != labels and sorted(map(str, rows)) == sorted(map(str, labels)):
-        raise ValueError(
-            f"covariance: its rows are in the order {rows}, its columns {labels}. Bring both into "
-            "one, as by `.loc[names, names]`."
-        )
-    return [] if labels == list(range(len(labels))) else labels
-
-
-def check_one_order(**arguments: Any) -> None:
-    """Raise ValueError where arguments name their coordinates in different orders."""
-    named = {name: coordinate_labels(value) for name, value in arguments.items()}
-    named |= {name: part for name, x in arguments.items() if (part := getattr(x, "labels", []))}
-    named = {name: labels for name, labels in named.items() if labels}
-    for name, labels in named.items():
-        first, names = next(iter(named.items()))
-        if labels != names:
-            raise ValueError(
-                f"{first} has the coordinates {names}, and {name} {labels}. Bring them into one "
-                "order, as by `.loc[names]`, or give arrays, which go by position."
-            )

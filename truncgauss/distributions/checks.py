@@ -27,7 +27,7 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
     Raises:
         ValueError: if the shapes do not broadcast, or labels of pandas are in different orders.
     """
-    from truncgauss.arrays.alignment import check_one_order
+    from truncgauss.arrays.coordinates import check_one_order
 
     check_one_order(**values)
     dtype = common_dtype(values)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
-from truncgauss.arrays.alignment import check_one_order
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import Estimate, check_digits, is_concrete
 from truncgauss.distributions.checks import common_dtype, of_equal_ranks

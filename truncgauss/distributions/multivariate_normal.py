@@ -14,7 +14,7 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
-from truncgauss.arrays.alignment import check_one_order
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import diagonal_of
 from truncgauss.arrays.pytrees import Estimate, as_float_array, is_concrete
 from truncgauss.distributions.checks import (

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jaxtyping import Array as AnyArray
 from jaxtyping import Bool, Float, Real
 
-from truncgauss.arrays.alignment import check_one_order
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.pytrees import as_float_array, is_concrete
 from truncgauss.fields.field_particles import LEAST_EFFECTIVE

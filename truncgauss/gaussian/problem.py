@@ -100,7 +100,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
         from truncgauss.gaussian.disagreement import no_region
 
         raise no_region(loc, covariance, region)
-    from truncgauss.arrays.alignment import check_one_order
+    from truncgauss.arrays.coordinates import check_one_order
 
     check_one_order(loc=loc, covariance=covariance, region=region)
     region = region.simplified()

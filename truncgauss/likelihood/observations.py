@@ -103,9 +103,11 @@ class Observations:
             self._set(names=names_of(self.lower))
         self._set_order()
         lower = as_table("lower", self.lower)
-        upper = as_table("upper", in_order_of(self.upper, self.lower, "upper"))
-        if hasattr(self.noise, "iloc"):
-            self._set(noise=np.asarray(in_order_of(self.noise, self.lower, "noise"), float))
+        ends = in_order_of(self.upper, self.lower, "upper")
+        upper, noise = as_table("upper", ends), self.noise
+        if hasattr(noise, "iloc"):
+            noise = in_order_of(noise, self.lower, "noise")
+            self._set(noise=np.asarray(noise, float))
         dtype = jnp.result_type(lower, upper)
         self._set(lower=lower.astype(dtype), upper=upper.astype(dtype))
         if lower.shape != upper.shape:
@@ -122,6 +124,10 @@ class Observations:
         if names is not None and (len(names) != d or len(set(map(str, names))) < d):
             raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
         self._set(names=None if names is None else tuple(map(str, names)))
+        if d > 1:
+            from truncgauss.arrays.coordinates import check_one_order
+
+            check_one_order(observations=self, upper=ends, noise=noise, region=self.region)
         self._check_region()
         for name in ("noise", "weights"):
             if getattr(self, name) is not None:
@@ -171,6 +177,8 @@ class Observations:
             >>> rows.lower, rows.upper
             (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
         """
+        if hasattr(noise, "iloc"):
+            noise = in_order_of(noise, values, "noise")
         settings: dict[str, Any] = dict(
             region=region, noise=noise, weights=weights, limits_on=limits_on, observed=observed,
             names=names_of(values) if names is None else names,
@@ -385,6 +393,12 @@ class Observations:
     def labels(self) -> tuple[str, ...]:
         """Names of the entries, or else their numbers."""
         return self.names or tuple(map(str, range(self.dimension)))
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """Names that are compared with labels of means, covariances and bounds, by
+        `check_one_order`; none of one entry, which has no order."""
+        return self.names if self.names and self.dimension > 1 else ()
 
     def unnamed(self) -> "Observations":
         """The rows without names and labels, so that rows of others share their programs."""

@@ -96,8 +96,11 @@ def log_likelihood(
         random.
     """
     if isinstance(covariance, Covariance):
+        from truncgauss.arrays.coordinates import check_one_order
+
         rows = as_observations(observations, "log_likelihood").unnamed()
         check_columns(*rows.lower.shape, loc, covariance)
+        check_one_order(observations=observations, loc=loc)
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
             return own
@@ -240,6 +243,10 @@ def prepared(
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
     n, d = as_observations(observations, "log_likelihood").lower.shape
+    from truncgauss.arrays.coordinates import check_one_order
+
+    region = observations.region
+    check_one_order(observations=observations, region=region, loc=loc, covariance=covariance)
     if np.ndim(loc) == 2:
         loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
     observations = observations.unnamed()

@@ -23,9 +23,9 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
-from truncgauss.arrays.alignment import check_one_order
 from truncgauss.arrays.batches import joined
 from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision, ranks_of
 from truncgauss.arrays.progress import reported

@@ -11,6 +11,7 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.pytrees import Estimate, as_jax_array, frozen_pytree, is_concrete
 from truncgauss.fits.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
@@ -177,6 +178,7 @@ def prepared_mixture(
             "mixture_log_likelihood: weights must have shape (K,) and locs (K, d), one row for "
             f"each component; got {shapes[0]} and {shapes[1]} for observations of {d} entries."
         )
+    check_one_order(observations=observations, region=observations.region, locs=locs)
     everywhere = Box(np.full(shapes[1], -jnp.inf), jnp.inf)
     locs, covariance, _ = as_problem(locs, covariances, everywhere)
     covariance = covariance.broadcast_to(shapes[0])

@@ -90,7 +90,7 @@ class Box(LinearRegion):
         upper = upper if upper.shape == shape else xp.broadcast_to(upper, shape)
         self._set(low=lower, high=upper)
         check_limits("Box", self.low, self.high)
-        object.__setattr__(self, "labels", labels)  # which trees do not keep
+        object.__setattr__(self, "coordinate_names", labels)  # which trees do not keep
 
     @property
     def dimension(self) -> int:
@@ -175,7 +175,8 @@ def without_labels(low: Any, high: Any) -> tuple[Any, Any, list[Any]]:
     Raises:
         ValueError: for rows with labels other than their positions, which no region keeps.
     """
-    from truncgauss.arrays.alignment import coordinate_labels, in_one_order
+    from truncgauss.arrays.alignment import in_one_order
+    from truncgauss.arrays.coordinates import coordinate_labels
 
     if np.ndim(low) == np.ndim(high):
         low, high = in_one_order("Box", low=low, high=high)
