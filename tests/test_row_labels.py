@@ -597,3 +597,33 @@ def test_a_box_of_a_fit_of_a_truncated_normal_goes_by_names(numbers):
     assert not same(read(tg.Box([-9.0, -0.5], np.inf)), want)
     with pytest.raises(ValueError, match="columns of the data have no names"):
         read(box_of(AB), TABLE.to_numpy())
+
+
+VALUES_OF = {
+    "a normal": lambda *parts: tg.TruncatedMultivariateNormal(*parts, low=-9.0),
+    "a t": lambda *parts: tg.TruncatedMultivariateStudentT(3.0, *parts, low=-9.0),
+    "a mixture": lambda loc, matrix: tg.TruncatedMixture(
+        [1.0], loc.to_frame().T if hasattr(loc, "iloc") else loc[None],
+        np.asarray(matrix)[None], low=-9.0,
+    ),
+    "many of one coordinate": lambda loc, _: tg.TruncatedNormal(loc, 2.0, low=-9.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES_OF)
+def test_values_go_by_the_names_of_a_distribution(name):
+    named, plain = (
+        VALUES_OF[name](MEAN, OF_BOTH),
+        VALUES_OF[name](MEAN.to_numpy(), OF_BOTH.to_numpy()),
+    )
+    want = plain.log_prob(TABLE.to_numpy())
+    for distribution, value in ((named, TABLE), (named, TABLE.to_numpy()), (plain, TABLE)):
+        assert np.array_equal(distribution.log_prob(value), want)
+    assert np.array_equal(named.log_prob(TABLE.iloc[0]), want[0])
+    copied = jax.tree.map(lambda leaf: leaf, named)
+    assert np.array_equal(copied.log_prob(TABLE.to_numpy()), want)
+    for value in (TABLE[BA], TABLE[BA].iloc[0]):
+        with pytest.raises(ValueError, match="has the coordinates .* Bring them into one order"):
+            named.log_prob(value)
+        with pytest.raises(ValueError, match="keeps no names to compare them with"):
+            copied.log_prob(value)

@@ -23,11 +23,14 @@ def coordinate_labels(values: Any) -> list[Any]:
     return labels
 
 
-def check_one_order(**arguments: Any) -> None:
-    """Raise ValueError where arguments name their coordinates differently, or in other orders.
+def check_one_order(**arguments: Any) -> list[Any]:
+    """The names that arguments have for their coordinates, in their order; none of arrays.
 
     Plain numbering, as that of a Series of a list, goes by position beside names, and is compared
     with the same numbers in another order.
+
+    Raises:
+        ValueError: where they name these differently, or in other orders.
     """
     named = {name: coordinate_labels(values) for name, values in arguments.items()}
     pairs = combinations([item for item in named.items() if item[1]], 2)
@@ -41,3 +44,4 @@ def check_one_order(**arguments: Any) -> None:
                 f"{first} has the coordinates {names}, and {name} {labels}. Bring them into one "
                 "order, as by `.loc[names]`, or give arrays, which go by position."
             )
+    return next(filter(None, named.values()), [])

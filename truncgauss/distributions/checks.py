@@ -25,11 +25,8 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
     """The values as arrays of one floating dtype and one shape.
 
     Raises:
-        ValueError: if the shapes do not broadcast, or labels of pandas are in different orders.
+        ValueError: if the shapes do not broadcast.
     """
-    from truncgauss.arrays.coordinates import check_one_order
-
-    check_one_order(**values)
     dtype = common_dtype(values)
     with compile_time_constants(values), np.errstate(over="ignore"):
         arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
@@ -38,6 +35,27 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
         except ValueError:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise ValueError(f"{owner}: the shapes do not broadcast: {shapes}.") from None
+
+
+def as_value(distribution: Any, value: Any, parameter: Array) -> Array:
+    """A value of a distribution as an array of its dtype.
+
+    Raises:
+        ValueError: for a value of pandas that names the coordinates otherwise than the parameters
+            did, or whose order is not known, as those that JAX copied a distribution keep no names.
+    """
+    if hasattr(value, "iloc"):
+        from truncgauss.arrays.coordinates import check_one_order, coordinate_labels
+
+        owner, names = type(distribution).__name__, coordinate_labels(value)
+        check_one_order(**{owner: distribution, "its value": value})
+        if distribution.coordinate_names is None and names != list(range(len(names))):
+            raise ValueError(
+                f"{owner}: the value has the coordinates {names}, and a distribution that JAX "
+                "copied, as by jit or tree.map, keeps no names to compare them with. Give an "
+                "array in the order of the parameters, as by `.to_numpy()`."
+            )
+    return jnp.asarray(value, common_dtype((value, parameter)))
 
 
 def of_equal_ranks(*arrays: Array) -> list[Array]:

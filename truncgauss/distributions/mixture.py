@@ -12,7 +12,7 @@ from numpyro.distributions import Distribution, MultivariateNormal, constraints
 from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import Estimate, check_digits, is_concrete
-from truncgauss.distributions.checks import common_dtype, of_equal_ranks
+from truncgauss.distributions.checks import as_value, common_dtype, of_equal_ranks
 from truncgauss.distributions.multivariate_normal import one_region
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.draws.sampling import truncated_samples
@@ -69,6 +69,7 @@ class TruncatedMixture(Distribution):
         "covariances": constraints.independent(constraints.positive_definite, 1),
     }
     pytree_data_fields = ("weights", "locs", "covariances", "region", "method", "key")
+    coordinate_names: list[Any] | None = None  # of labelled parameters; trees keep none
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class TruncatedMixture(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         parameters = {"weights": weights, "locs": locs, "covariances": covariances}
-        check_one_order(locs=locs, low=low, high=high, region=region)
+        self.coordinate_names = check_one_order(locs=locs, low=low, high=high, region=region)
         dtype = common_dtype(parameters | {"low": low, "high": high, "region": region})
         self.weights, self.locs, self.covariances = (
             jnp.asarray(value, dtype) for value in parameters.values()
@@ -142,7 +143,7 @@ class TruncatedMixture(Distribution):
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Log density; -inf outside the region and at infinity, where its gradients are 0."""
-        value = jnp.asarray(value, common_dtype((value, self.locs)))
+        value = as_value(self, value, self.locs)
         if value.shape[-1:] != self.event_shape:
             raise ValueError(
                 f"TruncatedMixture: a value needs shape (..., {self.event_shape[0]}), got "

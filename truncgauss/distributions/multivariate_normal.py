@@ -18,6 +18,7 @@ from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import diagonal_of
 from truncgauss.arrays.pytrees import Estimate, as_float_array, is_concrete
 from truncgauss.distributions.checks import (
+    as_value,
     common_dtype,
     compile_time_constants,
     is_positive,
@@ -135,6 +136,9 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             "precision_matrix": precision_matrix,
             "scale_tril": scale_tril,
         }
+        self.coordinate_names = check_one_order(
+            loc=loc, **covariances, low=low, high=high, region=region
+        )
         problem = truncated_problem(type(self).__name__, loc, covariances, low, high, region)
         self.loc, self.covariance = problem.loc, problem.covariance
         self.region: LinearRegion = problem.region  # type: ignore[assignment]  # it has no other
@@ -230,7 +234,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Log density; -inf outside the region and at infinity, where its gradients are 0."""
-        value = jnp.asarray(value, common_dtype((value, self.loc)))
+        value = as_value(self, value, self.loc)
         if value.shape[-1:] != self.event_shape:
             raise ValueError(
                 f"{type(self).__name__}: a value needs shape (..., {self.event_shape[0]}), "
@@ -390,12 +394,10 @@ def truncated_problem(
     """The problem of a mean, exactly one of three forms of a covariance, and limits or a region.
 
     Raises:
-        ValueError: for no form, several, a precision matrix that is none, or labels of pandas that
-            name the coordinates in different orders.
+        ValueError: for no form, several, or a precision matrix that is none.
         TypeError: for a region that is no limits on linear functions of the coordinates.
     """
     values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
-    check_one_order(**values)
     if loc is None:
         raise ValueError(f"{owner}: loc must be the mean, a number or of shape (d,), got None.")
     dtype = common_dtype(values)

@@ -183,6 +183,8 @@ def _onto_region(constraint: Inside) -> Transform:
 class TruncatedDistribution(Distribution):
     """Base class of the truncated distributions."""
 
+    coordinate_names: list[Any] | None = None  # of labelled parameters; trees keep none
+
     def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution:
         """The same distribution with batch axes reinterpreted as axes of one event."""
         ndims = reinterpreted_batch_ndims

@@ -13,7 +13,7 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
 from truncgauss.arrays.pytrees import Estimate, check_limits, is_concrete
-from truncgauss.distributions.checks import common_arrays, common_dtype, is_positive, require
+from truncgauss.distributions.checks import as_value, common_arrays, is_positive, require
 from truncgauss.distributions.supports import Between, TruncatedDistribution
 from truncgauss.special.normal import (
     truncated_entropy,
@@ -91,10 +91,12 @@ class TruncatedNormal(TruncatedDistribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
+        from truncgauss.arrays.coordinates import check_one_order
+
         low, high = -math.inf if low is None else low, math.inf if high is None else high
-        self.loc, self.scale, self.low, self.high = common_arrays(
-            "TruncatedNormal", loc=loc, scale=scale, low=low, high=high
-        )
+        parameters = {"loc": loc, "scale": scale, "low": low, "high": high}
+        self.coordinate_names = check_one_order(**parameters)
+        self.loc, self.scale, self.low, self.high = common_arrays("TruncatedNormal", **parameters)
         check_limits("TruncatedNormal", self.low, self.high)
         super().__init__(self.loc.shape, validate_args=validate_args)
 
@@ -116,7 +118,7 @@ class TruncatedNormal(TruncatedDistribution):
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Log density; -inf outside the limits and at infinity, where its gradients are 0."""
-        value = jnp.asarray(value, common_dtype((value, self.loc)))
+        value = as_value(self, value, self.loc)
         if self._validate_args:
             self._validate_sample(value)  # warns; what follows needs no mask
         return log_density(value, *self._parameters)
@@ -131,12 +133,12 @@ class TruncatedNormal(TruncatedDistribution):
 
     def cdf(self, value: Any) -> Array:
         """P(X <= value); its derivatives are 0 at and outside the limits, as from outside."""
-        value = jnp.asarray(value, common_dtype((value, self.loc)))
+        value = as_value(self, value, self.loc)
         return _cdf(value, *self._parameters)
 
     def icdf(self, q: Any) -> Array:
         """The quantile of q in [0, 1], within the limits and at them for 0 and 1; else NaN."""
-        q = jnp.asarray(q, common_dtype((q, self.loc)))
+        q = as_value(self, q, self.loc)
         proper = (q >= 0) & (q <= 1)
         return undefined(~proper, quantile(jnp.where(proper, q, 0.5), *self._parameters))
 
