@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from truncgauss import tables
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64
@@ -96,6 +97,7 @@ def as_model(fit: Any, method: Method) -> tuple[Observations, Callable[[Observat
         return rows, lambda other: np.asarray(fit.row_log_likelihood(other, method))
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
+        check_one_order(observations=rows, region=rows.region, loc=loc, covariance=covariance)
         if np.ndim(loc) == 2:
             loc = tables.in_one_order("quantile_residuals", observations=rows, loc=loc)[1]
     elif isinstance(fit, RowsFit) and fit.centred is not None:
