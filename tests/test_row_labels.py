@@ -553,6 +553,12 @@ NAMED_OTHERWISE = {
     "observations and a box": lambda: tg.Observations.exact(TABLE, region=box_of(BA)),
     "a box and a mean": lambda: likelihood_of(rows=TABLE.to_numpy(), region=box_of(BA)),
     "names and noise": lambda: likelihood_of(rows=TABLE.to_numpy(), names=AB, noise=SWAPPED),
+    "residuals and a mean": lambda: tg.quantile_residuals(
+        (tg.Observations.exact(TABLE), MEAN[BA], SWAPPED)
+    ),
+    "residuals and a covariance": lambda: tg.quantile_residuals(
+        (tg.Observations.exact(TABLE), MEAN.to_numpy(), SWAPPED)
+    ),
     "a box and noise": lambda: likelihood_of(
         MEAN.to_numpy(), OF_BOTH.to_numpy(), TABLE.to_numpy(), region=box_of(AB), noise=SWAPPED
     ),
@@ -627,3 +633,34 @@ def test_values_go_by_the_names_of_a_distribution(name):
             named.log_prob(value)
         with pytest.raises(ValueError, match="keeps no names to compare them with"):
             copied.log_prob(value)
+
+
+BACKWARDS = slice(None, None, -1)
+BETWEEN = {
+    "fit_limits": lambda: tg.fit_limits(
+        [48, 260, 640, 690], pandas.DataFrame({"x": [-2.0, -1.0, 0.0, 1.0]}), [[1.0]],
+        {"low": [0.0], "high": [np.inf]},
+        num_trials=pandas.Series([700.0, 701.0, 702.0, 703.0], [3, 2, 1, 0]),
+    ),
+    "fit_regression": lambda: tg.fit_regression(Y.to_numpy(), X, weights=WEIGHTS[BACKWARDS]),
+    "fit_regression, a list": lambda: tg.fit_regression(
+        Y.to_list(), {"a": X["a"]}, weights=WEIGHTS[BACKWARDS]
+    ),
+    "Observations": lambda: tg.Observations(PAIR.to_numpy(), PAIR, weights=WEIGHTS[BACKWARDS]),
+    "fit_observations": lambda: tg.fit_observations(
+        tg.Observations.exact(PAIR.to_numpy()), (X, X[BACKWARDS])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_rows_without_labels_beside_two_orders_are_refused(name):
+    with pytest.raises(ValueError, match="labels in two orders, and .* has none"):
+        BETWEEN[name]()
+
+
+def test_rows_without_labels_go_by_an_index():
+    rows = tg.Observations(
+        PAIR.to_numpy(), PAIR.to_numpy(), index=PAIR.index, weights=WEIGHTS[BACKWARDS]
+    )
+    assert np.array_equal(rows.weights, WEIGHTS)

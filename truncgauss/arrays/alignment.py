@@ -160,13 +160,42 @@ def in_one_order(what: str, **arguments: Any) -> tuple[Any, ...]:
         arguments: by their names, those first by which the others go.
 
     Raises:
-        ValueError: for other labels, see `RowLabels.positions`.
+        ValueError: for other labels, see `RowLabels.positions`; and for rows without labels beside
+            labels in two orders, as it is not known to which they belong.
     """
     for first, values in arguments.items():
         labels = labels_of(values)
         if labels is not None:
+            if not isinstance(values, RowLabels):  # by which arrays go too
+                check_unlabelled(what, first, labels, arguments)
             return tuple(
                 in_order(values, labels, f"{what}: {name}", first)
                 for name, values in arguments.items()
             )
     return tuple(arguments.values())
+
+
+def check_unlabelled(what: str, first: str, labels: RowLabels, arguments: dict[str, Any]) -> None:
+    """Raise ValueError for an argument of rows without labels where others have two orders."""
+    each = {name: parts_of(values) for name, values in arguments.items()}
+    known = {name: [own for own in map(labels_of, parts) if own] for name, parts in each.items()}
+    moved = [name for name, some in known.items() if any(own != labels for own in some)]
+    for name, parts in each.items():
+        if moved and not known[name] and len(labels) in map(num_rows, parts):
+            raise ValueError(
+                f"{what}: {first} and {moved[0]} have their labels in two orders, and {name} has "
+                "none, so that to which rows it belongs is not known. Bring them into one order, "
+                f"such as by `{moved[0]}.loc[{first}.index]`, or give {name} labels too."
+            )
+
+
+def parts_of(values: Any) -> list[Any]:
+    """Values, and the columns or tables in them."""
+    columns = values.values() if isinstance(values, Mapping) else values
+    return [values, *columns] if isinstance(values, Mapping | list | tuple) else [values]
+
+
+def num_rows(values: Any) -> int | None:
+    """The length of a list, array, table or of rows; None of others."""
+    shape = (len(values),) if isinstance(values, list | tuple) else getattr(values, "shape", ())
+    return shape[0] if shape else getattr(values, "num_rows", None)

@@ -434,9 +434,9 @@ class Observations:
         noise: Any = self.noise
         if len(np.shape(noise)) == 2 and np.shape(noise)[0] != np.shape(noise)[1]:
             parts["noise"] = noise  # not one matrix, whose rows are entries
-        index = tables.labels_of((index, *parts.values()))
-        ordered = tables.in_one_order("Observations", index=index, **parts)
-        self._set(**dict(zip(("index", *parts), ordered)))
+        first = {} if index is None else {"index": index}  # by which arrays go too
+        ordered = tables.in_one_order("Observations", **first, **parts)[len(first) :]
+        self._set(index=tables.labels_of((index, *parts.values())), **dict(zip(parts, ordered)))
 
     def _check_region(self) -> None:
         region, (n, d) = self.region, self.lower.shape
