@@ -553,6 +553,7 @@ NAMED_OTHERWISE = {
     "observations and a box": lambda: tg.Observations.exact(TABLE, region=box_of(BA)),
     "a box and a mean": lambda: likelihood_of(rows=TABLE.to_numpy(), region=box_of(BA)),
     "names and noise": lambda: likelihood_of(rows=TABLE.to_numpy(), names=AB, noise=SWAPPED),
+    "statistics": lambda: sum(map(tg.Statistics.from_rows, (TABLE, TABLE[BA]))),
     "residuals and a mean": lambda: tg.quantile_residuals(
         (tg.Observations.exact(TABLE), MEAN[BA], SWAPPED)
     ),
@@ -664,3 +665,17 @@ def test_rows_without_labels_go_by_an_index():
         PAIR.to_numpy(), PAIR.to_numpy(), index=PAIR.index, weights=WEIGHTS[BACKWARDS]
     )
     assert np.array_equal(rows.weights, WEIGHTS)
+
+
+def test_statistics_keep_names(tmp_path):
+    whole = sum(map(tg.Statistics.from_rows, (TABLE[:15], TABLE[15:].to_numpy())))
+    assert whole.coordinate_names == ("a", "b")
+    fit = lambda low: tg.fit_truncated_normal(statistics=whole, low=low, progress=False).loc
+    low = pandas.Series([2.0, -9.0], BA)
+    assert np.array_equal(fit(low), fit([-9.0, 2.0])) and not np.array_equal(fit(low), fit(-9.0))
+    for names in (AB, BA):
+        TABLE.assign(w=1.0)[[*names[:1], "w", *names[1:]]].to_csv(tmp_path / names[0], index=False)
+    parts = [tg.Statistics.from_file(tmp_path / name, weights="w") for name in AB]
+    with pytest.raises(ValueError, match="has the coordinates .* Bring them into one order"):
+        parts[0] + parts[1]
+    assert (parts[0] + tg.Statistics.from_file(tmp_path / "b", AB)).coordinate_names == ("a", "b")

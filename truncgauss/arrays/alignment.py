@@ -160,8 +160,7 @@ def in_one_order(what: str, **arguments: Any) -> tuple[Any, ...]:
         arguments: by their names, those first by which the others go.
 
     Raises:
-        ValueError: for other labels, see `RowLabels.positions`; and for rows without labels beside
-            labels in two orders, as it is not known to which they belong.
+        ValueError: for other labels, see `RowLabels.positions`, or none beside two orders of others.
     """
     for first, values in arguments.items():
         labels = labels_of(values)

@@ -396,8 +396,7 @@ class Observations:
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
-        """Names that are compared with labels of means, covariances and bounds, by
-        `check_one_order`; none of one entry, which has no order."""
+        """The names that `check_one_order` compares; none of one entry, which has no order."""
         return self.names if self.names and self.dimension > 1 else ()
 
     def unnamed(self) -> "Observations":

@@ -1,5 +1,6 @@
 """Sufficient statistics of complete rows under a Gaussian: their number, mean and scatter."""
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.arrays.linalg import two_sum
-from truncgauss.arrays.pytrees import frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
 
 CHUNK, FEW = 2**12, 2**4  # rows at a time, and of these in one product of matrices
 
@@ -34,6 +35,7 @@ class Statistics:
         highest: the greatest, likewise.
         rest: the rounding error of the mean, shape (d,), where it is known: of rows shifted by 1e8
             of their standard deviations the mean is rounded at 1e-8 of these.
+        coordinate_names: those of the columns, if the rows had some (static).
 
     Raises:
         ValueError: for shapes that disagree, values that are not finite, or a scatter matrix that
@@ -57,6 +59,7 @@ class Statistics:
     lowest: Any = None
     highest: Any = None
     rest: Any = None
+    coordinate_names: tuple[Any, ...] | None = static_field(default=None)
 
     def __post_init__(self) -> None:
         mean, scatter = np.asarray(self.mean, np.float64), np.asarray(self.scatter, np.float64)
@@ -110,7 +113,8 @@ class Statistics:
                 "here. The statistics of each process's own rows add up."
             )
         rows, weights = tables.in_one_order("Statistics", rows=rows, weights=weights)
-        rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
+        table = tables.read(rows, what="Statistics: rows")
+        rows = table.values.astype(np.float64, copy=False)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:
             raise ValueError(
@@ -134,7 +138,7 @@ class Statistics:
         while len(parts) > 1:  # by pairs, whose sums are of one size
             pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
             parts = [functools.reduce(operator.add, pair) for pair in pairs]
-        return parts[0]
+        return dataclasses.replace(parts[0], coordinate_names=table.names)
 
     @classmethod
     def from_file(
@@ -186,7 +190,9 @@ class Statistics:
             raise ValueError(
                 f"Statistics: part {part[0]} of {part[1]} of {path} has no row that counts."
             )
-        return total
+        names = tables.header(path) if names is None and Path(path).suffix != ".npy" else names
+        named = tuple(name for name in names or () if name != weights) or None
+        return dataclasses.replace(total, coordinate_names=named)
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
@@ -198,6 +204,10 @@ class Statistics:
             raise ValueError(
                 f"Statistics: of {len(self.mean)} and {len(other.mean)} columns cannot be added."
             )
+        if len(self.mean) > 1:
+            from truncgauss.arrays.coordinates import check_one_order
+
+            check_one_order(statistics=self, others=other)
         total = self.weight + other.weight
         share = other.weight / total
         gap = (other.mean - self.mean) + (other.rest - self.rest)
@@ -210,7 +220,9 @@ class Statistics:
                 (np.maximum, self.highest, other.highest),
             )
         ]
-        return Statistics(self.num_rows + other.num_rows, mean, scatter, total, low, high, rest)
+        count = self.num_rows + other.num_rows
+        names = self.coordinate_names or other.coordinate_names
+        return Statistics(count, mean, scatter, total, low, high, rest, names)
 
     def __radd__(self, other: Any) -> "Statistics":
         return self if isinstance(other, int) and other == 0 else self + other  # for `sum`

@@ -198,7 +198,8 @@ def fit_truncated_normal(
             statistics = Statistics.from_rows(rows, weights)
         else:
             assert statistics is not None
-            low, high = limits_of(low, high, Table(statistics.mean[None]))
+            names = statistics.coordinate_names
+            low, high = limits_of(low, high, Table(statistics.mean[None], names))
         if table is not None and (noise is not None or max(low.ndim, high.ndim) == 2):
             check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
             if noise is not None:
