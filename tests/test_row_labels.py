@@ -536,6 +536,16 @@ def box_of(names):
     return tg.Box(pandas.Series([-9.0, -1.0], ["a", "b"])[names], np.inf)
 
 
+@functools.cache
+def fit_of_both():
+    return tg.fit_observations(tg.Observations.exact(TABLE), progress=False)
+
+
+@functools.cache
+def mixture_of_both():
+    return tg.fit_mixture(tg.Observations.exact(TABLE), 1, progress=False)
+
+
 NAMED_OTHERWISE = {
     "observations and a mean": lambda: likelihood_of(MEAN[BA], SWAPPED),
     "observations and a mean alone": lambda: likelihood_of(MEAN[BA], OF_BOTH.to_numpy()),
@@ -554,6 +564,18 @@ NAMED_OTHERWISE = {
     "a box and a mean": lambda: likelihood_of(rows=TABLE.to_numpy(), region=box_of(BA)),
     "names and noise": lambda: likelihood_of(rows=TABLE.to_numpy(), names=AB, noise=SWAPPED),
     "statistics": lambda: sum(map(tg.Statistics.from_rows, (TABLE, TABLE[BA]))),
+    "a fit and what is known": lambda: fit_of_both().predict(
+        known=tg.Observations.exact(TABLE[BA])
+    ),
+    "a fit and limits": lambda: fit_of_both().predict(
+        kind="probability", low=pandas.Series([-1.0, 5.0], BA)
+    ),
+    "a mixture and new rows": lambda: mixture_of_both().row_log_likelihood(
+        tg.Observations.exact(TABLE[BA])
+    ),
+    "a mixture and rows to predict": lambda: mixture_of_both().predict(
+        tg.Observations.exact(TABLE[BA])
+    ),
     "residuals and a mean": lambda: tg.quantile_residuals(
         (tg.Observations.exact(TABLE), MEAN[BA], SWAPPED)
     ),
@@ -583,6 +605,20 @@ def test_names_in_one_order_and_arrays_go_together():
     low = box_of(AB)
     want = likelihood_of(*arrays, region=tg.Box(low.low, low.high))
     assert np.array_equal(likelihood_of(region=low), want)
+
+
+def test_fits_take_new_rows_with_their_names():
+    named, plain = tg.Observations.exact(TABLE), tg.Observations.exact(TABLE.to_numpy())
+    for new in (named, plain):
+        np.testing.assert_allclose(fit_of_both().predict(known=new).value, TABLE)
+        want = tg.log_likelihood(plain, *gaussian_of(mixture_of_both())).log_prob
+        np.testing.assert_allclose(mixture_of_both().row_log_likelihood(new), want, rtol=1e-9)
+    chance = lambda low: fit_of_both().predict(kind="probability", low=low).value
+    assert np.array_equal(chance(pandas.Series([-1.0, 9.0], AB)), chance([-1.0, 9.0]))
+
+
+def gaussian_of(mixture):
+    return mixture.locs[0], mixture.covariances[0]
 
 
 def test_noise_of_exact_rows_goes_by_names():

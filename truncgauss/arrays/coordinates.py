@@ -3,6 +3,8 @@
 from itertools import combinations
 from typing import Any
 
+from truncgauss.arrays.alignment import RowLabels, in_order, labels_of
+
 
 def coordinate_labels(values: Any) -> list[Any]:
     """Labels along the last axis of a Series or DataFrame, or those that rows or a box made of one
@@ -45,3 +47,13 @@ def check_one_order(**arguments: Any) -> list[Any]:
                 "order, as by `.loc[names]`, or give arrays, which go by position."
             )
     return next(filter(None, named.values()), [])
+
+
+def square_in_order(matrix: Any, labels: RowLabels | None, what: str, first: str) -> Any:
+    """A square matrix, as by `in_order` along both axes where it has labels."""
+    if not hasattr(matrix, "loc"):
+        return matrix
+    labels = labels_of(matrix) if labels is None else labels
+    for _ in range(2):
+        matrix = in_order(matrix, labels, what, first).T
+    return matrix

@@ -410,7 +410,7 @@ def predict(
         n, d = jax.eval_shape(gaussians, arrays[0], designs)[0].shape
         if known is not None:
             if isinstance(known, Observations):
-                as_observations(known, "predict")
+                as_observations(known, "predict", fit.observations)
             if known.dimension != d or (designs and known.num_rows != n):
                 raise ValueError(
                     f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
@@ -715,6 +715,10 @@ def prediction_of(
 def limits_of_rows(fit: Any, what: str, labels: Any, d: int, limits: tuple[Any, Any]) -> Any:
     """Limits, brought into the order of the rows where they are of each row."""
     low, high = limits
+    if d > 1 and not fit.num_unlimited:
+        from truncgauss.arrays.coordinates import check_one_order
+
+        check_one_order(fit=fit.observations, low=low, high=high)
     if d - fit.num_unlimited > 1 and max(np.ndim(low), np.ndim(high)) < 2:
         return limits
     return tables.in_one_order(what, index=labels, low=low, high=high)[1:]

@@ -621,8 +621,9 @@ class Observations:
         return tuple(np.asarray(side)[:, 0] for side in sides)
 
 
-def as_observations(rows: Any, what: str) -> Observations:
-    """The rows, unless they are none: then ValueError, which names the function that was called."""
+def as_observations(rows: Any, what: str, of: Any = None) -> Observations:
+    """The rows, unless they are none, or named otherwise than those of a fit: then ValueError, which
+    names the function that was called."""
     if not isinstance(rows, Observations):
         raise ValueError(
             f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete observations "
@@ -631,6 +632,10 @@ def as_observations(rows: Any, what: str) -> Observations:
         )
     if rows.observed is not None and what not in WITH_DROPOUT:
         raise ValueError(f"{what}: takes no rows with observed=; {' and '.join(WITH_DROPOUT)} do.")
+    if of is not None:
+        from truncgauss.arrays.coordinates import check_one_order
+
+        check_one_order(fit=of, observations=rows)
     return rows
 
 

@@ -248,7 +248,8 @@ class MixtureFit(RowsFit):
             array([-1.031])
         """
         rows = dataclasses.replace(
-            as_observations(observations, "row_log_likelihood"), weights=None
+            as_observations(observations, "row_log_likelihood", self.loss.observations),
+            weights=None,
         )
         with jax.enable_x64(True):
             mixture = self.weights, self.locs, self.covariances
@@ -261,7 +262,7 @@ class MixtureFit(RowsFit):
     ) -> Posterior:
         """The true values and components of rows, old or new, under the fitted mixture; see
         `tg.mixtures.posterior`."""
-        as_observations(observations, "predict")
+        as_observations(observations, "predict", self.loss.observations)
         with jax.enable_x64(True):
             return posterior(observations, self.weights, self.locs, self.covariances, method)
 
