@@ -536,6 +536,11 @@ def box_of(names):
     return tg.Box(pandas.Series([-9.0, -1.0], ["a", "b"])[names], np.inf)
 
 
+def corner(**arguments):
+    pytest.importorskip("matplotlib")
+    return tg.plotting.corner(TABLE, **arguments)
+
+
 @functools.cache
 def fit_of_both():
     return tg.fit_observations(tg.Observations.exact(TABLE), progress=False)
@@ -576,6 +581,11 @@ NAMED_OTHERWISE = {
     "a mixture and rows to predict": lambda: mixture_of_both().predict(
         tg.Observations.exact(TABLE[BA])
     ),
+    "observations and a fixed covariance": lambda: tg.fit_observations(
+        tg.Observations.exact(TABLE), covariance=SWAPPED.where(SWAPPED > 3.0)
+    ),
+    "draws of a figure and a mean": lambda: corner(loc=MEAN[BA], covariance=SWAPPED),
+    "draws of a figure and limits": lambda: corner(high=MEAN[BA] + 50.0),
     "residuals and a mean": lambda: tg.quantile_residuals(
         (tg.Observations.exact(TABLE), MEAN[BA], SWAPPED)
     ),
@@ -615,6 +625,12 @@ def test_fits_take_new_rows_with_their_names():
         np.testing.assert_allclose(mixture_of_both().row_log_likelihood(new), want, rtol=1e-9)
     chance = lambda low: fit_of_both().predict(kind="probability", low=low).value
     assert np.array_equal(chance(pandas.Series([-1.0, 9.0], AB)), chance([-1.0, 9.0]))
+
+
+def test_a_fixed_covariance_has_the_order_of_the_rows():
+    covariance = OF_BOTH.where(OF_BOTH > 3.0)
+    fit = tg.fit_observations(tg.Observations.exact(TABLE), covariance=covariance, progress=False)
+    assert fit.covariance_matrix[1, 1] == 4.0 != fit.covariance_matrix[0, 0]
 
 
 def gaussian_of(mixture):

@@ -125,9 +125,7 @@ class Observations:
             raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
         self._set(names=None if names is None else tuple(map(str, names)))
         if d > 1:
-            from truncgauss.arrays.coordinates import check_one_order
-
-            check_one_order(observations=self, upper=ends, noise=noise, region=self.region)
+            check_names(self, upper=ends, noise=noise, region=self.region)
         self._check_region()
         for name in ("noise", "weights"):
             if getattr(self, name) is not None:
@@ -622,8 +620,8 @@ class Observations:
 
 
 def as_observations(rows: Any, what: str, of: Any = None) -> Observations:
-    """The rows, unless they are none, or named otherwise than those of a fit: then ValueError, which
-    names the function that was called."""
+    """The rows, unless they are none, or named otherwise than those of a fit: then ValueError,
+    which names the function that was called."""
     if not isinstance(rows, Observations):
         raise ValueError(
             f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete observations "
@@ -632,11 +630,14 @@ def as_observations(rows: Any, what: str, of: Any = None) -> Observations:
         )
     if rows.observed is not None and what not in WITH_DROPOUT:
         raise ValueError(f"{what}: takes no rows with observed=; {' and '.join(WITH_DROPOUT)} do.")
-    if of is not None:
-        from truncgauss.arrays.coordinates import check_one_order
-
-        check_one_order(fit=of, observations=rows)
+    check_names(rows, fit=of)
     return rows
+
+
+def check_names(observations: Any, **others: Any) -> None:
+    from truncgauss.arrays.coordinates import check_one_order
+
+    check_one_order(observations=observations, **others)
 
 
 def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:

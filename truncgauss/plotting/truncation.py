@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from scipy import special as normal
 
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.plotting.panels import histogram
 from truncgauss.plotting.plane import contours, refuse_no_region
 from truncgauss.plotting.plane import region as hatched
@@ -230,6 +231,7 @@ def corner(
     """
     refuse_no_numbers("corner", "draws", draws)
     columns = [name for name in named_columns(draws) or () if isinstance(name, str)]
+    check_one_order(draws=draws, loc=loc, covariance=covariance, low=low, high=high)
     draws = np.asarray(draws, float)
     d = draws.shape[-1] if draws.ndim == 2 else 0
     whole = None if loc is None or covariance is None else (np.asarray(loc), np.asarray(covariance))

@@ -13,7 +13,7 @@ from truncgauss.fits.gaussian.centring import check_units
 from truncgauss.fits.gaussian.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.least_squares import least_squares, median_of
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, check_names
 from truncgauss.tables.columns import DROPPED, ONE_COLUMN
 from truncgauss.words.names import check_choice, closest
 
@@ -99,6 +99,7 @@ def as_coordinates(
         if covariance == "diagonal":
             template[~np.eye(d, dtype=bool)] = 0.0
     else:
+        check_names(observations, covariance=covariance)
         template = np.asarray(covariance, np.float64)
         if template.shape != (d, d) or not np.array_equal(template, template.T, equal_nan=True):
             cure = " Of independent entries write np.diag(variances) or np.diag(sds**2)."
