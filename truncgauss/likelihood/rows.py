@@ -19,7 +19,7 @@ from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.nested import NODES, NestedQuadrature
-from truncgauss.likelihood.observations import Observations, as_observations
+from truncgauss.likelihood.observations import Observations, as_observations, check_names
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.row_blocks import filled_up, first_rows
 from truncgauss.likelihood.terms import outside, terms_of
@@ -243,10 +243,7 @@ def prepared(
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
     n, d = as_observations(observations, "log_likelihood").lower.shape
-    from truncgauss.arrays.coordinates import check_one_order
-
-    region = observations.region
-    check_one_order(observations=observations, region=region, loc=loc, covariance=covariance)
+    check_names(observations, region=observations.region, loc=loc, covariance=covariance)
     if np.ndim(loc) == 2:
         loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
     observations = observations.unnamed()

@@ -120,10 +120,11 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
         )
     if any(end is not None for end in limits):
         raise ValueError(f"{what}: give either region or {names}, not both.")
-    names = list(getattr(region, "coordinate_names", ()))
-    if len(names) < 2 or names == list(range(len(names))):
+    names: list[Any] = [*getattr(region, "coordinate_names", ())]
+    if len(names) < 2 or names == [*range(len(names))]:
         return box.low, box.high
-    return tuple(dict(zip(names, np.moveaxis(end, -1, 0))) for end in (box.low, box.high))
+    low, high = (dict(zip(names, np.asarray(end).T)) for end in (box.low, box.high))
+    return low, high
 
 
 def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
