@@ -120,10 +120,10 @@ def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -
         )
     if any(end is not None for end in limits):
         raise ValueError(f"{what}: give either region or {names}, not both.")
-    names: list[Any] = [*getattr(region, "coordinate_names", ())]
-    if len(names) < 2 or names == [*range(len(names))]:
+    columns: list[Any] = [*getattr(region, "coordinate_names", ())]
+    if len(columns) < 2 or columns == [*range(len(columns))]:
         return box.low, box.high
-    low, high = (dict(zip(names, np.asarray(end).T)) for end in (box.low, box.high))
+    low, high = (dict(zip(columns, np.asarray(end).T)) for end in (box.low, box.high))
     return low, high
 
 
