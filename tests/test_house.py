@@ -258,7 +258,7 @@ REACH = {
     "optimize.loop": (12, 3_040),
     "fitting.model": (24, 4_900),  # of any rows, which its own defines
     "fitting.engine": (25, 5_200),
-    "fits.gaussian.truncated_normal": (88, 24_100),
+    "fits.gaussian.truncated_normal": (88, 24_150),
     "fits.fractions": (45, 10_850),
     "fits.polychoric.polychoric_correlations": (32, 6_980),
 }

@@ -41,10 +41,9 @@ def as_value(distribution: Any, value: Any, parameter: Array) -> Array:
     """A value of a distribution as an array of its dtype.
 
     Raises:
-        ValueError: for a value of pandas that names the coordinates otherwise than the parameters
-            did, or whose order is not known, as those that JAX copied a distribution keep no names.
+        ValueError: for a value of pandas that names the coordinates otherwise than the parameters.
     """
-    if hasattr(value, "iloc"):
+    if hasattr(value, "iloc") and parameter.ndim:
         from truncgauss.arrays.coordinates import check_one_order, coordinate_labels
 
         owner, names = type(distribution).__name__, coordinate_labels(value)
@@ -52,8 +51,7 @@ def as_value(distribution: Any, value: Any, parameter: Array) -> Array:
         if distribution.coordinate_names is None and names != list(range(len(names))):
             raise ValueError(
                 f"{owner}: the value has the coordinates {names}, and a distribution that JAX "
-                "copied, as by jit or tree.map, keeps no names to compare them with. Give an "
-                "array in the order of the parameters, as by `.to_numpy()`."
+                "copied keeps no names. Give `.to_numpy()`, in the order of the parameters."
             )
     return jnp.asarray(value, common_dtype((value, parameter)))
 

@@ -99,7 +99,7 @@ def log_likelihood(
         from truncgauss.arrays.coordinates import check_one_order
 
         rows = as_observations(observations, "log_likelihood").unnamed()
-        check_columns(*rows.lower.shape, loc, covariance)
+        check_columns(rows, loc, covariance)
         check_one_order(observations=observations, loc=loc)
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
@@ -224,8 +224,9 @@ def _integrals(
     return integrals_by_kind([term.integrals for term in terms])
 
 
-def check_columns(n: int, d: int, loc: Any, covariance: Any) -> None:
-    """Raise ValueError unless a mean and a covariance are of the columns of observations (n, d)."""
+def check_columns(observations: Observations, loc: Any, covariance: Any) -> None:
+    """Raise ValueError unless a mean and a covariance are of the columns of observations."""
+    n, d = observations.lower.shape
     last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]
     for name, size in (("loc", np.shape(loc)[-1:]), ("covariance", last)):
         if any(np.reshape(size, -1) != d):
@@ -247,7 +248,7 @@ def prepared(
     if np.ndim(loc) == 2:
         loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
     observations = observations.unnamed()
-    check_columns(n, d, loc, covariance)
+    check_columns(observations, loc, covariance)
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)
