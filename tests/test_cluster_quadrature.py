@@ -405,7 +405,7 @@ def test_effects_of_a_field_at_one_place_are_those_of_a_cluster():
                 got[row[row >= 0]] = np.broadcast_to(values, row.shape)[row >= 0]
         return each
 
-    field = effects(tg.Matern(np.zeros(n)), [0.1, 0.8, 1.0, 0.9])
+    field = effects(tg.Matern(1.0 * cluster), [0.1, 0.8, 1.0, 0.9])
     whole = effects(tg.RandomEffects(), [0.1, 0.8, 0.9])
     np.testing.assert_allclose(field, whole, atol=3e-4)
     assert len(np.unique(whole)) == 4
