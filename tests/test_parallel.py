@@ -172,8 +172,11 @@ def test_errors_speak():
         tg.parallel.device_mesh(9)
     with pytest.raises(ValueError, match="must divide by the 4 devices"):
         tg.parallel.spread(jnp.zeros((10, 2)), tg.parallel.device_mesh(4))
-    with pytest.raises(ValueError, match="must be positive, got 0"):
-        tg.parallel.host_devices(0)
+    for number in (0, "4"):
+        with pytest.raises(ValueError, match=f"must be a positive int, got {number!r}"):
+            tg.parallel.host_devices(number)
+    with pytest.raises(ValueError, match="asked for '4' device"):
+        tg.parallel.device_mesh("4")
     with pytest.raises(RuntimeError, match="JAX has already started with 4"):
         jnp.zeros(1).block_until_ready()
         tg.parallel.host_devices(7)
