@@ -70,7 +70,7 @@ class Statistics:
             )
         weight = np.float64(self.num_rows if self.weight is None else self.weight)
         finite = all(np.all(np.isfinite(part)) for part in (weight, mean, scatter))
-        size = np.sqrt(np.abs(np.outer(*[np.diagonal(scatter)] * 2)))
+        size = np.outer(*[np.sqrt(np.abs(np.diagonal(scatter)))] * 2)
         symmetric = np.all(np.abs(scatter - scatter.T) <= 1e-12 * size) and np.all(
             np.diagonal(scatter) >= 0
         )
