@@ -1,9 +1,10 @@
 """Coordinates in one order: the names that Series, tables, rows and boxes have for them."""
 
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
-from truncgauss.arrays.alignment import RowLabels, in_order, labels_of
+if TYPE_CHECKING:
+    from truncgauss.arrays.alignment import RowLabels
 
 
 def coordinate_labels(values: Any) -> list[Any]:
@@ -49,10 +50,12 @@ def check_one_order(**arguments: Any) -> list[Any]:
     return next(filter(None, named.values()), [])
 
 
-def square_in_order(matrix: Any, labels: RowLabels | None, what: str, first: str) -> Any:
+def square_in_order(matrix: Any, labels: Optional["RowLabels"], what: str, first: str) -> Any:
     """A square matrix, as by `in_order` along both axes where it has labels."""
     if not hasattr(matrix, "loc"):
         return matrix
+    from truncgauss.arrays.alignment import in_order, labels_of
+
     labels = labels_of(matrix) if labels is None else labels
     for _ in range(2):
         matrix = in_order(matrix, labels, what, first).T
