@@ -125,6 +125,16 @@ def in_order(values: Any, labels: RowLabels | None, what: str, first: str) -> An
     return values if positions is None else taken(values, positions)
 
 
+def square_in_order(matrix: Any, labels: RowLabels | None, what: str, first: str) -> Any:
+    """A square matrix, as by `in_order` along both axes where it has labels."""
+    if not hasattr(matrix, "loc"):
+        return matrix
+    labels = labels_of(matrix) if labels is None else labels
+    for _ in range(2):
+        matrix = in_order(matrix, labels, what, first).T
+    return matrix
+
+
 def taken(values: Any, positions: np.ndarray) -> Any:
     """Rows by their positions."""
     values = values.to_native() if hasattr(values, "to_native") else values

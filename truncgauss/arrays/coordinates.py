@@ -1,10 +1,7 @@
 """Coordinates in one order: the names that Series, tables, rows and boxes have for them."""
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Optional
-
-if TYPE_CHECKING:
-    from truncgauss.arrays.alignment import RowLabels
+from typing import Any
 
 
 def coordinate_labels(values: Any) -> list[Any]:
@@ -18,7 +15,8 @@ def coordinate_labels(values: Any) -> list[Any]:
         return list(getattr(values, "coordinate_names", None) or ())
     rows = values.index.to_list()
     labels: list[Any] = values.columns.to_list() if values.ndim == 2 else rows
-    if rows != labels and sorted(map(str, rows)) == sorted(map(str, labels)):
+    square = len(rows) == len(labels) and rows != labels
+    if square and sorted(map(str, rows)) == sorted(map(str, labels)):
         raise ValueError(
             f"covariance: its rows are in the order {rows}, its columns {labels}. Bring both into "
             "one, as by `.loc[names, names]`."
@@ -38,8 +36,10 @@ def check_one_order(**arguments: Any) -> list[Any]:
     named = {name: coordinate_labels(values) for name, values in arguments.items()}
     pairs = combinations([item for item in named.items() if item[1]], 2)
     for (first, names), (name, labels) in pairs:
+        if names == labels:
+            continue
         one, other = list(map(str, names)), list(map(str, labels))
-        if names == labels or one == other:
+        if one == other:
             continue
         numbered = any(x == list(map(str, range(len(x)))) for x in (one, other))
         if not numbered or sorted(one) == sorted(other):
@@ -48,15 +48,3 @@ def check_one_order(**arguments: Any) -> list[Any]:
                 "order, as by `.loc[names]`, or give arrays, which go by position."
             )
     return next(filter(None, named.values()), [])
-
-
-def square_in_order(matrix: Any, labels: Optional["RowLabels"], what: str, first: str) -> Any:
-    """A square matrix, as by `in_order` along both axes where it has labels."""
-    if not hasattr(matrix, "loc"):
-        return matrix
-    from truncgauss.arrays.alignment import in_order, labels_of
-
-    labels = labels_of(matrix) if labels is None else labels
-    for _ in range(2):
-        matrix = in_order(matrix, labels, what, first).T
-    return matrix

@@ -635,6 +635,7 @@ def as_observations(rows: Any, what: str, of: Any = None) -> Observations:
 
 
 def check_names(observations: Any, **others: Any) -> None:
+    """Raise ValueError unless others name the columns of observations as these do."""
     from truncgauss.arrays.coordinates import check_one_order
 
     check_one_order(observations=observations, **others)

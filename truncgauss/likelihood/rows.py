@@ -96,11 +96,9 @@ def log_likelihood(
         random.
     """
     if isinstance(covariance, Covariance):
-        from truncgauss.arrays.coordinates import check_one_order
-
         rows = as_observations(observations, "log_likelihood").unnamed()
         check_columns(rows, loc, covariance)
-        check_one_order(observations=observations, loc=loc)
+        check_names(observations, loc=loc)
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
             return own

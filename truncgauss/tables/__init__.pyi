@@ -4,9 +4,9 @@ from truncgauss.arrays.alignment import (
     in_one_order as in_one_order,
     in_order as in_order,
     labels_of as labels_of,
+    square_in_order as square_in_order,
     taken as taken,
 )
-from truncgauss.arrays.coordinates import square_in_order as square_in_order
 from truncgauss.tables.censoring import limit_of as limit_of
 from truncgauss.tables.columns import (
     Table as Table,
