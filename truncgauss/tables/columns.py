@@ -64,6 +64,11 @@ class Table(NamedTuple):
         return repr(self.names[column]) if self.names else str(column)
 
 
+def as_names(names: Any) -> Any:
+    """Names as they are, and of one text a list: its letters are none."""
+    return [names] if isinstance(names, str) else names
+
+
 def read(
     table: Any,
     columns: Sequence[Hashable] | None = None,

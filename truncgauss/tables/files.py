@@ -27,7 +27,7 @@ from truncgauss.tables.censoring import (
     limit_of,
     misspelt,
 )
-from truncgauss.tables.columns import numbers
+from truncgauss.tables.columns import as_names, numbers
 from truncgauss.words.names import suggestion
 from truncgauss.words.numbers import ABSENT
 
@@ -108,11 +108,6 @@ def from_file(
         equal = "; `where` keeps the rows whose cell is the text that it gives" * bool(where)
         raise ValueError(f"{path}: no row to fit{equal}. {near}".strip())
     return found
-
-
-def as_names(names: Collection[str]) -> Collection[str]:
-    """Names as they are, and of one text a list: its letters are none."""
-    return [names] if isinstance(names, str) else names
 
 
 def units(path: str | Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from truncgauss.arrays.alignment import RowLabels, labels_of, taken
 from truncgauss.tables.censoring import is_measurement, limit_of, misspelt
 from truncgauss.tables.columns import (
     DROPPED,
+    as_names,
     categories_of,
     chosen,
     dropped,
@@ -106,7 +107,7 @@ def design(
         array([0.])
     """
     categories = categories or {}
-    covariates = [covariates] if isinstance(covariates, str) else covariates
+    covariates = as_names(covariates)
     if not isinstance(categories, Mapping):
         raise TypeError(f"categories must be a dictionary {{column: text}}, got {categories!r}.")
     by_name = named(table)
