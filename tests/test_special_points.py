@@ -470,6 +470,16 @@ def other_functions(form, moved):
         **moved,
         routes="backward jit",
     )
+    rows = tg.Observations([[0.4, -np.inf], [-np.inf, -0.6]], [[0.4, 0.2], [np.inf, 1.5]])
+    of_rows = lambda p, form=form: tg.conditional_moments(rows, p["loc"], FORMS[form][0](p))[:2]
+    points = some(gaussians(form, 2), "identity,", "equal,", "diagonal")
+    table[f"moments of rows, {form}"] = Case(
+        "conditional_moments",
+        lambda p, m=of_rows: jnp.concatenate([x.ravel() for x in m(p)]),
+        {k: {n: x for n, x in p.items() if n not in ("low", "high")} for k, p in points.items()},
+        **moved,
+        routes="backward jit",
+    )
     share = lambda p, form=form: tg.quantile(p["p"], p["loc"], FORMS[form][0](p))[0]
     points = {k: {n: x for n, x in p.items() if n not in ("low", "high")} for k, p in t.items()}
     table[f"quantile, {form}"] = Case(

@@ -84,6 +84,7 @@ from truncgauss.gaussian.regions.outside import Outside as Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron as Polyhedron
 from truncgauss.gaussian.regions.region import Region as Region
 from truncgauss.gaussian.regions.selection import Selection as Selection
+from truncgauss.likelihood.conditional_moments import conditional_moments as conditional_moments
 from truncgauss.likelihood.observations import Observations as Observations
 from truncgauss.likelihood.ordinal import Ordinal as Ordinal
 from truncgauss.likelihood.rows import log_likelihood as log_likelihood

@@ -19,7 +19,8 @@ from truncgauss.words.arguments import INSTEAD, explained, explained_class
 from truncgauss.words.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
-WITH_DROPOUT = ("log_likelihood", "fit_observations")  # entries missing because of their value
+# Functions that take rows whose entries are missing because of their value.
+WITH_DROPOUT = ("log_likelihood", "conditional_moments", "fit_observations")
 MOST_NAMES = 6  # of entries, in a print
 INSTEAD += [
     (

@@ -222,7 +222,9 @@ def _integrals(
     return integrals_by_kind([term.integrals for term in terms])
 
 
-def check_columns(observations: Observations, loc: Any, covariance: Any) -> None:
+def check_columns(
+    observations: Observations, loc: Any, covariance: Any, what: str = "log_likelihood"
+) -> None:
     """Raise ValueError unless a mean and a covariance are of the columns of observations."""
     n, d = observations.lower.shape
     last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]
@@ -232,21 +234,21 @@ def check_columns(observations: Observations, loc: Any, covariance: Any) -> None
             if np.max(size) == n:
                 cure += f"; {n} values that are observed together are one row, low[None] of (n,)"
             raise ValueError(
-                f"log_likelihood: the observations have {d} column(s), {name} {np.max(size)}. Give "
+                f"{what}: the observations have {d} column(s), {name} {np.max(size)}. Give "
                 f"loc the shape ({d},) and covariance ({d}, {d}), {cure}."
             )
 
 
 def prepared(
-    observations: Observations, loc: Any, covariance: Any
+    observations: Observations, loc: Any, covariance: Any, what: str = "log_likelihood"
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
-    n, d = as_observations(observations, "log_likelihood").lower.shape
+    n, d = as_observations(observations, what).lower.shape
     check_names(observations, region=observations.region, loc=loc, covariance=covariance)
     if np.ndim(loc) == 2:
-        loc = tables.in_one_order("log_likelihood", observations=observations, loc=loc)[1]
+        loc = tables.in_one_order(what, observations=observations, loc=loc)[1]
     observations = observations.unnamed()
-    check_columns(observations, loc, covariance)
+    check_columns(observations, loc, covariance, what)
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)
@@ -254,8 +256,7 @@ def prepared(
     for name, batch in (("loc", loc.shape[:-1]), ("covariance", covariance.batch_shape)):
         if batch not in ((), (n,)):
             raise ValueError(
-                f"log_likelihood: {name} has leading axes {batch}, expected () or ({n},), one for "
-                "each row."
+                f"{what}: {name} has leading axes {batch}, expected () or ({n},), one for each row."
             )
     if covariance.is_matrix and not is_concrete(covariance.covariance_matrix):
         matrix = covariance.covariance_matrix  # one triangle alone was refused if it is known
