@@ -186,8 +186,8 @@ def verdict(status: int, step: int, relative: float, tolerance: float) -> tuple[
     if status == STALLED:
         return False, (
             f"Stalled after {step} steps: the loss no longer decreases, but {gradient} (tolerance "
-            f"{tolerance:.1e}). The objective may have a kink or be badly scaled; try float64, "
-            "another start, or another optimiser."
+            f"{tolerance:.1e}). Its gradient may be a surrogate's, or have a jump: compare it with "
+            "differences of the loss. Else scale the parameters, try float64 or another start."
         )
     return False, (
         f"Not converged: {step} steps are used up and {gradient} (tolerance {tolerance:.1e}). "
