@@ -14,6 +14,7 @@ from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.gaussian.problem import Moments
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.patterns import filled_length
 from truncgauss.likelihood.rows import prepared
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -53,7 +54,7 @@ def conditional_moments(
     observations: Observations,
     loc: Any,
     covariance: Any,
-    method: Method = Automatic(rtol=1e-3),
+    method: Method = Automatic(rtol=1e-2),
     key: jax.Array | None = None,
 ) -> Moments:
     r"""Mean and covariance of each row of a Gaussian, given what was observed of it.
@@ -73,7 +74,8 @@ def conditional_moments(
             the observation: the result is that of x, without it.
         loc: mean, shape (d,), or (n, d) for one a row.
         covariance: (d, d), (n, d, d), or an object such as `tg.ScaleTril`.
-        method, key: of the moments of limited entries, see `truncated_moments`.
+        method, key: of the moments of limited entries, see `truncated_moments`; up to three of a
+            row are exact.
 
     Returns:
         Moments(mean, covariance, mean_stderr, covariance_stderr), of shapes (n, d) and (n, d, d);
@@ -197,17 +199,21 @@ def limited_moments(
     groups: list[Group], low: np.ndarray, high: np.ndarray, method: Method, key: jax.Array
 ) -> dict[int, Moments]:
     """Moments of the limited entries of groups that have as many of them, in one call."""
-    size = len(groups[0].limited)
+    size, n = len(groups[0].limited), sum(len(group.rows) for group in groups)
+    # Filled up by copies of the last row, so that samples of about as many rows share programs.
+    filled = np.minimum(np.arange(filled_length(n)), n - 1)
     sides = (
         np.concatenate([side[np.ix_(g.rows, g.limited)] for g in groups]) for side in (low, high)
     )
     loc = jnp.concatenate([group.mean[:, -size:] for group in groups])
-    matrix = groups[0].rest
+    matrix = jnp.asarray(groups[0].rest)
     if len(groups) > 1:
         spread = lambda group: jnp.broadcast_to(group.rest, (len(group.rows), size, size))
         matrix = jnp.concatenate([*map(spread, groups)])
-    every = truncated_moments(loc, matrix, Box(*sides), method, key)
-    ends = np.cumsum([len(group.rows) for group in groups])[:-1]
+    matrix = matrix[filled] if matrix.ndim == 3 else matrix
+    box = Box(*(side[filled] for side in sides))
+    every = truncated_moments(loc[filled], matrix, box, method, key)
+    ends = np.cumsum([len(group.rows) for group in groups])
     pieces = zip(*(jnp.split(leaf, ends) for leaf in every))
     return {int(group.rows[0]): Moments(*piece) for group, piece in zip(groups, pieces)}
 
