@@ -166,7 +166,7 @@ class bar:
         total: int | None = None,
         count: int = 0,
     ) -> None:
-        if isinstance(progress, str):
+        if type(progress).__name__ not in ("bool", "bool_", "int"):
             raise TypeError(f"{what}: progress must be True or False, got {progress!r}.")
         self.items, self.what, self.progress = items, what, progress
         self.total = len(items) if total is None and isinstance(items, Sized) else total
@@ -232,9 +232,9 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
         try:
             with bar(None, function.__name__, said):
                 return function(*args, **kwargs)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             from truncgauss.arrays.closures import closes_over_traced
-            from truncgauss.words.arguments import explain
+            from truncgauss.words.misfits import explain
 
             name, traced = function.__name__, jax.core.Tracer
             given = any(isinstance(leaf, traced) for leaf in jax.tree.leaves((args, kwargs)))
@@ -251,8 +251,7 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
                     f"{name}: {what} closes over a value that JAX traces (grad, jit or vmap). Make "
                     "it a field of the method or edge; a fit needs numbers, outside of these."
                 ) from error
-            if isinstance(error, TypeError):
-                explain(error, signature, args, kwargs)
+            explain(name, error, signature, args, kwargs)
             raise
 
     return shown

@@ -19,6 +19,7 @@ from truncgauss.arrays.pytrees import (
 )
 from truncgauss.fields import building, field_particles, guide, lines, precision
 from truncgauss.gaussian.covariances import Covariance, check_positive
+from truncgauss.words.arguments import explained
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
 MOST_EXACT = 4096  # points of which the matrix of the kernel is factorised
@@ -122,6 +123,7 @@ class Directed(Covariance):
         )
 
     @classmethod
+    @explained
     def from_points(
         cls,
         points: Any,
@@ -193,6 +195,7 @@ class Directed(Covariance):
         return cls._of(plan.width, order=plan.order, noise=noise, **known, **parts)
 
     @classmethod
+    @explained
     def from_matrix(cls, covariance: Any, noise: Any = 0.0) -> "Directed":
         """A field by its dense covariance matrix, (n, n), whose rows may be in any order.
 

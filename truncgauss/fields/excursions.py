@@ -26,6 +26,7 @@ from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import Twist
 from truncgauss.special.logspace import standard_error
 from truncgauss.special.tails import ndtr
+from truncgauss.words.arguments import explained
 
 FIRST = 256  # sites of the first pass; their number doubles until F is below `least`
 CERTAIN = 10.0  # standard deviations above the level: all such sites change F by no digit
@@ -68,6 +69,7 @@ class Excursion(NamedTuple):
         return self.probability >= 1.0 - alpha
 
 
+@explained
 def excursion(
     loc: Real[Any, "#d"],
     covariance: CovarianceLike,

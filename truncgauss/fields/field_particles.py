@@ -20,6 +20,7 @@ from truncgauss.gaussian.regions.region import Region
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import NUM_REPLICATES, Method, check_counts
 from truncgauss.special.logspace import log_mean_exp, standard_error
+from truncgauss.words.arguments import explained_class
 
 LEAST_EFFECTIVE = 10.0
 LARGEST_CHANGE = 3.0  # of log P by half of the neighbours, beyond which no error is known
@@ -76,6 +77,7 @@ class Particles(Method):
         return Estimate(log_prob, lax.stop_gradient(jnp.where(empty, 0.0, stderr)))
 
 
+@explained_class
 @frozen_pytree
 class FieldParticles(Particles):
     """Sequential Monte Carlo over the blocks of a `Directed` covariance, guided by Gaussian sites.

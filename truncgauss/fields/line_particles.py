@@ -30,6 +30,7 @@ from truncgauss.probability.method import check_counts
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
 from truncgauss.special.normal import log_mass_and_slopes, quick_moments, separation_step
 from truncgauss.special.tails import LOG_SQRT_2PI, fixed_interval
+from truncgauss.words.arguments import explained_class
 
 WINDOW, OVERLAP = 1000, 100  # places whose sites are fitted together
 NUM_STEPS, DAMPING = 8, 0.8
@@ -496,6 +497,7 @@ def _once_jvp(*_: Any) -> Any:
     )
 
 
+@explained_class
 @frozen_pytree
 class LineParticles(Particles):
     """Sequential Monte Carlo along a line, for a covariance of `Directed.from_quasiseparable`.

@@ -23,12 +23,14 @@ from truncgauss.arrays.pytrees import (
 )
 from truncgauss.fields import building, field_particles, line_particles
 from truncgauss.gaussian.covariances import Covariance, check_positive
+from truncgauss.words.arguments import explained, explained_class
 
 MOST_DENSE = 20_000  # coordinates of which the matrix is formed
 NEAR = 0.5  # distance, by the rate of the process, up to which Q is integrated
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
+@explained_class
 @frozen_pytree
 class MaternProcess:
     r"""The kernel of Matern of a process on a line, for `Directed.from_quasiseparable`.
@@ -121,6 +123,7 @@ class QuasiSeparable(Covariance):
     methods = (line_particles.LineParticles,)
 
     @classmethod
+    @explained
     def from_kernel(cls, kernel: Any, x: Any, noise: Any = 0.0) -> "QuasiSeparable":
         """As `Directed.from_quasiseparable`, which has the arguments.
 

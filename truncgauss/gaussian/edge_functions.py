@@ -16,6 +16,7 @@ from truncgauss.arrays.closures import hoisted, without_slopes
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.edges import Edge, with_limits
 from truncgauss.special.intervals import nan_slope
+from truncgauss.words.arguments import explained_class
 
 # In place of an infinite margin, where a function may have no slope; 0 and 1 may be special to it.
 _ORDINARY = 0.618
@@ -23,6 +24,7 @@ _TRIED = -100.0, -1.0, -0.1, 0.0, 0.1, 1.0, 100.0  # margins at which a new func
 _ABOVE_ONE = 16.0  # units of rounding by which a value may exceed 1
 
 
+@explained_class
 @frozen_pytree
 class EdgeFunction(Edge):
     """The edge of a function of the margin, with the rule of derivatives that the function brings.

@@ -27,6 +27,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.special.tails import undefined
+from truncgauss.words.arguments import explained
 
 
 class RowTerms(NamedTuple):
@@ -127,6 +128,7 @@ def total_log_likelihood(
     return Estimate(jnp.sum(rows.log_prob), error)
 
 
+@explained
 def fraction_not_truncated(
     observations: Observations,
     loc: Any,

@@ -18,7 +18,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from truncgauss.arrays.pytrees import no_numbers
 from truncgauss.execution import writing
-from truncgauss.words.arguments import explain
+from truncgauss.words.misfits import ARRAYS, NUMBERS, explain, misfit
 from truncgauss.words.names import closest
 
 STYLE: Any = {
@@ -107,20 +107,23 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(ax, Axes | None):
             cure = "tg.plotting.figure() returns its figure and its Axes."
             raise TypeError(f"{draw.__name__}: ax must be Axes or None, got {ax!r:.60}. {cure}")
+        for name, value in (dict(zip(signature.parameters, args)) | settings).items():
+            got = misfit(signature.parameters[name], value) if name in numbered else ""
+            if got and (got != "masked numbers" or name in ("loc", "covariance")):
+                raise TypeError(f"{draw.__name__}: {name} must be {ARRAYS}, got {got}.")
         with matplotlib.rc_context(STYLE):
             try:
                 drawn = draw(*args, ax=figure()[1] if ax is None else ax, **settings)
-            except TypeError as error:
-                explain(error, signature, args, settings)
-                raise
-            except AttributeError as error:
+            except Exception as error:
                 refuse_settings(draw.__name__, error, settings)
+                explain(draw.__name__, error, signature, args, settings)
                 raise
         for name in inverted:
             getattr(drawn, f"{name}axis").set_inverted(True)
         return drawn
 
     signature = inspect.signature(draw)
+    numbered = NUMBERS - {"x", "y"}  # of which matplotlib draws dates and texts too
     first = next(iter(signature.parameters.values()))
     more = inspect.Parameter("inverted", inspect.Parameter.KEYWORD_ONLY, default="", annotation=str)
     parameters = list(signature.parameters.values())
@@ -141,7 +144,7 @@ def refuse_no_numbers(what: str, name: str, values: Any) -> None:
         raise no_numbers(f"{what}: needs {name}{SUCH_AS.get(name, ', numbers')}", values)
 
 
-def refuse_settings(what: str, error: AttributeError, settings: Mapping[str, Any]) -> None:
+def refuse_settings(what: str, error: Exception, settings: Mapping[str, Any]) -> None:
     """Raise TypeError for a setting that matplotlib does not have, from its error that says so."""
     if unknown := re.search(
         r"(\w+)\.set\(\) got an unexpected keyword argument '(\w+)'", str(error)

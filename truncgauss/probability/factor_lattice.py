@@ -46,12 +46,14 @@ from truncgauss.separation.lattice import lattice_points, open_uniforms
 from truncgauss.special.logspace import effective_sample_size, log_mean_exp
 from truncgauss.special.normal import truncated_mean_and_variance
 from truncgauss.special.tails import standardize
+from truncgauss.words.arguments import explained_class
 
 MIN_EFFECTIVE_POINTS = 10.0
 # The scale of a logistic density with standard deviation 1.18, wider than the integrand.
 WIDTH = 0.65
 
 
+@explained_class
 @frozen_pytree
 class FactorLattice(Method):
     """The probability of a box by importance sampling of the factors of a `LowRank` covariance.

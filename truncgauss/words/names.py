@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # What other packages call an argument, a function or a property of a fit, without capitals, and
 # what it is called here: the first of these that there is counts.
@@ -51,6 +52,15 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     }.items()
     for word in words.split()
 }
+
+# What others call an argument that a function with these arguments has not, and what to write. The
+# rooms whose arguments they are add to it.
+INSTEAD: list[tuple[str, set[str], str]] = []
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value is a random key of JAX, of either kind."""
+    return str(getattr(value, "dtype", "")).startswith(("key", "uint"))
 
 
 def check_choice(

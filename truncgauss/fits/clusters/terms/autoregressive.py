@@ -8,6 +8,7 @@ import numpy as np
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.words.arguments import explained_class
 
 FARTHEST = 8.0  # artanh of a correlation beyond which it is taken for 1
 ENDLESS = (
@@ -16,6 +17,7 @@ ENDLESS = (
 )
 
 
+@explained_class
 @frozen_pytree
 class AutoRegressive(CovarianceTerm):
     """A stationary process of first order at whole-numbered times: sigma^2 rho^|t - s|.

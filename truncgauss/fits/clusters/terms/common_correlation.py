@@ -9,11 +9,13 @@ import numpy as np
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.words.arguments import explained_class
 
 FARTHEST = 16.0  # logit of a correlation within its range, beyond which it is taken for an end
 ENDLESS = "There is no maximum: the likelihood grows as the correlation goes to {}."
 
 
+@explained_class
 @frozen_pytree
 class CommonCorrelation(CovarianceTerm):
     """Rows of one variance, of which each pair has the same correlation: sigma^2 ((1 - r) I + r J).

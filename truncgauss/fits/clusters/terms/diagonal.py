@@ -7,8 +7,10 @@ import numpy as np
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.words.arguments import explained_class
 
 
+@explained_class
 @frozen_pytree
 class Diagonal(CovarianceTerm):
     """Independent errors with one variance for each item.

@@ -2,8 +2,10 @@
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.matern import Matern
+from truncgauss.words.arguments import explained_class
 
 
+@explained_class
 @frozen_pytree
 class Exponential(Matern):
     """A process with covariance sigma^2 exp(-d / range) at distance d: in time, that of Ornstein

@@ -9,10 +9,12 @@ from truncgauss import tables
 from truncgauss.arrays.alignment import SHOWN, shown
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.words.arguments import explained_class
 
 LEAST = -1e-8  # eigenvalue of a covariance, of the largest
 
 
+@explained_class
 @frozen_pytree
 class Kinship(CovarianceTerm):
     """Effects with a known matrix K of correlations: sigma^2 K.

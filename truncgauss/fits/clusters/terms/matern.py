@@ -8,6 +8,7 @@ import numpy as np
 
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fits.clusters.terms.term import CovarianceTerm, LongRows, Parts
+from truncgauss.words.arguments import explained_class
 
 SMOOTHNESS = (0.5, 1.5, 2.5)
 FARTHEST = 11.0  # logarithm of a range in units of the positions, beyond which it is no longer told
@@ -17,6 +18,7 @@ ENDLESS = (
 )
 
 
+@explained_class
 @frozen_pytree
 class Matern(CovarianceTerm):
     """A random field of Matern's covariance at positions, of Euclidean distances d.

@@ -19,10 +19,12 @@ from truncgauss.fits.clusters.terms.term import (
     pairs_of,
     signs_of_columns,
 )
+from truncgauss.words.arguments import explained_class
 
 FAR = 16.0  # spreads from 0, up to which a column stays where it is
 
 
+@explained_class
 @frozen_pytree
 class RandomEffects(CovarianceTerm):
     """Coefficients b ~ Normal(0, G) of covariates z that a cluster has in common: Z G Z^T.

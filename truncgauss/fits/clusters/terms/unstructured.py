@@ -18,8 +18,10 @@ from truncgauss.fits.clusters.terms.term import (
     pairs_of,
     signs_of_columns,
 )
+from truncgauss.words.arguments import explained_class
 
 
+@explained_class
 @frozen_pytree
 class Unstructured(CovarianceTerm):
     """Any covariance matrix of the items; with a known sigma, any correlations.

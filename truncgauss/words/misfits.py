@@ -1,0 +1,336 @@
+"""Sentences about wrong calls, which only these load: arguments that a function has not, and values
+of another kind than an argument takes, of which Python, NumPy or JAX speak in their own words."""
+
+import dis
+import fnmatch
+import inspect
+import re
+import types
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from truncgauss.words.names import ELSEWHERE, HIGH, INSTEAD, LOW, closest, is_key
+from truncgauss.words.numbers import is_float
+
+RAISE = dis.opmap["RAISE_VARARGS"]
+# Arguments of any annotation that take numbers alone, and those that take what has a name here.
+NUMBERS = set(
+    "covariance covariances df estimates fall gradient gradient_norm gradient_stderr high highest "
+    "loc locs loss low lower lowest mean noise null num_rows num_trials observed scale scatter "
+    "sigma standard_errors stderr upper value value_stderr values weight weights x y".split()
+)
+KINDS = {
+    "key": "a random key, such as jax.random.key(0)",
+    "region": "a region, such as tg.Box(low, high)",
+    "shape": "a region, such as tg.Box(low, high)",
+    "method": "a method, such as tg.Automatic()",
+    "observations": "tg.Observations",
+    "known": "tg.Observations",
+}
+ARRAYS, NUMBER, COUNT = "numbers or an array of them", "one number", "a whole number"
+FLAG = "True or False"
+# Arguments that take a function, an object of this package or a constraint, and say so themselves.
+ANYTHING = set(
+    "constraints distribution edge fit function large optimizer prior result small start "
+    "terms".split()
+)
+# Arguments that take names or a list of them.
+LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+def explain(
+    owner: str,
+    error: Exception,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Raise an error of a call again with a sentence on what to write: a TypeError of Python where
+    the arguments do not fit the signature, and any that this package did not raise itself where an
+    argument is of another kind than the function takes."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        text = str(error).replace(".__init__()", "()").partition(". Did you mean")[0].rstrip(".")
+        text = re.sub(r"^\w+\.(?=\w+\(\))", "", text)  # the class of a method
+        key = args[0] if args else kwargs.get("key")
+        if [*signature.parameters][:1] == ["key"] and not is_key(key):
+            text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
+            text += f"jax.random.key(0), got {key!r:.60}"
+        raise TypeError(f"{text}. {advice(signature, args, kwargs)}") from None
+    if is_own(error):
+        return
+    taken = {
+        name: (signature.parameters[name], value)
+        for name, value in bound.arguments.items()
+        if name not in ("self", "cls")
+    }
+    tabled = {"data", "table"} & {*taken}  # whose columns an argument may name
+    by_name = (str, Mapping) if tabled else ()
+    wrong = {
+        name: got
+        for name, (parameter, value) in taken.items()
+        if (got := misfit(parameter, value))
+        and not (isinstance(value, by_name) and parameter.annotation is Any)
+    }
+    for name, got in wrong.items():
+        parameter, value = taken[name]
+        kind = kind_of(parameter)
+        others = (x for x in wrong if x != name and not misfit(parameter, taken[x][1]))
+        turned = next((x for x in others if not misfit(taken[x][0], value)), None)
+        said = f"must be {kind}, got {got}" if kind else f"cannot be {got}"
+        cure = f" Exchange it with {turned}." if turned else advice_on(value, parameter, signature)
+        raise (ValueError if isinstance(error, ValueError) else TypeError)(
+            f"{owner}: {name} {said}.{cure}"
+        ) from error
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a statement of this package raised an error, rather than what it calls."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    code, name = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] == "truncgauss" and code.co_code[trace.tb_lasti] == RAISE
+
+
+def kind_of(parameter: inspect.Parameter) -> str:
+    """The kind of values that an argument takes, by name, default and annotation; empty for any."""
+    note, default = parameter.annotation, parameter.default
+    text = str(note)
+    if parameter.name in KINDS:
+        return KINDS[parameter.name]
+    if note is bool:
+        return FLAG
+    numbers = parameter.name in NUMBERS and (note is Any or "Array" in text)
+    if "Real[" in text or "ArrayLike" in text or numbers:
+        return ARRAYS
+    if parameter.name in LISTS:
+        return "a list"
+    if note is int:
+        return COUNT
+    if note is float or text in ("float | None", "typing.Optional[float]"):
+        return NUMBER
+    if note is str:
+        return f"a text, such as {default!r}" if isinstance(default, str) and default else "a text"
+    return "a function" if text.startswith("collections.abc.Callable") else ""
+
+
+def misfit(parameter: inspect.Parameter, value: Any) -> str:
+    """A value in words, if an argument takes none of its kind; empty if it may."""
+    kind, default = kind_of(parameter), parameter.default
+    if value is default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        return ""
+    named = any(x.__name__ in str(parameter.annotation) for x in type(value).__mro__[:-1])
+    if named and not is_typed_key(value):
+        return no_numbers(value) if kind == ARRAYS and hasattr(value, "dtype") else ""
+    has_axes = bool(getattr(value, "ndim", 0))
+    fits = {
+        FLAG: lambda: type(value).__name__ in ("bool", "bool_"),
+        COUNT: lambda: isinstance(value, int) or str(getattr(value, "dtype", "")).startswith("int"),
+        NUMBER: lambda: not (no_numbers(value) or isinstance(value, list | tuple) or has_axes),
+        ARRAYS: lambda: not no_numbers(value) or is_covariance(parameter, value),
+        "a list": lambda: hasattr(value, "__iter__") and not is_typed_key(value),
+        "a function": lambda: callable(value),
+        KINDS["key"]: lambda: is_key(value),
+        KINDS["region"]: lambda: hasattr(value, "shape_name") and not isinstance(value, type),
+        KINDS["method"]: lambda: hasattr(value, "check_kind") and not isinstance(value, type),
+        KINDS["observations"]: lambda: hasattr(value, "has_limits_alone"),
+    }
+    if kind.startswith("a text"):
+        good = isinstance(value, str)
+    elif kind:
+        good = fits[kind]()
+    else:
+        good = not implausible(value) or parameter.name in ANYTHING
+        good &= value is not None or default is not parameter.empty
+    return "" if good else described(value)
+
+
+def is_covariance(parameter: inspect.Parameter, value: Any) -> bool:
+    """Whether a value is a covariance by its factor, for an argument that takes one."""
+    return "covar" in parameter.name and hasattr(value, "scale_tril")
+
+
+def implausible(value: Any) -> bool:
+    """Whether no argument takes a value of its kind, but those whose names say so."""
+    kinds = (type, types.ModuleType, set, frozenset, complex, range, *FUNCTIONS)
+    if isinstance(value, kinds) or type(value) is object:
+        return True
+    if isinstance(value, list | tuple):
+        return no_numbers(value).startswith("lists")
+    return is_typed_key(value) or hasattr(value, "shape_name") or hasattr(value, "check_kind")
+
+
+def is_typed_key(value: Any) -> bool:
+    return str(getattr(value, "dtype", "")).startswith("key")
+
+
+def is_real(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, str | bytes)
+
+
+def no_numbers(value: Any) -> str:
+    """A value in words, if it cannot be read as real numbers; empty if it can."""
+    if isinstance(value, list | tuple):
+        wrong = next(filter(None, map(no_numbers, value)), "")
+        if wrong:
+            return wrong if wrong.startswith("the text") else f"a list with {wrong} in it"
+        lengths = {
+            len(x) if hasattr(x, "__len__") and bool(getattr(x, "ndim", 1)) else 0 for x in value
+        }
+        return "lists of different lengths" if len(lengths) > 1 else ""
+    if isinstance(value, type | types.ModuleType):
+        return described(value)
+    value = value.to_numpy() if hasattr(value, "iloc") else value
+    dtype = getattr(value, "dtype", None)
+    if isinstance(value, bool | int | float):
+        return ""
+    if dtype is None:  # a number of Decimal's, a column of Arrow's, a buffer
+        ways = "__float__", "__array__", "typecode"
+        known = isinstance(value, range) or any(hasattr(value, way) for way in ways)
+        return "" if known else described(value)
+    if is_typed_key(value):
+        return described(value)
+    if getattr(dtype, "kind", "f") == "O" and all(map(is_real, value.ravel())):
+        return ""  # numbers that are held one by one
+    if getattr(dtype, "kind", "f") in "OUScMmV" and not str(dtype).startswith("bfloat"):
+        return described(value)
+    mask = getattr(value, "mask", False)  # of NumPy's masked arrays
+    return "masked numbers" if getattr(mask, "any", bool)() else ""
+
+
+def refuse_leaf(leaf: Any, name: str) -> None:
+    """Raise an error for what is no number of JAX, or an array of them, and says it is so.
+
+    Raises:
+        ValueError: for text, complex or masked numbers, and whole ones beyond the largest float64.
+        TypeError: for NumPy's long doubles.
+    """
+    dtype = getattr(leaf, "dtype", None)
+    if isinstance(leaf, str | bytes) or getattr(dtype, "kind", "") in ("U", "S"):
+        text = str(leaf if isinstance(leaf, str | bytes) else leaf.ravel()[0])
+        cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
+        raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
+    if getattr(dtype, "kind", "") == "f" and leaf.itemsize > 8:
+        raise TypeError(
+            f"{name} must be numbers in float64 or float32, got {dtype}, which JAX does not "
+            "have. Convert it by numpy.asarray(x, float)."
+        )
+    if isinstance(leaf, int):
+        raise ValueError(
+            f"{name} must be numbers below 1.8e308, the largest of float64, got a whole number "
+            f"of {leaf.bit_length()} bits. For no limit write jnp.inf."
+        )
+    refuse_no_numbers(f"{name} must be real numbers or an array of them", leaf)
+
+
+def refuse_value(value: Any, name: str) -> NoReturn:
+    """Raise an error for what JAX takes for no array of real numbers."""
+    got = no_numbers(value) or f"a {type(value).__name__}, {value!r:.60}"
+    array = value is None or isinstance(value, list | tuple) or hasattr(value, "dtype")
+    real = "real " * ("complex" in got)
+    raise (ValueError if array else TypeError)(
+        f"{name} must be {real}numbers or an array of them, got {got}.{remedy(value)}"
+    )
+
+
+def refuse_no_numbers(needed: str, value: Any) -> None:
+    """Raise ValueError, with what was needed, for what cannot be read as real numbers."""
+    if got := no_numbers(value):
+        raise ValueError(f"{needed}, got {got}.{remedy(value)}")
+
+
+def described(value: Any) -> str:
+    """A value in words."""
+    if isinstance(value, str | bytes | bool | int | float | complex):
+        text = f"the text {value!r:.60}" if isinstance(value, str | bytes) else repr(value)
+        return f"the complex number {text}" if isinstance(value, complex) else text
+    if value is None or type(value).__name__ in ("bool_", "float64", "int64"):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, types.ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, FUNCTIONS):
+        return "a function"
+    if is_typed_key(value):
+        return "a random key"
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    kind = getattr(dtype, "kind", "")
+    if kind == "O":
+        some = [*filter(lambda x: not is_real(x), value.ravel())][:1]
+        return f"an array of objects, such as {some[0]!r:.40}" if some else "an array of objects"
+    if kind in ("U", "S"):
+        return f"the text {str(value.ravel()[0])!r:.60}" if value.size else "texts"
+    words = {"c": "complex numbers", "M": "dates", "m": "durations", "V": "an array with columns"}
+    if kind in words and words[kind]:
+        return words[kind]
+    if isinstance(value, list | tuple):
+        return no_numbers(value) or f"a {type(value).__name__} of {len(value)}"
+    if dtype is not None and shape is not None:
+        return f"an array of shape {tuple(shape)}"
+    if isinstance(value, dict):
+        return f"a dictionary, {value!r:.60}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
+
+
+def advice_on(value: Any, parameter: inspect.Parameter, signature: inspect.Signature) -> str:
+    """A sentence, after a blank, on what to write in the place of a value; or nothing."""
+    for name, mark in (("region", "shape_name"), ("method", "check_kind"), ("key", "")):
+        of_kind = is_typed_key(value) if name == "key" else hasattr(value, mark)
+        if of_kind and name in signature.parameters and not isinstance(value, type):
+            return f" Give it as {name}=."
+    if value is None and parameter.default is not parameter.empty:
+        return f" Leave it out for its default, {parameter.default!r:.60}."
+    return remedy(value)
+
+
+def remedy(value: Any) -> str:
+    """A sentence, after a blank, on what to write in the place of no number; or nothing."""
+    got = no_numbers(value)
+    if got.startswith("the text"):
+        text = got.removeprefix("the text ")
+        return f" Convert it, such as by float({text})." if is_float(text.strip("'")) else ""
+    if isinstance(value, FUNCTIONS):
+        return " Call the function, and give its result."
+    if isinstance(value, type):
+        return f" Write {value.__name__}(...), an object of the class."
+    if "complex" in got or isinstance(value, complex):
+        return " Give the real part, numpy.real(x), if the imaginary one is 0."
+    if got != "None" and "None" in got:
+        return " Where a value is missing write NaN."
+    if got == "masked numbers":
+        return " Leave out the masked values, or give x.filled(numpy.nan)."
+    return ""
+
+
+def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A sentence on what to write where arguments do not fit."""
+    known = [name for name in signature.parameters if name not in ("self", "cls")]
+    unknown = [name for name in kwargs if name not in known]
+    word = unknown[0] if unknown else ""
+    others = {name: closest(name, known, 0.7) for name in unknown}
+    region = signature.parameters.get("region")
+    bounds = [name for name in unknown if ELSEWHERE.get(name) in (LOW, HIGH)]
+    if bounds and region and region.default is region.empty:
+        ours = [f"{name} is {close}" for name, close in others.items() if close]
+        first = f"{', '.join(ours)}. " if ours else ""
+        return f"{first}Bounds are one argument: tg.Box(low, high), as the region."
+    for words, needed, instead in INSTEAD:
+        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
+            return instead.format(word=word)
+    close = others.pop(word, "")
+    if close.startswith("censored_") and not word.startswith("censor"):
+        return (
+            f"{word} is {close} where what lies beyond it is recorded at it (censored), and "
+            f"{close.replace('censored', 'truncated')} where nothing beyond it was observed."
+        )
+    if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
+        return "Outcomes that are known exactly are tg.Observations.exact(values)."
+    more = "".join(f" Likewise {name} is {near}." for name, near in others.items() if near)
+    return f"Did you mean {close}?{more}" if close else f"It takes {', '.join(known)}."
