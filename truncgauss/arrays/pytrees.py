@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
-_INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
+INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
 _ZERO = np.zeros((), np.float32)
 MOST_ON_HOST = 2**12  # numbers that every call of a program may take to its device again
 
@@ -150,56 +150,54 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
             with np.errstate(over="ignore"):
                 # A whole number may be too large for JAX's integers.
                 array = jnp.asarray(float(value) if type(value) is int else value)
-        except (TypeError, ValueError) as error:
-            raise (TypeError if isinstance(error, TypeError) else ValueError)(
-                f"{name} must be numbers or an array of them, got a {type(value).__name__}, "
-                f"{value!r:.60}."
-            ) from error
+        except (TypeError, ValueError):
+            from truncgauss.words.misfits import refuse_value
+
+            refuse_value(value, name)
     else:
         # Of whole numbers at once: JAX's integers may be narrower than NumPy's.
         dtype = on_host.dtype if on_host.dtype.kind == "f" else np.dtype(float)
         dtype = jax.dtypes.canonicalize_dtype(dtype)
         with np.errstate(over="ignore"):
             array = as_jax_array(on_host.astype(dtype, copy=False))
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(
-            f"{name} must be real numbers, got an array of dtype {array.dtype}. Give its real "
-            "part, jnp.real(x), if the imaginary one is 0."
-        )
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    if not is_float and not str(array.dtype).startswith(("int", "uint", "bool")):
+        from truncgauss.words.misfits import refuse_value
+
+        refuse_value(array, name)
     place = jax.typeof(array).sharding
     if any(axis is not None for axis in place.spec):
         whole = jax.sharding.PartitionSpec(*[None] * array.ndim)
         array = jax.sharding.reshard(array, jax.sharding.NamedSharding(place.mesh, whole))
-    if jnp.issubdtype(array.dtype, jnp.floating):
-        return array
-    return array.astype(jnp.result_type(float))
+    return array if is_float else array.astype(jnp.result_type(float))
 
 
 def check_numbers(value: Any, name: str) -> None:
     """Raise an error for what is no number of JAX in a value, or in a tree of values.
 
     Raises:
-        ValueError: for text, and for whole numbers beyond the largest float64.
+        ValueError: for text, complex or masked numbers, and whole ones beyond the largest float64.
         TypeError: for NumPy's long doubles.
     """
     for leaf in () if isinstance(value, jax.Array) else jax.tree.leaves(value):
-        dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else None
-        if isinstance(leaf, str | bytes) or dtype is not None and dtype.kind in ("U", "S"):
-            from truncgauss.words.numbers import is_float
+        dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.dtype(float)
+        if (
+            isinstance(leaf, str | bytes | complex | np.ma.MaskedArray)
+            or dtype.kind not in "biuf"
+            or (dtype.kind == "f" and dtype.itemsize > 8)
+            or (type(leaf) is int and abs(leaf) >= INFINITE)
+        ):
+            from truncgauss.words.misfits import refuse_leaf
 
-            text = str(np.ravel(leaf)[0])
-            cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
-            raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
-        if dtype is not None and dtype.kind == "f" and dtype.itemsize > 8:
-            raise TypeError(
-                f"{name} must be numbers in float64 or float32, got {dtype}, which JAX does not "
-                "have. Convert it by numpy.asarray(x, float)."
-            )
-        if type(leaf) is int and abs(leaf) >= _INFINITE:
-            raise ValueError(
-                f"{name} must be numbers below 1.8e308, the largest of float64, got a whole number "
-                f"of {leaf.bit_length()} bits. For no limit write jnp.inf."
-            )
+            refuse_leaf(leaf, name)
+
+
+def host_numbers(value: Any, name: str) -> np.ndarray:
+    """Real numbers as an array of NumPy in float64; ValueError for all else, which is named."""
+    from truncgauss.words.misfits import refuse_no_numbers
+
+    refuse_no_numbers(f"{name} must be numbers or an array of them", value)
+    return np.asarray(value, np.float64)
 
 
 def check_digits(*arrays: AnyArray) -> None:
@@ -255,11 +253,14 @@ def _as_host_array(value: Any) -> np.ndarray | None:
         leaves = jax.tree.leaves(value)
         if not leaves or not all(type(leaf) in (int, float) for leaf in leaves):
             return None
-        if any(type(leaf) is int and abs(leaf) >= _INFINITE for leaf in leaves):
+        if any(type(leaf) is int and abs(leaf) >= INFINITE for leaf in leaves):
             return None  # for `check_numbers` to say so
-        value = np.asarray(value)
-        # Whole numbers beyond 64 bits are objects to NumPy.
-        value = value.astype(float) if value.dtype.kind == "O" else value
+        try:
+            value = np.asarray(value)
+        except ValueError:  # of lists of different lengths
+            return None
+        if value.dtype.kind == "O":  # to NumPy whole numbers beyond 64 bits are objects, and None
+            value = None if None in value.ravel() else value.astype(float)
     if type(value) is not np.ndarray or value.dtype.kind not in "iuf" or value.itemsize > 8:
         return None
     # Arrays read from a file may have the byte order of another machine, which JAX does not know.

@@ -21,7 +21,7 @@ from truncgauss import tables
 from truncgauss.arrays.keys import PRNGKey
 from truncgauss.arrays.linalg import is_symmetric
 from truncgauss.arrays.progress import reported
-from truncgauss.arrays.pytrees import no_numbers
+from truncgauss.arrays.pytrees import host_numbers, no_numbers
 from truncgauss.fitting.derived import Derived
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -272,7 +272,8 @@ def simultaneous(
     width = float(critical.value) * errors
     return SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
-        statistics=(values - np.asarray(null, float)) / errors, critical_value=critical,
+        statistics=(values - host_numbers(null, "simultaneous: null")) / errors,
+        critical_value=critical,
         low=np.full_like(values, -np.inf) if alternative == "less" else values - width,
         high=np.full_like(values, np.inf) if alternative == "greater" else values + width,
         level=level, alternative=alternative, correlation=correlation, df=df, largest=largest,
@@ -348,7 +349,8 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
     if isinstance(estimates, Derived):
         covariance, estimates = estimates.covariance, np.ravel(estimates.value)
     try:
-        b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
+        b = host_numbers(estimates, "simultaneous: estimates")
+        matrix = b if covariance is None else host_numbers(covariance, "simultaneous: covariance")
     except (TypeError, ValueError) as error:
         raise no_numbers(
             "simultaneous: needs estimates (k,) and their covariance (k, k)", estimates, covariance,
@@ -414,7 +416,7 @@ def contrasts_of(
         return rows, tuple(f"{groups[j]} - {groups[i]}" for i, j in pairs)
     own = tables.labels_of(contrasts)
     names = list(own.index) if names is None and own is not None else names
-    rows = np.asarray(contrasts, float)
+    rows = host_numbers(contrasts, "simultaneous: contrasts")
     if rows.ndim != 2 or rows.shape[1] != k:
         raise ValueError(f"contrasts of {k} estimates need shape (m, {k}), got {rows.shape}.")
     labels = tuple(map(str, range(len(rows)))) if names is None else tuple(map(str, names))

@@ -53,6 +53,10 @@ def as_value(distribution: Any, value: Any, parameter: Array) -> Array:
                 f"{owner}: the value has the coordinates {names}, and a distribution that JAX "
                 "copied keeps no names. Give `.to_numpy()`, in the order of the parameters."
             )
+    if not isinstance(value, jax.Array | float | int):
+        from truncgauss.words.misfits import refuse_no_numbers
+
+        refuse_no_numbers("value must be numbers", value)
     return jnp.asarray(value, common_dtype((value, parameter)))
 
 

@@ -119,7 +119,7 @@ class TruncatedMixture(Distribution):
                 f"{region.dimension} and leading axes {region.batch_shape}."
             )
         self.region = region.simplified()
-        self.method, self.key = method or Automatic(), key
+        self.method, self.key = Automatic() if method is None else method, key
         super().__init__((), (d,), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)

@@ -16,7 +16,7 @@ from numpyro.distributions.util import lazy_property
 
 from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import diagonal_of
-from truncgauss.arrays.pytrees import Estimate, as_float_array, is_concrete
+from truncgauss.arrays.pytrees import Estimate, as_float_array, check_numbers, is_concrete
 from truncgauss.distributions.checks import (
     as_value,
     common_dtype,
@@ -130,7 +130,9 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         max_stderr: float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self.method, self.key, self.max_stderr = method or Automatic(), key, max_stderr
+        check_numbers(max_stderr, "max_stderr")
+        self.method, self.key = Automatic() if method is None else method, key
+        self.max_stderr = max_stderr
         covariances = {
             "covariance_matrix": covariance_matrix,
             "precision_matrix": precision_matrix,

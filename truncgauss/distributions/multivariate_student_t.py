@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
+from truncgauss.arrays.pytrees import as_float_array
 from truncgauss.distributions.checks import common_dtype, of_equal_ranks, require
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
 from truncgauss.gaussian.covariances import Covariance
@@ -63,7 +64,7 @@ class TruncatedMultivariateStudentT(TruncatedMultivariateNormal):
                 f"got {covariance_matrix} as the last and a matrix as loc."
             )
         dtype = common_dtype((loc, covariance_matrix, options.get("scale_tril")))
-        self.df = jnp.asarray(df, dtype)
+        self.df = as_float_array(df, "TruncatedMultivariateStudentT: df").astype(dtype)
         super().__init__(loc, covariance_matrix, *args, **options)
         self._batch_shape = jnp.broadcast_shapes(self.batch_shape, self.df.shape)
         self.loc = jnp.broadcast_to(self.loc, self.batch_shape + self.event_shape)

@@ -122,7 +122,8 @@ class Observations:
                 f"{lower.shape}. A filter of the table may have removed all rows."
             )
         names, d = self.names, self.dimension
-        if names is not None and (len(names) != d or len(set(map(str, names))) < d):
+        unordered = isinstance(names, set | frozenset) or (isinstance(names, str) and d > 1)
+        if names is not None and (unordered or len(names) != d or len(set(map(str, names))) < d):
             raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
         self._set(names=None if names is None else tuple(map(str, names)))
         if d > 1:
@@ -647,7 +648,7 @@ def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     if not isinstance(values, jax.Array):
         values = tables.read(values, missing=missing, what=f"Observations: {name}").values
     column = isinstance(values, np.ndarray) and values.ndim == 1
-    table = as_float_array(values[:, None] if column else values)
+    table = as_float_array(values[:, None] if column else values, f"Observations: {name}")
     if table.ndim == 1:
         table = table[:, None]
     if table.ndim != 2:

@@ -20,8 +20,10 @@ from truncgauss.probability.importance import log_density
 from truncgauss.probability.method import Method
 from truncgauss.special.logspace import log_sum_exp
 from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.words.arguments import explained
 
 
+@explained
 def log_mean_weights(
     log_weights: Real[ArrayLike, "*batch n"],
     num_total: Real[ArrayLike, "*#batch"],
@@ -65,13 +67,16 @@ def log_mean_weights(
             "log_mean_weights: log_weights need one entry for each point that was found, got "
             f"shape {logs.shape}."
         )
-    total, rows = (jnp.asarray(x, logs.dtype) for x in (num_total, num_rows))
+    total = as_float_array(num_total, "log_mean_weights: num_total").astype(logs.dtype)
+    rows = as_float_array(num_rows, "log_mean_weights: num_rows").astype(logs.dtype)
     fewest = logs.shape[-1]
     if is_concrete(total) and np.any(np.asarray(total) < fewest):
         raise ValueError(
             f"log_mean_weights: num_total counts all draws, found or not, got {np.min(total):g} "
             f"for {fewest} weights."
         )
+    if is_concrete(rows) and np.any(np.asarray(rows) < 0):
+        raise ValueError(f"log_mean_weights: num_rows must not be negative, got {np.min(rows):g}.")
     log_sum = log_sum_exp(logs, axis=-1)
     shares = jnp.exp(log_sum_exp(2.0 * (logs - log_sum[..., None]), axis=-1))
     variance = shares - 1.0 / total

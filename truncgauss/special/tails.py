@@ -75,8 +75,12 @@ def as_floats(*values: ArrayLike) -> list[Array]:
         ValueError: for complex numbers and for text.
     """
     for value in values:
-        if isinstance(value, str | bytes) or str(getattr(value, "dtype", ""))[:2] in ("<U", "|S"):
-            raise ValueError(f"real numbers are expected, got the text {value!r:.60}.")
+        dtype = getattr(value, "dtype", None)
+        kind = dtype.kind if isinstance(dtype, np.dtype) else "O"
+        if kind in "OUSVMmc" and not isinstance(value, float | int) or hasattr(value, "mask"):
+            from truncgauss.words.misfits import refuse_no_numbers
+
+            refuse_no_numbers("real numbers are expected", value)
     values = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):

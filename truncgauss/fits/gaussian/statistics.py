@@ -11,11 +11,13 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.arrays.linalg import two_sum
-from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.arrays.pytrees import frozen_pytree, host_numbers, is_concrete, static_field
+from truncgauss.words.arguments import explained, explained_class
 
 CHUNK, FEW = 2**12, 2**4  # rows at a time, and of these in one product of matrices
 
 
+@explained_class
 @frozen_pytree
 class Statistics:
     """Number, mean, scatter and extremes of complete, exact rows; statistics of parts add up.
@@ -62,7 +64,10 @@ class Statistics:
     coordinate_names: tuple[Any, ...] | None = static_field(default=None)
 
     def __post_init__(self) -> None:
-        mean, scatter = np.asarray(self.mean, np.float64), np.asarray(self.scatter, np.float64)
+        parts = ("mean", "scatter", "num_rows")
+        mean, scatter, rows = (host_numbers(getattr(self, x), f"Statistics: {x}") for x in parts)
+        if rows.ndim or rows % 1:
+            raise ValueError(f"Statistics: num_rows must be a whole number, got {self.num_rows}.")
         if mean.ndim != 1 or scatter.shape != mean.shape * 2 or not len(mean):
             raise ValueError(
                 "Statistics: mean and scatter must have shapes (d,) and (d, d), got "
@@ -93,6 +98,7 @@ class Statistics:
             object.__setattr__(self, name, value)
 
     @classmethod
+    @explained
     def from_rows(cls, rows: Any, weights: Any = None) -> "Statistics":
         """The statistics of some rows.
 
@@ -230,7 +236,7 @@ class Statistics:
 
 def as_weights(weights: Any, n: int) -> np.ndarray:
     """Weights (n,), checked."""
-    weights = np.asarray(weights, np.float64)
+    weights = host_numbers(weights, "weights")
     if weights.shape != (n,):
         raise ValueError(f"weights must have shape ({n},), one a row, got {weights.shape}.")
     wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))

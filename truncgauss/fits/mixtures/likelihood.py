@@ -13,7 +13,13 @@ from truncgauss import likelihood
 from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.pytrees import Estimate, as_jax_array, frozen_pytree, is_concrete
+from truncgauss.arrays.pytrees import (
+    Estimate,
+    as_float_array,
+    as_jax_array,
+    frozen_pytree,
+    is_concrete,
+)
 from truncgauss.fits.mixtures.parameters import Mixture, MixtureCoordinates, log_prior_at
 from truncgauss.fitting.newton import Loss
 from truncgauss.gaussian.problem import as_problem
@@ -184,7 +190,7 @@ def prepared_mixture(
     covariance = covariance.broadcast_to(shapes[0])
     first = part_of((locs, covariance), 0)
     observations = prepared(observations, *first)[0]
-    weights = jnp.asarray(weights, locs.dtype)
+    weights = as_float_array(weights, "weights").astype(locs.dtype)
     if is_concrete(weights):
         values = np.asarray(weights)  # a comparison in JAX would be traced under jit
         if np.any(values < 0) or not np.any(values != 0):

@@ -76,6 +76,7 @@ class Injections(Region):
     ) -> None:
         x = as_float_array(points, "Injections: points")
         logs = as_float_array(log_draw_density, "Injections: log_draw_density")
+        total = as_float_array(num_total, "Injections: num_total").astype(x.dtype)
         if x.ndim != 2 or logs.shape != x.shape[:1]:
             raise ValueError(
                 "Injections: points need shape (n, d) and log_draw_density (n,), one for each "
@@ -88,12 +89,11 @@ class Injections(Region):
             )
         if is_concrete((x, logs)) and not (np.isfinite(x).all() and np.isfinite(logs).all()):
             raise ValueError("Injections: points and log_draw_density must be finite.")
-        if is_concrete(num_total) and not np.asarray(num_total) > len(x):
+        if total.ndim or is_concrete(total) and not total > len(x):
             raise ValueError(
                 f"Injections: num_total is the number of all draws, found or not, got {num_total} "
                 f"with {len(x)} that were found. A selection that finds all needs no correction."
             )
-        total = jnp.asarray(num_total, x.dtype)
         self._set(points=x, log_draw_density=logs, num_total=total, num_rows=jnp.zeros_like(total))
 
     @property
