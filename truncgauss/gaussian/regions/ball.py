@@ -89,5 +89,5 @@ class Ball(QuadraticRegion):
         return x + (moved - lax.stop_gradient(moved)), x.shape[-1] * jnp.log(growth)
 
     def _distance(self, x: Array) -> Array:
-        x, center = jnp.broadcast_arrays(x, self.center)
+        x, center = jnp.broadcast_arrays(self.as_points(x), self.center)
         return safe_norm(x - center)

@@ -97,8 +97,7 @@ class Box(LinearRegion):
         return self.low.shape[-1]
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        x = as_float_input(x, "Box: x")
-        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        x, low, high = jnp.broadcast_arrays(self.as_points(x), self.low, self.high)
         return jnp.all((x >= low) & (x <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Box":
@@ -165,7 +164,7 @@ class Box(LinearRegion):
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
         """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
-        below, above, _ = standardize(self.low, self.high, x)
+        below, above, _ = standardize(self.low, self.high, self.as_points(x))
         return jnp.concatenate([-below, above], axis=-1)
 
 

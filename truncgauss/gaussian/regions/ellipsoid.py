@@ -105,7 +105,7 @@ class Ellipsoid(QuadraticRegion):
         factor = jnp.linalg.cholesky(self.shape_matrix)
         identity = jnp.broadcast_to(jnp.eye(self.dimension, dtype=factor.dtype), factor.shape)
         inverse = lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-        x, center = jnp.broadcast_arrays(x, self.center)
+        x, center = jnp.broadcast_arrays(self.as_points(x), self.center)
         return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - center))
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:

@@ -81,7 +81,7 @@ class Polyhedron(LinearRegion):
         return self.matrix.shape[-1]
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
-        image = jnp.einsum("...md,...d->...m", self.matrix, x)
+        image = jnp.einsum("...md,...d->...m", self.matrix, self.as_points(x))
         image, low, high = jnp.broadcast_arrays(image, self.low, self.high)
         return jnp.all((image >= low) & (image <= high), axis=-1)
 
@@ -195,7 +195,7 @@ class Polyhedron(LinearRegion):
 
         length = safe_norm(self.matrix)
         length = jnp.where(length > 0, length, 1.0)
-        image = jnp.einsum("...md,...d->...m", self.matrix, x)
+        image = jnp.einsum("...md,...d->...m", self.matrix, self.as_points(x))
         below, above, _ = standardize(self.low, self.high, image, length)
         return jnp.concatenate([-below, above], axis=-1)
 

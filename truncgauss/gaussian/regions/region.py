@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from truncgauss.arrays.linalg import diagonal_of, factored, rounding, rounding_of_root, triangle
-from truncgauss.arrays.pytrees import Batched
+from truncgauss.arrays.pytrees import AnyArray, Batched, as_float_input
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.special.tails import LOG_SQRT_2PI, standardize
 
@@ -120,6 +120,16 @@ class Region(Batched):
         if same is self:
             raise NotImplementedError(f"{type(self).__name__} does not define contains.")
         return same.contains(x)
+
+    def as_points(self, x: Any) -> AnyArray:
+        """Points as numbers, (..., d); ValueError for a last axis that would be repeated."""
+        x = as_float_input(x, "x")
+        if x.shape[-1:] != (self.dimension,):
+            raise ValueError(
+                f"{type(self).__name__}: x must be points of shape (..., {self.dimension}), got "
+                f"{x.shape}."
+            )
+        return x
 
     def contains_surely(self, x: Float[Array, "n d"]) -> Bool[Array, " n"]:
         """Whether each point lies inside in whatever order `contains` may sum."""

@@ -80,6 +80,8 @@ class Selection(Region):
         object.__setattr__(self, "log_concave", log_concave)
         if not callable(function):
             raise TypeError(f"Selection: needs a function of one point, got {function!r}.")
+        if not isinstance(dimension, int) or dimension < 1:
+            raise ValueError(f"Selection: dimension must be a positive int, got {dimension!r:.60}.")
         point = jax.ShapeDtypeStruct((dimension,), jnp.result_type(float))
         leaves = parameter_leaves(parameters, num_batch_axes)
         shapes = [jax.ShapeDtypeStruct(x.shape[num_batch_axes:], x.dtype) for x in leaves]
