@@ -350,7 +350,7 @@ def check_linear(owner: str, region: Region) -> None:
 def check_counts(method: Method, *names: str) -> None:
     for name in names:
         count = getattr(method, name)
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             whole = isinstance(count, float) and count >= 1 and count.is_integer()
             cure = f" Write {count:.0f}." if whole else ""
             raise ValueError(

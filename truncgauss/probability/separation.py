@@ -175,7 +175,7 @@ class Separation(Method):
     common_error = True  # from mass that no point may have sampled
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_points", "num_replicates")
+        check_counts(self, "num_points", "num_replicates", *["rank"][: bool(self.rank)])
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Separation | None":
