@@ -204,7 +204,7 @@ def groups_of(labels: Any, weights: Any) -> tuple[np.ndarray, int]:
     Raises:
         ValueError: for labels that are missing, of another length, or all equal.
     """
-    values = np.asarray(labels)
+    values = np.asanyarray(labels)  # with a mask, if there is one
     n = len(values) if weights is None else len(weights)
     if values.shape != (n,):
         raise ValueError(ONE_LABEL.format(n, values.shape))

@@ -154,7 +154,7 @@ def inputs_of(
             lacks = 'a design, or a formula as the outcome, such as "y ~ week"'
         raise ValueError(f"{WHAT}: needs {lacks}.")
     table = as_columns(design, WHAT)
-    n, cluster = len(table.values) if table.values.ndim else 0, np.asarray(cluster)
+    n, cluster = len(table.values) if table.values.ndim else 0, np.asanyarray(cluster)
     if table.values.ndim != 2:
         cure = ONE_COLUMN.format("design")
         if cluster.ndim == 2:

@@ -76,7 +76,7 @@ def as_columns(design: Any, what: str) -> tables.Table:
     """Covariates as numbers, with their names if they have some."""
     if isinstance(design, tables.Table):
         return design
-    plain = isinstance(design, np.ndarray) and design.dtype.kind in "biuf"
+    plain = type(design) is np.ndarray and design.dtype.kind in "biuf"  # without a mask
     if plain or isinstance(design, jax.Array):
         return tables.Table(np.asarray(design, np.float64), None, None)
     table = tables.read(design, what=f"{what}: design")

@@ -56,7 +56,11 @@ class LongRows(NamedTuple):
     def column(self, values: Any, what: str) -> np.ndarray:
         """A column as it is, by its name or its values, (n, ...)."""
         values = tables.in_order(values, self.row_labels, what, "the rows")
-        column = np.asarray(tables.column_or(values, self.data, what))
+        column = np.asanyarray(tables.column_or(values, self.data, what))
+        if np.ma.is_masked(column):
+            lost = np.sum(np.ma.getmaskarray(column))
+            raise ValueError(f"{what}: {lost} value(s) are masked. Leave out these rows.")
+        column = np.asarray(column)
         if column.ndim == 0 or len(column) != len(self.position):
             raise ValueError(
                 f"{what}: needs one value for each of {len(self.position)} rows, or the name of a "
