@@ -125,7 +125,7 @@ class Covariates(NamedTuple):
     def read(self, table: Any, what: str) -> np.ndarray:
         """The same columns of another table, (m, p)."""
         if isinstance(table, Mapping):
-            n = max(map(np.size, table.values()))
+            n = max(map(np.size, table.values()), default=0)
             numbers = {name: np.full(n, x) for name, x in table.items() if np.ndim(x) == 0}
             table = {**table, **numbers}
         columns = tables.named_columns(table)
@@ -393,7 +393,7 @@ def predict(
 ) -> Predictions:
     """Predictions of new rows, see `RowsFit.predict`."""
     check(fit, kind, level, "predict")
-    ignored = ["entry"] * (entry is not None) + ["probability"] * (probability != 0.5)
+    ignored = ["entry"] * (entry is not None) + ["probability"] * bool(np.any(probability != 0.5))
     if ignored and kind != "quantile":
         raise ValueError(
             f'predict: {ignored[0]} is for kind "quantile" alone, got kind {kind!r}. Leave it out, '

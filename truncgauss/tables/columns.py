@@ -126,7 +126,7 @@ def read(
 
 def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
     """A column by its name."""
-    if name not in by_name:
+    if not isinstance(name, Hashable) or name not in by_name:
         name = str(name) if isinstance(name, str) else name  # NumPy's texts have another repr
         known = listed(by_name, name, quoted=True)
         raise ValueError(f"{what}: there is no column {name!r}; there are {known}")

@@ -55,7 +55,8 @@ class Reader:
 
     def column_or_number(self, column: Any, kind: str, missing: bool = False) -> np.ndarray:
         """A number as it is; anything else as `column_of` has it."""
-        if isinstance(column, int | float | np.number) and not isinstance(column, bool):
+        number = isinstance(column, int | float | np.number) and not isinstance(column, bool)
+        if number or (np.shape(column) == () and np.asarray(column).dtype.kind in "iuf"):
             return np.asarray(column, np.float64)
         return self.column_of(column, kind, missing)
 
