@@ -23,6 +23,7 @@ from truncgauss.arrays.linalg import is_symmetric
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import host_numbers, no_numbers
 from truncgauss.fitting.derived import Derived
+from truncgauss.fitting.engine import refuse_missing_labels
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.student.largest_statistic import LargestStatistic
@@ -295,7 +296,9 @@ def _of_groups(
     y, group = tables.in_one_order("simultaneous", y=y, group=group)
     values = tables.numbers(y, "simultaneous: y", advice="Remove these rows, of the groups too.")
     declared = tables.categories_of(group)
-    labels = np.array([str(label) for label in np.asarray(group).tolist()])
+    column = np.atleast_1d(group)  # with its mask, if there is one
+    refuse_missing_labels(column, "simultaneous: group")
+    labels = np.array([str(label) for label in column.tolist()])
     if values.ndim != 1 or labels.shape != values.shape:
         raise ValueError(
             f"simultaneous: y and group need one shape (n,), got {values.shape} and {labels.shape}."
