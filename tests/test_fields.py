@@ -158,6 +158,16 @@ def test_what_neighbours_cannot_say_shows_in_the_error():
     assert found.stderr > 0.1
 
 
+def test_the_error_of_few_neighbours_is_the_change_by_half_of_them():
+    box = tg.Box(LOW, HIGH)
+    whole, half = (
+        tg.log_probability(LOC, field(0.5, neighbours=count), box, METHOD) for count in (6, 3)
+    )
+    change = abs(whole.log_prob - half.log_prob)
+    assert change > 0.01
+    np.testing.assert_allclose(whole.stderr, change, rtol=0.2)
+
+
 @pytest.mark.full
 def test_second_derivatives_raise():
     box, near = tg.Box(LOW, HIGH), field()

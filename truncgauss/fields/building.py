@@ -262,11 +262,11 @@ def factors(
 
     With the neighbours first, then the block, the Cholesky factor of their covariance matrix has
     the rows (L_N, 0) and (L_XN, L_X); the regression is L_XN L_N^{-1} and what it leaves has the
-    factor L_X. The coarse one has the first half of the neighbours only, the guide's the first few.
+    factor L_X. The guide's has the first few of the neighbours only, the coarse one half of those.
     """
     size, most = plan.size, plan.neighbours.shape[1]
     n, blocks = len(points), len(plan.neighbours)
-    half = most if most >= n - 1 else most // 2  # with all earlier points nothing is left out
+    half = most if most >= n - 1 else plan.few // 2  # with all earlier points nothing is left out
     # Behind the points are sites that stand for none: independent, with variance 1.
     spare = blocks * size + 1 - n
     placed = jnp.concatenate([points[plan.order], jnp.repeat(points[:1], spare, axis=0)])

@@ -140,7 +140,7 @@ class Directed(Covariance):
         the nearest points of earlier blocks. If `exact` this only guides draws: their weights are
         by the whole matrix of the kernel, of which everything is then a function. If not, it is
         the field, and the error of this approximation shows in the stderr of
-        `log_probability`: half of the neighbours are compared on the same draws.
+        `log_probability`: a field with half of the neighbours is compared.
 
         Args:
             points: shape (n, p), or (n,) on a line, of a plane or a space: degrees of longitude and

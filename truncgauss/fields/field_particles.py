@@ -84,10 +84,10 @@ class FieldParticles(Particles):
 
     Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr is the
     scatter of the replicates. Of a field of `from_points` that is not exact it has a second part,
-    in quadrature: how much log P changes on the same draws with half of the neighbours. That
-    exceeds the error of the approximation where it falls with their number at least as 1/m. stderr
-    is inf where that change is above 3, as of coordinates that all depend on each other, or too few
-    particles were effective.
+    in quadrature: how much log P changes with half of the neighbours by which draws are guided,
+    with Gaussian sites in place of the limits. That exceeds the error of the approximation where it
+    falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
+    coordinates that all depend on each other, or too few particles were effective.
 
     The value is discontinuous where resampling changes. `grad` returns an estimate of the gradient
     by Fisher's identity, with an error of its own, which more particles reduce and the method
@@ -237,21 +237,22 @@ def _with_slopes(
         root, noise = guide.noisy_root(field, rows)
         sites = guide.sites_of(field, rows, first, rows.noise - noise)
         law: Any = guide.whole_guide(root, noise, sites)
+        change = jnp.zeros((), rows.low.dtype)
     else:
         sites = guide.sites_of(field, rows, first, jnp.zeros_like(rows.noise))
         law = guide.conditionals(field, sites)
+        change = jnp.abs(guide.change_by_half(field, sites, law))
 
     def one(key: Array) -> Any:
         record = passes.run(field, rows, sites, law, key, num_particles)
-        found = record.log_prob, record.change, record.least
+        found = record.log_prob, record.least
         return found, along(passes.slopes(field, rows, record)) if along else None
 
-    (log_probs, changes, least), slopes = lax.map(one, jnp.stack(keys))
+    (log_probs, least), slopes = lax.map(one, jnp.stack(keys))
     shares = jax.nn.softmax(log_probs)
     value = log_mean_exp(log_probs, axis=0)
-    change = jnp.abs(log_mean_exp(log_probs + changes, axis=0) - value)
     scatter = standard_error(jnp.expm1(log_probs - value)) if num_replicates > 1 else jnp.nan
-    unknown = (jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)) | (change > LARGEST_CHANGE)
+    unknown = (jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)) | ~(change <= LARGEST_CHANGE)
     stderr = jnp.where(unknown, jnp.inf, jnp.hypot(scatter, change))
     return Estimate(value, stderr), (shares, slopes)
 

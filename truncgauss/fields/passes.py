@@ -39,14 +39,12 @@ class Pass(NamedTuple):
 
     Attributes:
         log_prob: log of the estimate.
-        change: of log_prob, if the field had half of the neighbours; 0 of an exact one.
         least: the smallest effective sample size at any step.
         log_weights: of the particles, shape (n,).
         paths: the surviving draws of each place, and a row of zeros, shape (places + 1, n).
     """
 
     log_prob: Array
-    change: Array
     least: Array
     log_weights: Array
     paths: Array
@@ -116,12 +114,11 @@ def run(
     if exact:
         drawn = _field_given(field, law, rows, law.mean[:, None] + law.factor @ drawn, keys[0])
     paths = cloud.drawn.at[:-1].set(drawn)
-    ratio, coarse = (law.log_mass,) * 2 if exact else _log_densities(field, paths)
+    ratio = law.log_mass if exact else _log_densities(field, paths)
     log_weights = cloud.log_weights + cloud.owed + ratio
     total = log_sum_exp(log_weights)
     return Pass(
         cloud.log_prob + total - math.log(n),
-        log_sum_exp(log_weights + coarse - ratio) - total,
         jnp.minimum(cloud.least, effective_sample_size(log_weights)),
         log_weights,
         paths,
@@ -155,22 +152,18 @@ def _field_given(field: Any, law: WholeGuide, rows: Rows, paths: Array, key: Arr
     return jnp.where(within > 0, drawn + root @ (root.T @ left), paths)
 
 
-def _log_densities(field: Any, paths: Array) -> tuple[Array, Array]:
-    """The log density of each path, without powers of 2 pi, and that with half the neighbours."""
-    half, size = field.coarse_weights.shape[1:][::-1]
+def _log_densities(field: Any, paths: Array) -> Array:
+    """The log density of each path, without powers of 2 pi."""
+    size = field.block_size
 
-    def step(sums: tuple[Array, Array], part: Any) -> tuple[tuple[Array, Array], None]:
-        start, neighbours, weights, scale, coarse_weights, coarse_scale = part
+    def step(total: Array, part: Any) -> tuple[Array, None]:
+        start, neighbours, weights, scale = part
         drawn, earlier = lax.dynamic_slice_in_dim(paths, start, size), paths[neighbours.astype(int)]
-        fine = _squares(weights, scale, drawn, earlier)
-        coarse = _squares(coarse_weights, coarse_scale, drawn, earlier[:half])
-        return (sums[0] + fine, sums[1] + coarse), None
+        return total + _squares(weights, scale, drawn, earlier), None
 
-    coarse = field.coarse_weights, field.coarse_scale
     starts = size * jnp.arange(len(field.weights))
-    parts = starts, field.neighbours, field.weights, field.scale, *coarse
-    nothing = jnp.zeros_like(paths[0])
-    return lax.scan(step, (nothing, nothing), parts)[0]
+    parts = starts, field.neighbours, field.weights, field.scale
+    return lax.scan(step, jnp.zeros_like(paths[0]), parts)[0]
 
 
 def _resampled(cloud: _Paths, base: Array, key: Array) -> tuple[_Paths, Array]:
