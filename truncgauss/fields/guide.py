@@ -115,8 +115,8 @@ def log_mass(law: BlockConditional, scale: Array) -> Array:
     factors of the blocks given their neighbours.
     """
     logs = [jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)) for root in (law.factor, scale)]
-    solved = jax.vmap(lambda root, shift: solve_triangular(root, shift, lower=True))
-    return jnp.sum(logs[0] - logs[1]) + 0.5 * jnp.sum(solved(law.factor, law.shift) ** 2)
+    left = solve_triangular(law.factor, law.shift[..., None], lower=True)
+    return jnp.sum(logs[0] - logs[1]) + 0.5 * jnp.sum(left**2)
 
 
 def tilted_factor(root: Array, precision: Array) -> Array:
@@ -130,7 +130,7 @@ def tilted_factor(root: Array, precision: Array) -> Array:
 
 
 def change_by_half(field: Any, sites: FieldSites, law: BlockConditional) -> Array:
-    """How much log P changes with half of the guide's neighbours, the sites in place of the limits.
+    """The change of log P by half of the guide's neighbours, the sites in place of the limits.
 
     These Gaussian integrals are exact. Beside fields of 2,000 wells, whose log P was 3 to 9 off, it
     gave that error to .03; the mean ratio of the densities of a path by either field is the same
