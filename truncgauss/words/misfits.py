@@ -13,6 +13,16 @@ from truncgauss.words.names import ELSEWHERE, HIGH, INSTEAD, LOW, closest, is_ke
 from truncgauss.words.numbers import is_float
 
 RAISE = dis.opmap["RAISE_VARARGS"]
+# Errors that arguments of another kind end in; others, as those of a user's function, stay.
+OF_KINDS = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+)
 # Arguments of any annotation that take numbers alone, and those that take what has a name here.
 NUMBERS = set(
     "covariance covariances df estimates fall gradient gradient_norm gradient_stderr high highest "
@@ -59,7 +69,7 @@ def explain(
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
             text += f"jax.random.key(0), got {key!r:.60}"
         raise TypeError(f"{text}. {advice(signature, args, kwargs)}") from None
-    if is_own(error):
+    if is_own(error) or not isinstance(error, OF_KINDS):
         return
     taken = {
         name: (signature.parameters[name], value)
@@ -122,6 +132,8 @@ def kind_of(parameter: inspect.Parameter) -> str:
 def misfit(parameter: inspect.Parameter, value: Any) -> str:
     """A value in words, if an argument takes none of its kind; empty if it may."""
     kind, default = kind_of(parameter), parameter.default
+    if isinstance(value, str) and isinstance(default, str):
+        return ""
     if value is default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return ""
     named = any(x.__name__ in str(parameter.annotation) for x in type(value).__mro__[:-1])
