@@ -203,3 +203,22 @@ def test_refusals():
             tg.conditional_moments(observations, loc, covariance)
     with pytest.raises(ValueError, match="must be numbers, also under jit"):
         jax.jit(tg.conditional_moments)(rows, LOC, COVARIANCE)
+    with pytest.raises(ValueError, match='no region with limits_on="latent"'):
+        box = tg.Box(np.full(3, -9.0), 9.0)
+        latent = tg.Observations(LOWER, UPPER, region=box, noise=np.eye(3), limits_on="latent")
+        tg.conditional_moments(latent, LOC, COVARIANCE)
+    with pytest.raises(ValueError, match="variance of 0 for an observed entry"):
+        tg.conditional_moments(rows, LOC, np.diag([0.0, 1.0, 1.0]))
+    with pytest.raises(ValueError, match="takes no ordered outcomes"):
+        ordered = tg.Observations.of({"a": tg.Ordinal([0, 1, 2, 1]), "b": [0.1, 0.2, 0.3, 0.1]})
+        tg.conditional_moments(ordered, LOC[:2], COVARIANCE[:2, :2])
+
+
+@pytest.mark.parametrize("matrix", [[[1.0, 2.0], [2.0, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]])
+@pytest.mark.parametrize("upper", [0.5, np.inf])
+def test_what_is_no_covariance_is_nan_where_it_is_traced(matrix, upper):
+    rows = tg.Observations([[0.1, -np.inf]], [[0.1, upper]])
+    with pytest.raises(ValueError):
+        tg.conditional_moments(rows, LOC[:2], np.array(matrix))
+    moments = jax.jit(lambda x: tg.conditional_moments(rows, LOC[:2], x))(np.array(matrix))
+    assert all(np.isnan(leaf).all() for leaf in moments)

@@ -592,6 +592,18 @@ NAMED_OTHERWISE = {
     "residuals and a covariance": lambda: tg.quantile_residuals(
         (tg.Observations.exact(TABLE), MEAN.to_numpy(), SWAPPED)
     ),
+    "a box and points": lambda: box_of(BA).contains(TABLE),
+    "a box and points, by margins": lambda: box_of(BA).margins(TABLE),
+    "the outside of a box and a mean": lambda: tg.log_probability(
+        MEAN, OF_BOTH, tg.Outside(box_of(BA))
+    ),
+    "ellipses": lambda: tg.plotting.contours(MEAN, SWAPPED),
+    "a region of a figure and a mean": lambda: tg.plotting.truncated_contours(
+        MEAN, OF_BOTH, box_of(BA)
+    ),
+    "weights and noncentralities": lambda: tg.log_quadratic_form_tail(
+        9.0, pandas.Series([1.0, 2.0], AB), 1.0, pandas.Series([1.0, 3.0], BA)
+    ),
     "a box and noise": lambda: likelihood_of(
         MEAN.to_numpy(), OF_BOTH.to_numpy(), TABLE.to_numpy(), region=box_of(AB), noise=SWAPPED
     ),
@@ -602,6 +614,33 @@ NAMED_OTHERWISE = {
 def test_names_in_two_orders_are_refused_wherever_they_meet(name):
     with pytest.raises(ValueError, match="has the coordinates .* Bring them into one order"):
         NAMED_OTHERWISE[name]()
+
+
+WITHOUT_NAMES = {
+    "Ball: center": lambda: tg.Ball(MEAN, 1.0),
+    "Ellipsoid: shape_matrix": lambda: tg.Ellipsoid([0.0, 0.0], OF_BOTH),
+    "Polyhedron: matrix": lambda: tg.Polyhedron(TABLE[:1].reset_index(), [0.0], [1.0]),
+    "ScaleTril: matrix": lambda: tg.ScaleTril(pandas.DataFrame(np.eye(2), AB, AB)),
+    "LowRank: cov_factor": lambda: tg.LowRank(pandas.DataFrame([[1.0], [2.0]], AB), [1.0, 1.0]),
+    "from_matrix: covariance": lambda: tg.Directed.from_matrix(OF_BOTH),
+    "Selection.probit: weights": lambda: tg.Selection.probit(MEAN, 0.0, 1.0),
+    "Injections: log_draw_density": lambda: tg.Injections(
+        TABLE.to_numpy(), pandas.Series(np.zeros(40), range(40, 0, -1)), 100
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_NAMES)
+def test_labels_that_would_be_lost_are_refused(name):
+    with pytest.raises(ValueError, match=f"^{name} goes by position, and would lose its labels"):
+        WITHOUT_NAMES[name]()
+
+
+def test_tables_without_labels_go_by_position():
+    matrix = pandas.DataFrame([[2.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(tg.ScaleTril(matrix).matrix, matrix)
+    ball = tg.Ball(pandas.Series([1.0, 2.0]), 1.0)
+    assert ball.contains(pandas.DataFrame([[1.0, 2.5], [1.0, 3.5]])).tolist() == [True, False]
 
 
 def test_names_in_one_order_and_arrays_go_together():

@@ -224,7 +224,7 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     has progress=False."""
 
     signature = inspect.signature(function)
-    position = [*signature.parameters, "progress"].index("progress")
+    position = {"progress": 99, **dict(zip(signature.parameters, range(99)))}["progress"]
 
     @functools.wraps(function)
     def shown(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:

@@ -183,6 +183,7 @@ def check_numbers(value: Any, name: str) -> None:
         dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.dtype(float)
         if (
             isinstance(leaf, str | bytes | complex | np.ma.MaskedArray)
+            or hasattr(leaf, "axes")
             or dtype.kind not in "biuf"
             or (dtype.kind == "f" and dtype.itemsize > 8)
             or (type(leaf) is int and abs(leaf) >= INFINITE)

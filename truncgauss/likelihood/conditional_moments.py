@@ -14,10 +14,12 @@ from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.gaussian.problem import Moments
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.ordinal import LatentRows
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.likelihood.rows import prepared
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.special.tails import undefined
 
 WHAT = "conditional_moments"
 
@@ -100,6 +102,8 @@ def conditional_moments(
         algorithm, for the E step.
     """
     Method.check_kind(method)
+    if isinstance(observations, LatentRows):
+        raise ValueError(f"{WHAT}: takes no ordered outcomes, whose cuts a fit estimates.")
     rows, loc, covariance = prepared(observations, loc, covariance, WHAT)
     low, high, possible = limits_of(rows)
     exact = low == high
@@ -116,20 +120,25 @@ def conditional_moments(
         moments |= limited_moments(alike, low, high, method, as_key(key))
     parts = [combined(group, moments.get(int(group.rows[0]))) for group in groups]
     order = np.argsort(np.concatenate([group.rows for group in groups]))
-    whole = (jnp.concatenate(leaves)[order] for leaves in zip(*parts))
-    return Moments(*(jnp.where(possible[(..., *[None] * (x.ndim - 1))], x, jnp.nan) for x in whole))
+    whole = [jnp.concatenate(leaves)[order] for leaves in zip(*parts)]
+    known = possible & ~jnp.isnan(whole[0]).any(axis=1) & ~jnp.isnan(whole[1]).any(axis=(1, 2))
+    return Moments(
+        *(undefined(jnp.asarray(~known)[(..., *[None] * (x.ndim - 1))], x) for x in whole)
+    )
 
 
 def limits_of(rows: Observations) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lower and upper ends of the entries of rows within their region, and whether a row is
     possible; of one that is not the entries are as if they were missing."""
     region: Any = rows.region
+    if rows.latent:
+        raise ValueError(f'{WHAT}: takes no region with limits_on="latent"; leave the region out.')
     if not is_concrete(rows):
         raise ValueError(
             f"{WHAT}: the observations must be numbers, also under jit, where loc and covariance "
             "may be arguments. Make the observations outside, and let the function close over them."
         )
-    if region is not None and (not region.is_box or rows.latent):
+    if region is not None and not region.is_box:
         raise ValueError(
             f"{WHAT}: the region of the observations must be a tg.Box that limits what was "
             f"observed, got {region!r:.60}. Draws of others are those of tg.truncated_samples."
@@ -176,6 +185,8 @@ def group_of(
     left = matrix - moves @ turned(part(matrix, every, seen))
     moves = xp.where(clear[:, None], (every[:, None] == seen).astype(moves.dtype), moves)
     left = xp.where(clear[:, None] | clear, 0.0, (left + turned(left)) / 2)
+    if xp is jnp:  # numbers were refused
+        left = undefined(is_none(part(total, seen, seen), left, matrix)[..., None, None], left)
     mean = xp.concatenate([values, loc[:, limited] + move], axis=-1)
     return Group(rows, limited, clear, seen, loc, mean, rest, moves, left)
 
@@ -188,11 +199,23 @@ def refuse_singular(matrix: Any, entries: np.ndarray) -> None:
     units = scale[..., :, None] * scale[..., None, :]
     least = np.linalg.eigvalsh(matrix / np.where(units > 0, units, 1.0))[..., :1]
     if np.any(least < len(entries) * np.finfo(matrix.dtype).eps):
+        if np.any(scale == 0):
+            raise ValueError(f"{WHAT}: covariance has a variance of 0 for an observed entry.")
         some = ", ".join(map(str, np.sort(entries)[:8]))
         raise ValueError(
             f"{WHAT}: of the observed entries {some} one is determined by the others: their "
             "covariance is singular. Leave out repeated entries, or give the observations noise."
         )
+
+
+def is_none(observed: Any, left: Any, matrix: Any) -> jax.Array:
+    """Whether a traced matrix is no covariance, as its parts show."""
+    observed, left, matrix = map(jax.lax.stop_gradient, (observed, left, matrix))
+    size = jnp.max(jnp.abs(matrix), axis=(-2, -1))
+    below = (
+        jnp.linalg.eigvalsh(left)[..., 0] < -8 * matrix.shape[-1] * jnp.finfo(left.dtype).eps * size
+    )
+    return below | jnp.isnan(jnp.linalg.cholesky(observed)).any(axis=(-2, -1))
 
 
 def limited_moments(

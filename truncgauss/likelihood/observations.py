@@ -19,8 +19,7 @@ from truncgauss.words.arguments import INSTEAD, explained, explained_class
 from truncgauss.words.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
-# Functions that take rows whose entries are missing because of their value.
-WITH_DROPOUT = ("log_likelihood", "conditional_moments", "fit_observations")
+WITH_DROPOUT = ("log_likelihood", "conditional_moments", "fit_observations")  # take observed=
 MOST_NAMES = 6  # of entries, in a print
 INSTEAD += [
     (

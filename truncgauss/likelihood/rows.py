@@ -98,7 +98,7 @@ def log_likelihood(
     """
     if isinstance(covariance, Covariance):
         rows = as_observations(observations, "log_likelihood").unnamed()
-        check_columns(rows, loc, covariance)
+        check_columns(rows, loc, covariance, "log_likelihood")
         check_names(observations, loc=loc)
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
@@ -224,9 +224,7 @@ def _integrals(
     return integrals_by_kind([term.integrals for term in terms])
 
 
-def check_columns(
-    observations: Observations, loc: Any, covariance: Any, what: str = "log_likelihood"
-) -> None:
+def check_columns(observations: Observations, loc: Any, covariance: Any, what: str) -> None:
     """Raise ValueError unless a mean and a covariance are of the columns of observations."""
     n, d = observations.lower.shape
     last = covariance.dimension if isinstance(covariance, Covariance) else np.shape(covariance)[-1:]

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
 from truncgauss.arrays.compiling import Compiled, closed_form
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.plotting.panels import points
 from truncgauss.plotting.style import (
@@ -58,6 +59,7 @@ def contours(
         >>> len(ax.patches)
         1
     """
+    check_one_order(loc=loc, covariance=covariance)
     loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
     if loc.shape != (2,) or covariance.shape != (2, 2):
         raise ValueError(

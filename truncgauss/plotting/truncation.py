@@ -124,6 +124,7 @@ def truncated_contours(
         Hyndman, "Computing and graphing highest density regions", The American Statistician (1996).
     """
     refuse_no_region("truncated_contours", region)
+    check_one_order(loc=loc, covariance=covariance, region=region)
     loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
     if loc.shape != (2,) or covariance.shape != (2, 2) or region.dimension != 2:
         raise ValueError(

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.arrays.compiling import Compiled, Cost
+from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, common_dtype, is_concrete
@@ -65,6 +66,7 @@ def log_quadratic_form_tail(
         >>> log_prob.round(6), stderr
         (Array([  -4.128751, -249.124531], dtype=float64), Array([0., 0.], dtype=float64))
     """
+    check_one_order(weights=weights, df=df, noncentrality=noncentrality)
     values, parts = as_float_array(q, "q"), as_float_array(weights, "weights")
     degrees, away = as_float_array(df, "df"), as_float_array(noncentrality, "noncentrality")
     _check(parts, degrees, away)

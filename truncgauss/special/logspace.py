@@ -78,6 +78,8 @@ def log_sum_exp(
     """
     (x,) = as_floats(x)
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if any(not -x.ndim <= k < x.ndim for k in axes):
+        raise ValueError(f"log_sum_exp: x of shape {x.shape} has no axis {axis}.")
     return _log_sum_exp(x, tuple(k % x.ndim for k in axes))
 
 

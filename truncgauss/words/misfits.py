@@ -41,8 +41,13 @@ ARRAYS, NUMBER, COUNT = "numbers or an array of them", "one number", "a whole nu
 FLAG = "True or False"
 # Arguments that take a function, an object of this package or a constraint, and say so themselves.
 ANYTHING = set(
-    "constraints distribution edge fit function large optimizer prior result small start "
-    "terms".split()
+    "constraints distribution edge fit fun function large observed optimizer prior result small "
+    "start terms".split()
+)
+# Classes and functions that keep no labels of pandas, by which they could be compared with a mean.
+BY_POSITION = set(
+    "Ball Directed Ellipsoid Injections LowRank Markov Polyhedron ScaleTril from_matrix "
+    "Selection.probit Selection.logistic".split()
 )
 # Arguments that take names or a list of them.
 LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
@@ -132,7 +137,8 @@ def kind_of(parameter: inspect.Parameter) -> str:
 def misfit(parameter: inspect.Parameter, value: Any) -> str:
     """A value in words, if an argument takes none of its kind; empty if it may."""
     kind, default = kind_of(parameter), parameter.default
-    if isinstance(value, str) and isinstance(default, str):
+    table = isinstance(value, Mapping) and parameter.name == "values"
+    if table or isinstance(value, str) and isinstance(default, str):
         return ""
     if value is default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return ""
@@ -148,9 +154,9 @@ def misfit(parameter: inspect.Parameter, value: Any) -> str:
         "a list": lambda: hasattr(value, "__iter__") and not is_typed_key(value),
         "a function": lambda: callable(value),
         KINDS["key"]: lambda: is_key(value),
-        KINDS["region"]: lambda: hasattr(value, "shape_name") and not isinstance(value, type),
+        KINDS["region"]: lambda: callable(value) or hasattr(value, "shape_name"),
         KINDS["method"]: lambda: hasattr(value, "check_kind") and not isinstance(value, type),
-        KINDS["observations"]: lambda: hasattr(value, "has_limits_alone"),
+        KINDS["observations"]: lambda: hasattr(value, "num_rows"),
     }
     if kind.startswith("a text"):
         good = isinstance(value, str)
@@ -227,7 +233,7 @@ def refuse_leaf(leaf: Any, name: str) -> None:
         text = str(leaf if isinstance(leaf, str | bytes) else leaf.ravel()[0])
         cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
         raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
-    if getattr(dtype, "kind", "") == "f" and leaf.itemsize > 8:
+    if getattr(dtype, "kind", "") == "f" and dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be numbers in float64 or float32, got {dtype}, which JAX does not "
             "have. Convert it by numpy.asarray(x, float)."
@@ -238,6 +244,13 @@ def refuse_leaf(leaf: Any, name: str) -> None:
             f"of {leaf.bit_length()} bits. For no limit write jnp.inf."
         )
     refuse_no_numbers(f"{name} must be real numbers or an array of them", leaf)
+    owner, axes = name.partition(":")[0], [*getattr(leaf, "axes", [])]
+    labelled = [x.to_list() for x in axes if x.to_list() != list(range(len(x)))]
+    if labelled and owner in BY_POSITION:
+        raise ValueError(
+            f"{name} goes by position, and would lose its labels {labelled[0]!r:.60}. Bring it "
+            "into the order of loc, and give its .to_numpy()."
+        )
 
 
 def refuse_value(value: Any, name: str) -> NoReturn:

@@ -51,6 +51,8 @@ class Outside(Region):
                 f"{type(self.region).__name__}. The complement of a Selection of s(x) is one of "
                 "1 - s(x)."
             )
+        names = getattr(self.region, "coordinate_names", ())
+        object.__setattr__(self, "coordinate_names", names)
         object.__setattr__(self, "region", linear or self.region)
 
     @property

@@ -123,12 +123,14 @@ class Region(Batched):
 
     def as_points(self, x: Any) -> AnyArray:
         """Points as numbers, (..., d); ValueError for a last axis that would be repeated."""
+        kind = type(self).__name__
+        if hasattr(x, "iloc"):
+            from truncgauss.arrays.coordinates import check_one_order
+
+            check_one_order(**{kind: self, "x": x})
         x = as_float_input(x, "x")
         if x.shape[-1:] != (self.dimension,):
-            raise ValueError(
-                f"{type(self).__name__}: x must be points of shape (..., {self.dimension}), got "
-                f"{x.shape}."
-            )
+            raise ValueError(f"{kind}: x needs shape (..., {self.dimension}), got {x.shape}.")
         return x
 
     def contains_surely(self, x: Float[Array, "n d"]) -> Bool[Array, " n"]:
