@@ -81,13 +81,14 @@ def explain(
         for name, value in bound.arguments.items()
         if name not in ("self", "cls")
     }
-    tabled = {"data", "table"} & {*taken}  # whose columns an argument may name
-    by_name = (str, Mapping) if tabled else ()
+    # Arguments of a fit, or beside a table, that may name a column or have a value for each.
+    named = {*taken} if {"data", "table"} & {*taken} else set()
+    named |= {"low", "high", "weights", "noise"} if owner.startswith("fit_") else set()
     wrong = {
         name: got
         for name, (parameter, value) in taken.items()
         if (got := misfit(parameter, value))
-        and not (isinstance(value, by_name) and parameter.annotation is Any)
+        and not (name in named and parameter.annotation is Any and isinstance(value, str | Mapping))
     }
     for name, got in wrong.items():
         parameter, value = taken[name]
@@ -137,7 +138,7 @@ def kind_of(parameter: inspect.Parameter) -> str:
 def misfit(parameter: inspect.Parameter, value: Any) -> str:
     """A value in words, if an argument takes none of its kind; empty if it may."""
     kind, default = kind_of(parameter), parameter.default
-    table = isinstance(value, Mapping) and parameter.name == "values"
+    table = isinstance(value, Mapping) and parameter.name in ("values", "lower", "upper")
     if table or isinstance(value, str) and isinstance(default, str):
         return ""
     if value is default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -228,7 +229,7 @@ def refuse_leaf(leaf: Any, name: str) -> None:
         ValueError: for text, complex or masked numbers, and whole ones beyond the largest float64.
         TypeError: for NumPy's long doubles.
     """
-    dtype = getattr(leaf, "dtype", None)
+    dtype: Any = getattr(leaf, "dtype", None)
     if isinstance(leaf, str | bytes) or getattr(dtype, "kind", "") in ("U", "S"):
         text = str(leaf if isinstance(leaf, str | bytes) else leaf.ravel()[0])
         cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
