@@ -13,16 +13,18 @@ from truncgauss.words.names import ELSEWHERE, HIGH, INSTEAD, LOW, closest, is_ke
 from truncgauss.words.numbers import is_float
 
 RAISE = dis.opmap["RAISE_VARARGS"]
-# Errors that arguments of another kind end in; others, as those of a user's function, stay.
-OF_KINDS = (
-    TypeError,
-    ValueError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-)
+# Packages whose errors wrong arguments end in; those of a type checker or a user's own class stay.
+BELOW = {
+    "builtins",
+    "decimal",
+    "jax",
+    "jaxlib",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+}
 # Arguments of any annotation that take numbers alone, and those that take what has a name here.
 NUMBERS = set(
     "covariance covariances df estimates fall gradient gradient_norm gradient_stderr high highest "
@@ -74,7 +76,7 @@ def explain(
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
             text += f"jax.random.key(0), got {key!r:.60}"
         raise TypeError(f"{text}. {advice(signature, args, kwargs)}") from None
-    if is_own(error) or not isinstance(error, OF_KINDS):
+    if is_own(error) or type(error).__module__.partition(".")[0] not in BELOW:
         return
     taken = {
         name: (signature.parameters[name], value)
