@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
-INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
+_INFINITE = 2**1024 - 2**970  # from which whole numbers on float64 has none
 _ZERO = np.zeros((), np.float32)
 MOST_ON_HOST = 2**12  # numbers that every call of a program may take to its device again
 
@@ -186,7 +186,7 @@ def check_numbers(value: Any, name: str) -> None:
             or hasattr(leaf, "axes")
             or dtype.kind not in "biuf"
             or (dtype.kind == "f" and dtype.itemsize > 8)
-            or (type(leaf) is int and abs(leaf) >= INFINITE)
+            or (type(leaf) is int and abs(leaf) >= _INFINITE)
         ):
             from truncgauss.words.misfits import refuse_leaf
 
@@ -254,7 +254,7 @@ def _as_host_array(value: Any) -> np.ndarray | None:
         leaves = jax.tree.leaves(value)
         if not leaves or not all(type(leaf) in (int, float) for leaf in leaves):
             return None
-        if any(type(leaf) is int and abs(leaf) >= INFINITE for leaf in leaves):
+        if any(type(leaf) is int and abs(leaf) >= _INFINITE for leaf in leaves):
             return None  # for `check_numbers` to say so
         try:
             value = np.asarray(value)

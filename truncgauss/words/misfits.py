@@ -295,7 +295,7 @@ def described(value: Any) -> str:
     if kind in ("U", "S"):
         return f"the text {str(value.ravel()[0])!r:.60}" if value.size else "texts"
     words = {"c": "complex numbers", "M": "dates", "m": "durations", "V": "an array with columns"}
-    if kind in words and words[kind]:
+    if kind in words:
         return words[kind]
     if isinstance(value, list | tuple):
         return no_numbers(value) or f"a {type(value).__name__} of {len(value)}"
