@@ -13,10 +13,7 @@ from truncgauss.gaussian.regions.region import Region
 
 def no_region(loc: Any, covariance: Any, region: Any) -> TypeError:
     """The error that the last of these arguments is no region."""
-    for need, value in (
-        ("loc must be the mean", loc),
-        ("covariance must be a matrix", covariance),
-    ):
+    for need, value in (("loc must be the mean", loc), ("covariance must be a matrix", covariance)):
         if isinstance(value, Region):
             return TypeError(
                 f"{need}, got a {type(value).__name__}: the region comes last, as in (loc, "

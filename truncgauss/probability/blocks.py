@@ -34,19 +34,8 @@ from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, number
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.probability.method import (
-    Chooser,
-    Method,
-    average,
-    by_gradient,
-    estimate,
-)
-from truncgauss.probability.refinement import (
-    PROBABILITY,
-    WITH_GRADIENT,
-    Recipe,
-    answer,
-)
+from truncgauss.probability.method import Chooser, Method, average, by_gradient, estimate
+from truncgauss.probability.refinement import PROBABILITY, WITH_GRADIENT, Recipe, answer
 from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations

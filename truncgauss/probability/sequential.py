@@ -35,13 +35,7 @@ from truncgauss.probability.method import (
 )
 from truncgauss.probability.separation import is_large
 from truncgauss.separation.kernel import paths
-from truncgauss.separation.particles import (
-    chain_of,
-    log_weights,
-    particles,
-    surviving,
-    twist_of,
-)
+from truncgauss.separation.particles import chain_of, log_weights, particles, surviving, twist_of
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import Twist
 from truncgauss.separation.weights import draw_offsets, inner_point

@@ -8,13 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.arrays.linalg import (
-    UNDETERMINED,
-    diagonal_of,
-    factored,
-    product,
-    rounding,
-)
+from truncgauss.arrays.linalg import UNDETERMINED, diagonal_of, factored, product, rounding
 from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.regions.region import GaussianLimits
 from truncgauss.separation.kernel import Constraints

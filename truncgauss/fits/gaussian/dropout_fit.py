@@ -81,7 +81,7 @@ class ExchangeableCoordinates(GaussianCoordinates):
         return count if count < len(self.groups) else 0
 
     @property
-    def positions(self) -> dict[tuple[bool, int, int], tuple[int, int]]:
+    def _first(self) -> dict[tuple[bool, int, int], tuple[int, int]]:
         """The first entry of each kind in the lower triangle."""
         known: dict[tuple[bool, int, int], tuple[int, int]] = {}
         for i, g in enumerate(self.groups):
@@ -92,7 +92,16 @@ class ExchangeableCoordinates(GaussianCoordinates):
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        return sorted(self.positions.values())
+        return sorted(self._first.values())
+
+    @property
+    def positions(self) -> np.ndarray:
+        number = {kind: self.entries.index(entry) for kind, entry in self._first.items()}
+        kinds = [
+            [number.get((i == j, min(g, h), max(g, h)), -1) for j, h in enumerate(self.groups)]
+            for i, g in enumerate(self.groups)
+        ]
+        return np.array(kinds)
 
     def low_rank(self, rest: Any) -> tuple[Any, Any]:
         """Loadings (d, r) and variances of the noise (d,)."""
@@ -138,16 +147,6 @@ class ExchangeableCoordinates(GaussianCoordinates):
             rows == columns, np.log(np.abs(factor[rows, columns])), factor[rows, columns]
         )
         return np.concatenate([coefficients, 0.5 * np.log(noise), logs])
-
-    def of_estimates(self, estimates: Any) -> tuple[tuple[Any, ...], Any]:
-        d, known = len(self.sizes), self.positions
-        entries, places = self.entries, np.full((len(self.sizes),) * 2, -1)
-        for i, g in enumerate(self.groups):
-            for j, h in enumerate(self.groups):
-                position = known.get((i == j, min(g, h), max(g, h)))
-                places[i, j] = len(entries) if position is None else entries.index(position)
-        parts = tuple(estimates[i : i + 1] for i in range(d))
-        return parts, jnp.append(jnp.asarray(estimates[d:]), 0.0)[places]
 
 
 @frozen_pytree

@@ -1,6 +1,7 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -44,6 +45,13 @@ class White:
 
     centre: jax.Array
     root: jax.Array
+
+
+def positions(pairs: Sequence[tuple[int, int]], d: int) -> np.ndarray:
+    """The number of the pair that stands at each place of a symmetric matrix, (d, d); -1: none."""
+    number, (i, j) = np.full((d, d), -1), np.reshape(pairs, (-1, 2)).T.astype(int)
+    number[i, j] = number[j, i] = np.arange(len(pairs))
+    return number
 
 
 @frozen_pytree
@@ -158,14 +166,11 @@ class GaussianCoordinates:
 
     def _symmetric(self, entries: Any, pairs: Any) -> Any:
         """A symmetric matrix (d, d) of entries at such pairs, 0 elsewhere."""
-        d, (i, j), numbers = len(self.sizes), np.transpose(pairs), np.arange(len(pairs))
+        d, number = len(self.sizes), positions(pairs, len(self.sizes))
         if d <= FEW:  # a product, whose derivatives have fewer operations to compile
-            units = np.zeros((len(pairs), d, d))
-            units[numbers, i, j] = units[numbers, j, i] = 1.0
-            return (entries @ units.reshape(len(pairs), -1)).reshape(d, d)
-        order = np.full((d, d), len(pairs))
-        order[i, j] = order[j, i] = numbers
-        return namespace(entries).append(entries, 0.0)[order]
+            units = 1.0 * (np.arange(len(pairs))[:, None] == number.ravel())
+            return (entries @ units).reshape(d, d)
+        return namespace(entries).append(entries, 0.0)[number]
 
     def _in_columns(self, coefficients: Any) -> Any:
         """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
@@ -177,8 +182,8 @@ class GaussianCoordinates:
     @property
     def _positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column in `_in_columns` of each coefficient."""
-        outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return outcome, np.concatenate([np.arange(size) for size in self.sizes])
+        outcome, number = np.nonzero(np.arange(max(self.sizes)) < np.array(self.sizes)[:, None])
+        return outcome, number
 
     def precision(self, scale: np.ndarray) -> Precision | None:
         """The position in x of the inverse covariance, or the inverse scale of one outcome; None
@@ -249,23 +254,30 @@ class GaussianCoordinates:
         """The free entries of the covariance matrix, in its lower triangle, by rows."""
         return sorted([(j, j) for j in self.scales] + [(j, i) for i, j in self.pairs])
 
+    @property
+    def positions(self) -> np.ndarray:
+        """The number of the free entry at each place of the covariance matrix, (d, d); -1: none."""
+        return positions(self.entries, len(self.sizes))
+
+    def standard_errors(self, errors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Standard errors of the covariance matrix (d, d), 0 where it is fixed; of its entries'."""
+        if self.has_sigma:  # whose error times 2 sigma is that of the variance
+            errors = 2.0 * np.sqrt(matrix[0, 0]) * errors
+        return np.append(errors, 0.0)[self.positions]
+
     def estimates(self, x: Any) -> Any:
         """The numbers that `names` calls, as one vector; of numbers in NumPy."""
         xp, (coefficients, matrix) = namespace(x), self.values(x)
-        i, j = np.array(self.entries, int).reshape(-1, 2).T
-        entries = matrix[i, j]
+        entries = matrix[*np.array(self.entries, int).reshape(-1, 2).T]
         return xp.concatenate([*coefficients, xp.sqrt(entries) if self.has_sigma else entries])
 
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """Coefficients of each outcome, and the covariance matrix, of the vector of estimates."""
-        ends = np.cumsum(self.sizes)
-        *coefficients, entries = jnp.split(estimates, ends)
+        *coefficients, entries = jnp.split(estimates, np.cumsum(self.sizes))
         if self.has_sigma:
             return tuple(coefficients), entries[:, None] ** 2
-        if not self.entries:
-            return tuple(coefficients), self.fixed
-        i, j = np.array(self.entries).T
-        return tuple(coefficients), self.fixed.at[i, j].set(entries).at[j, i].set(entries)
+        values, number = jnp.append(entries, 0.0), self.positions
+        return tuple(coefficients), jnp.where(number < 0, self.fixed, values[number])
 
 
 @frozen_pytree
@@ -296,8 +308,7 @@ class ObservationsLoss(Loss):
     @property
     def nested(self) -> bool:
         """Whether integrals are nested quadratures, which do not reach everywhere."""
-        used = {} if self.methods is None else self.methods
-        return any(isinstance(method, NestedQuadrature) for method in used.values())
+        return any(isinstance(m, NestedQuadrature) for m in (self.methods or {}).values())
 
     def reaches(self, point: Point) -> bool:
         """Whether nested quadratures, if integrals are by these, resolve them at a point; over four

@@ -111,21 +111,16 @@ class ObservationsFit(RowsFit):
         cls, inner: GaussianCoordinates, matrix: np.ndarray, ending: Ending, **kept: Any
     ) -> Self:
         """The fit with that covariance matrix, from what every fit has and what is kept of rows."""
-        errors, of_matrix, ends = ending.errors, np.zeros(matrix.shape), np.cumsum(inner.sizes)
-        of_entries = errors[ends[-1] :]
-        if inner.has_sigma:  # whose error times 2 sigma is that of the variance
-            of_entries = 2.0 * np.sqrt(matrix[0, 0]) * of_entries
-        for (i, j), error in zip(inner.entries, of_entries):
-            of_matrix[i, j] = of_matrix[j, i] = error
-        coefficients, of_coefficients = (
-            tuple(np.split(part[: ends[-1]], ends[:-1])) for part in (ending.estimates, errors)
-        )
+        ends = np.cumsum(inner.sizes)
+        *coefficients, _ = np.split(ending.estimates, ends)
+        *of_coefficients, of_entries = np.split(ending.errors, ends)
+        of_matrix = inner.standard_errors(of_entries, matrix)
         return cls(
             **vars(ending),
             **kept,
-            coefficients=coefficients,
+            coefficients=tuple(coefficients),
             covariance_matrix=matrix,
-            standard_errors=ObservationsErrors(of_coefficients, of_matrix),
+            standard_errors=ObservationsErrors(tuple(of_coefficients), of_matrix),
         )
 
     @property

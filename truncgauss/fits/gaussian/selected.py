@@ -164,23 +164,24 @@ class CurveCoordinates:
         free = [np.log(v) if p.positive else v for p, v in zip(self.parts, values)]
         return np.concatenate([np.zeros(0), *free])
 
-    def split(self, x: Any) -> list[Any]:
-        """The estimates of each part, in its shape; of numbers in NumPy, as all that follows."""
+    def pieces(self, x: Any) -> list[Any]:
+        """The numbers of each part, in its shape; in NumPy as in JAX."""
         xp, ends = namespace(x), np.cumsum([part.size for part in self.parts])[:-1]
         pieces = xp.split(x, ends) if self.parts else []
-        return [
-            (xp.exp(piece) if part.positive else piece).reshape(part.shape)
-            for part, piece in zip(self.parts, pieces)
-        ]
+        return [piece.reshape(part.shape) for part, piece in zip(self.parts, pieces)]
+
+    def split(self, x: Any) -> list[Any]:
+        """The estimates of each part; of numbers in NumPy, as all that follows."""
+        exp, both = namespace(x).exp, zip(self.parts, self.pieces(x))
+        return [exp(piece) if part.positive else piece for part, piece in both]
 
     def estimates(self, x: jax.Array) -> jax.Array:
         return jnp.concatenate([jnp.zeros(0, x.dtype), *map(jnp.ravel, self.split(x))])
 
-    def by_name(self, x: Any) -> dict[str, Any]:
-        """The estimates by the names of parameters, scalars where there is one number."""
-        values = self.split(x)
+    def by_name(self, values: list[Any]) -> dict[str, Any]:
+        """The values of all parts by the names of parameters, scalars of one number."""
         return {
-            part.name: value.reshape(()) if part.size == 1 else value
+            part.name: value.reshape(())[()] if part.size == 1 else value
             for part, value in zip(self.parts, values)
         }
 
@@ -237,7 +238,9 @@ class SelectedCoordinates:
         """The log density of the curve's estimates."""
         if prior is None:
             return jnp.zeros((), x.dtype)
-        return jnp.asarray(prior(self.curve.by_name(x[self.split :])), x.dtype).reshape(())
+        return jnp.asarray(
+            prior(self.curve.by_name(self.curve.split(x[self.split :]))), x.dtype
+        ).reshape(())
 
     def region(self, x: Any) -> Any:
         return self.curve.region_at(x[self.split :])
@@ -555,27 +558,21 @@ class SelectedSample(Model):
         return (*common, POSTERIOR.format(", ".join(words)))
 
     def result(self, ending: Ending, path: Path) -> SelectedFit:
-        x, coordinates, errors = path.end.x, self.coordinates, ending.errors
-        parts, matrix = self.inner.values(path.end.x[: coordinates.split])
+        x, curve, split = path.end.x, self.curve, self.coordinates.split
+        parts, matrix = self.inner.values(x[:split])
         loc = np.concatenate(parts)
-        d = len(loc)
-        of_matrix, (i, j) = np.zeros_like(matrix), np.transpose(self.inner.entries)
-        of_matrix[i, j] = of_matrix[j, i] = errors[d : coordinates.split]
-        if d == 1:  # whose estimate is sigma
-            of_matrix = 2.0 * np.sqrt(matrix) * errors[d]
-        ends = np.cumsum([part.size for part in self.curve.parts])[:-1]
-        pieces = zip(self.curve.parts, np.split(errors[coordinates.split :], ends))
-        of_curve = {
-            p.name: piece[0] if p.size == 1 else piece.reshape(p.shape) for p, piece in pieces
-        }
-        by_name = self.curve.by_name(x[coordinates.split :])
+        of_loc, of_entries, of_curve = np.split(ending.errors, [loc.size, split])
         return SelectedFit(
             **vars(ending),
             loc=loc,
             covariance_matrix=matrix,
-            curve={name: np.asarray(value)[()] for name, value in by_name.items()},
-            region=coordinates.region(x),
-            standard_errors=SelectedErrors(errors[:d], of_matrix, of_curve),
+            curve=curve.by_name(curve.split(x[split:])),
+            region=self.coordinates.region(x),
+            standard_errors=SelectedErrors(
+                of_loc,
+                self.inner.standard_errors(of_entries, matrix),
+                curve.by_name(curve.pieces(of_curve)),
+            ),
         )
 
 
@@ -667,7 +664,7 @@ def checked_parts(what: str, region: Any, estimate: Any, prior: Any) -> tuple[Cu
         )
     if prior is not None:
         curve = CurveCoordinates(region, parts)
-        given = curve.by_name(jnp.asarray(curve.start()))
+        given = curve.by_name(curve.split(jnp.asarray(curve.start())))
         try:
             density = jax.eval_shape(prior, given)
         except KeyError as error:
