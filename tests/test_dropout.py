@@ -174,6 +174,8 @@ def test_other_forms_beside_their_matrix(form):
     np.testing.assert_allclose(jax.grad(loss)(fit.estimates), 0.0, atol=1e-5)
     errors = np.sqrt(np.diagonal(np.linalg.inv(jax.hessian(loss)(fit.estimates))))
     np.testing.assert_allclose(fit.errors, errors, rtol=1e-6)
+    of_matrix = np.diag(errors[2:]) if form == "diagonal" else errors[[[2, 3], [3, 2]]]
+    np.testing.assert_allclose(fit.standard_errors.covariance_matrix, of_matrix, rtol=1e-6)
 
 
 def test_refusals():
