@@ -28,21 +28,15 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.student.largest_statistic import LargestStatistic
 from truncgauss.student.quantile import Quantile
-from truncgauss.words.arguments import INSTEAD
+from truncgauss.words.arguments import answering
 from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import check_share
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
-INSTEAD += [
-    (
-        "control ref reference",
-        {"contrasts"},
-        "The control is the first group: put it first in names=[...].",
-    ),
-]
 
 
+@answering
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimultaneousInference:
     """Estimates of contrasts with simultaneous intervals; `print` shows a table.

@@ -45,7 +45,6 @@ from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special.tails import ndtr
 from truncgauss.words import earlier
-from truncgauss.words.arguments import INSTEAD
 from truncgauss.words.names import check_choice, closest, listed
 from truncgauss.words.numbers import check_share
 
@@ -59,13 +58,6 @@ SHOWN = 20  # rows of a table that is printed
 ALIKE, ROUGHLY = 1e-7, 1e-4
 JUMPS = 1e-3  # of a column's range: changes by which it jumps, as its variable moves by LITTLE
 LITTLE, BLOCK = 1e-7, 4096  # of the variable's range; rows whose formulas are read together
-INSTEAD += [
-    (
-        "dydx",
-        {"variables"},
-        "Effects are on all covariates, as of dydx(*); of some write variables=[...].",
-    ),
-]
 EACH_COLUMN = (
     "Each column of a design without a formula moves by itself: the effect of a covariate does not "
     "include that of its products and functions, {}. Write a formula, or compare predictions where "

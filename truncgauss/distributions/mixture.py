@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.distributions import Distribution, MultivariateNormal, constraints
+from numpyro.distributions import MultivariateNormal, constraints
 
 from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.keys import checked_key
 from truncgauss.arrays.pytrees import Estimate, check_digits, is_concrete
 from truncgauss.distributions.checks import as_value, common_dtype, of_equal_ranks
 from truncgauss.distributions.multivariate_normal import one_region
-from truncgauss.distributions.supports import Between, Inside
+from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
 from truncgauss.draws.sampling import truncated_samples
 from truncgauss.draws.truncated_moments import truncated_moments
 from truncgauss.fits.mixtures.likelihood import log_mean
@@ -28,7 +28,7 @@ MOST_ATTEMPTS = 100_000  # proposals for one draw from a region without linear c
 
 
 @explained_class
-class TruncatedMixture(Distribution):
+class TruncatedMixture(TruncatedDistribution):
     r"""A mixture of K Gaussians, truncated to a region.
 
     .. math:: p(x) = s(x) \frac{\sum_k w_k N(x; \mu_k, \Sigma_k)}{\sum_k w_k P_k(R)}
@@ -164,6 +164,7 @@ class TruncatedMixture(Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
+        self._check_draw(key, sample_shape)
         choice, draw = jax.random.split(checked_key(key))
         count = math.prod(sample_shape)
         if not self.region.is_linear:

@@ -5,7 +5,7 @@ References:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -180,10 +180,25 @@ def _onto_region(constraint: Inside) -> Transform:
 # --- Batch axes as events -------------------------------------------------------------------------
 
 
+def lacking(name: str) -> Callable[..., Any]:
+    """A method that says of a distribution that it has none, and what to take instead."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from truncgauss.words.misfits import refuse_method  # of which only wrong calls have use
+
+        return refuse_method(self, name)
+
+    method.__name__ = name
+    return method
+
+
 class TruncatedDistribution(Distribution):
     """Base class of the truncated distributions."""
 
     coordinate_names: list[Any] | None = None  # of labelled parameters; trees keep none
+    # Of which one kind or another has none; the others have their own.
+    cdf, icdf, entropy = lacking("cdf"), lacking("icdf"), lacking("entropy")
+    mean, variance, mode = map(property, map(lacking, ("mean", "variance", "mode")))
 
     def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution:
         """The same distribution with batch axes reinterpreted as axes of one event."""

@@ -24,7 +24,7 @@ from truncgauss.special.normal import (
     truncated_variance,
 )
 from truncgauss.special.tails import undefined
-from truncgauss.words.arguments import INSTEAD, explained_class
+from truncgauss.words.arguments import explained_class
 
 # Compiled for calls outside of a trace too: one program is a hundred times faster than its parts.
 log_density = jax.jit(truncated_log_density, inline=True)
@@ -33,13 +33,6 @@ quantile = jax.jit(truncated_quantile, inline=True)
 mean = jax.jit(truncated_mean, inline=True)
 variance = jax.jit(truncated_variance, inline=True)
 entropy = jax.jit(truncated_entropy, inline=True)
-INSTEAD += [
-    (
-        "a b",
-        {"low", "high", "scale"},
-        "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale.",
-    ),
-]
 
 
 @explained_class

@@ -34,12 +34,14 @@ from truncgauss.arrays.pytrees import Estimate as Estimate  # which is also know
 from truncgauss.gaussian.covariances import Covariance, as_covariance
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import GaussianLimits, LinearRegion, Region, as_linear
+from truncgauss.words.arguments import refuses_arithmetic
 
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
 CovarianceLike: TypeAlias = Real[ArrayLike, "*#batch d d"] | Covariance | Sequence[Any]
 
 
+@refuses_arithmetic
 class Moments(NamedTuple):
     """Mean and covariance of a truncated distribution, with standard errors.
 

@@ -15,25 +15,12 @@ from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
 from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import Pattern, RowLimits, RowOrders, find_patterns, is_empty
-from truncgauss.words.arguments import INSTEAD, explained, explained_class
+from truncgauss.words.arguments import explained, explained_class
 from truncgauss.words.names import check_choice
 
 LIMITS_ON = ("observed", "latent")
 WITH_DROPOUT = ("log_likelihood", "conditional_moments", "fit_observations")  # take observed=
 MOST_NAMES = 6  # of entries, in a print
-INSTEAD += [
-    (
-        "censored_* truncated_*",
-        {"observations"},
-        "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
-        "{word}=...), or tg.Observations(low, high).",
-    ),
-    (
-        "censored",
-        {"left_censored"},
-        "A column that marks censored values is left_censored=(column, mark).",
-    ),
-]
 
 
 @explained_class

@@ -31,6 +31,7 @@ from truncgauss.probability.method import (
 )
 from truncgauss.probability.refinement import Goal, answer, errors
 from truncgauss.special.logspace import log_sum_exp
+from truncgauss.words.arguments import refuses_arithmetic
 
 # Smaller parts of the stderr of log P are rounding: of the inputs, or this many of its own units.
 LEAST_MISSED, UNITS_MISSED = 1e-8, 64
@@ -52,6 +53,7 @@ class Gradient(NamedTuple):
     region: Any
 
 
+@refuses_arithmetic
 class LogProbabilityAndGradient(NamedTuple):
     """A log probability and its gradient, with the standard errors of both.
 

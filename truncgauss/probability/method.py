@@ -33,16 +33,10 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.special.logspace import log_mean_exp, standard_error
-from truncgauss.words.arguments import INSTEAD
+from truncgauss.words.arguments import refuses_arithmetic
 
+refuses_arithmetic(Estimate)  # whose file those read that have no use for words
 NUM_REPLICATES = 16  # of methods whose error is seen in the scatter of their replicates
-INSTEAD += [
-    (
-        "rtol releps abseps maxpts num_points",
-        {"method"},
-        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
-    ),
-]
 
 
 @dataclasses.dataclass(frozen=True)

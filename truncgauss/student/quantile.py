@@ -70,6 +70,7 @@ from truncgauss.student.directions import (
     log_outside,
 )
 from truncgauss.student.radial import LargestCoordinate, radial_quantile, range_of
+from truncgauss.words.arguments import refuses_arithmetic
 from truncgauss.words.names import check_choice
 from truncgauss.words.numbers import of_percent
 
@@ -87,6 +88,7 @@ MARGIN = 0.1  # standard deviations
 PILOT = 0.02  # of the log odds, by a function whose nodes and plan change with the level
 
 
+@refuses_arithmetic
 class Quantile(NamedTuple):
     """A quantile and its standard error.
 

@@ -2,15 +2,19 @@
 
 import functools
 import inspect
+import opcode
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from truncgauss.words.names import INSTEAD as INSTEAD
 from truncgauss.words.names import is_key as is_key
 
 Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+# Operations that take one number, which a tuple of results is not.
+OPERATIONS = "float int neg abs round format add radd sub rsub mul rmul truediv rtruediv pow rpow"
+LOADS = {opcode.opmap.get(name) for name in ("LOAD_ATTR", "LOAD_METHOD")}  # not getattr, hasattr
 
 
 def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -48,6 +52,39 @@ def check_flag(owner: str, name: str, position: int, args: Any, kwargs: dict[str
 
 
 def explained_class(cls: Class) -> Class:
-    """The class, whose constructor says what to write where its arguments do not fit."""
+    """The class, which says what to write for arguments of its constructor that do not fit, and for
+    names that it has not."""
     setattr(cls, "__init__", explained(cls.__init__))  # type: ignore[misc]  # noqa: B010
+    return cls if hasattr(cls, "__getattr__") else answering(cls)
+
+
+def absent(value: Any, name: str) -> Any:
+    """Raise AttributeError for a name that a value has not, with what to write instead where it was
+    written as an attribute; whoever asks by getattr or hasattr has no use for words."""
+    frame = sys._getframe(1)
+    asked = frame.f_code.co_code[frame.f_lasti] not in LOADS or name.startswith("_")
+    if asked or hasattr(type(value), name):  # the latter failed, and says why
+        return object.__getattribute__(value, name)
+    from truncgauss.words import misfits  # of which only wrong names have use
+
+    return misfits.refuse_attribute(value, name)
+
+
+def refuses_arithmetic(cls: Class) -> Class:
+    """The class of a tuple of results, which says of which of them there are numbers."""
+    for operation in (*OPERATIONS.split(), "array_ufunc", "jax_array"):
+        setattr(cls, f"__{operation}__", functools.partialmethod(refused, operation))
+    return answering(cls)
+
+
+def refused(value: Any, operation: str, *others: Any, **options: Any) -> Any:
+    """Raise TypeError for an operation that takes one number."""
+    from truncgauss.words import misfits  # of which only wrong calls have use
+
+    return misfits.refuse_operation(value, operation, *others)
+
+
+def answering(cls: Class) -> Class:
+    """The class, which says what to write for names that it has not."""
+    setattr(cls, "__getattr__", absent)  # noqa: B010
     return cls

@@ -9,7 +9,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from truncgauss.words.names import ELSEWHERE, HIGH, INSTEAD, LOW, closest, is_key
+from truncgauss.words.elsewhere import ELSEWHERE, HIGH, INSTEAD, LOW
+from truncgauss.words.names import closest, is_key
 from truncgauss.words.numbers import is_float
 
 RAISE = dis.opmap["RAISE_VARARGS"]
@@ -53,6 +54,58 @@ BY_POSITION = set(
 )
 # Arguments that take names or a list of them.
 LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
+# What distributions cannot compute, and how to get it from draws.
+ABSENT = {
+    "cdf": ": take the share of draws, (d.sample(key, (100_000,)) <= x).all(-1).mean(0)",
+    "icdf": ": take quantiles of draws, jnp.quantile(d.sample(key, (100_000,)), q, axis=0)",
+    "entropy": "; average -log_prob over draws instead",
+    "mean": ": take that of draws, d.sample(key, (100_000,)).mean(0)",
+    "variance": ": take that of draws, d.sample(key, (100_000,)).var(0)",
+    "mode": ": take the draw of the largest log_prob, or maximise log_prob",
+}
+# What other packages call attributes of values that have these, and what to write.
+ATTRIBUTES = [
+    ("ppf quantile percentile", "icdf", "d.icdf(q)"),
+    ("isf", "icdf", "d.icdf(1 - q)"),
+    ("median", "icdf", "d.icdf(0.5)"),
+    ("interval", "icdf", "d.icdf(jnp.array([0.025, 0.975]))"),
+    ("pdf pmf density likelihood", "log_prob sample", "jnp.exp(d.log_prob(x))"),
+    ("logpdf log_pdf logp lpdf log_density", "log_prob sample", "d.log_prob(x)"),
+    ("rvs draw draws simulate random random_state", "sample", "d.sample(jax.random.key(0), (n,))"),
+    ("std stddev sd stdev", "variance", "jnp.sqrt(d.variance)"),
+    ("var", "variance", "d.variance"),
+    ("sf survival survival_function", "cdf", "1 - d.cdf(x)"),
+    ("logcdf log_cdf", "cdf", "jnp.log(d.cdf(x))"),
+    ("logsf log_sf", "cdf", "jnp.log1p(-d.cdf(x))"),
+    ("moment expect", "sample", "the average over draws, d.sample(jax.random.key(0), (n,))"),
+    ("stats", "variance", "d.mean and d.variance"),
+    ("fit mle", "variance", "tg.fit_truncated_normal(data, low, high)"),
+    ("value val prob p probability exp item tolist", "log_prob stderr", "jnp.exp(e.log_prob)"),
+    ("logprob logp log_probability log_likelihood ll loglik", "log_prob stderr", "e.log_prob"),
+    ("std sd se error standard_error std_error err tol", "log_prob stderr", "e.stderr"),
+    ("quantile q level x item", "value stderr", "q.value"),
+    ("std sd se error standard_error std_error err", "value stderr", "q.stderr"),
+    ("variance var", "covariance_stderr", "jnp.diagonal(m.covariance, axis1=-2, axis2=-1)"),
+    ("std sd", "covariance_stderr", "jnp.sqrt(jnp.diagonal(m.covariance, axis1=-2, axis2=-1))"),
+    ("loc mu", "covariance_stderr", "m.mean"),
+    ("cov sigma", "covariance_stderr", "m.covariance"),
+    ("log_prob value", "estimate gradient", "g.estimate.log_prob"),
+    ("grad gradients", "estimate gradient", "g.gradient"),
+    ("n nobs n_rows size count", "num_rows", "num_rows"),
+    (
+        "values data rows y",
+        "lower upper num_rows",
+        "lower, which equals upper where a row is exact",
+    ),
+    ("x", "loss_trace", "params"),
+    ("fun fval", "loss_trace", "loss"),
+    ("success", "converged", "converged"),
+    ("message status", "reason", "reason"),
+    ("nit niter n_iter nfev", "num_steps", "num_steps"),
+    ("jac grad", "loss_trace", "gradient_norm"),
+    ("hess_inv cov covariance", "parameter_covariance", "parameter_covariance"),
+    ("confint conf_int intervals ci", "step_down_p_values", "low and high"),
+]
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -305,6 +358,51 @@ def described(value: Any) -> str:
         return f"a dictionary, {value!r:.60}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
+
+
+def refuse_attribute(value: Any, name: str) -> NoReturn:
+    """Raise AttributeError for a name that a value has not, with what to write instead."""
+    kind, cure = type(value), ""
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    every = {x for x in dir(value) if not x.startswith("_")}
+    for words, needed, instead in ATTRIBUTES:
+        if name in words.split() and every.issuperset(needed.split()):
+            method: Any = getattr(kind, needed.split()[0], None)
+            method = getattr(method, "fget", method)
+            away = getattr(method, "__module__", "") == "truncgauss.distributions.supports"
+            if away and method.__name__ in ABSENT:
+                raise AttributeError(f"{text}. {lacking(value, method.__name__)}")
+            raise AttributeError(f"{text}. Write {instead}.")
+    parameters = [*inspect.signature(kind).parameters]
+    fields = [x for x in getattr(kind, "_fields", parameters) if x in every - {"validate_args"}]
+    close = closest(name, [*fields, *sorted(every - {*ABSENT})], 0.7)
+    if "distributions" in kind.__module__:
+        fields += ["log_prob", "sample", "mean", "variance"]
+    cure = f"Did you mean {close!r}?" if close else f"It has {', '.join(fields)}." if fields else ""
+    raise AttributeError(f"{text}. {cure}".rstrip())
+
+
+def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
+    """Raise TypeError for arithmetic with a tuple of results; what tuples have stays."""
+    if (operation == "add" and type(others[0]) is tuple) or others == ("",):
+        return getattr(tuple, f"__{operation}__")(value, *others)
+    kind, fields = type(value).__name__, type(value)._fields
+    write = "jnp.exp(x.log_prob)" if fields[0] == "log_prob" else f"x.{fields[0]}"
+    article, names = "An" if kind[0] in "AEIOU" else "A", " and ".join(fields)
+    raise TypeError(
+        f"{article} {kind} is not one number: it has {names}. Take one of them, such as {write}."
+    )
+
+
+def refuse_method(value: Any, name: str) -> NoReturn:
+    """Raise NotImplementedError for what a distribution cannot compute, with how to get it."""
+    raise NotImplementedError(lacking(value, name))
+
+
+def lacking(value: Any, name: str) -> str:
+    """A sentence on what a distribution cannot compute, and how to get it from draws."""
+    all_ = ".all(-1)" if value.event_shape else ""
+    return f"{type(value).__name__} has no {name}{ABSENT[name].replace('.all(-1)', all_)}."
 
 
 def advice_on(value: Any, parameter: inspect.Parameter, signature: inspect.Signature) -> str:

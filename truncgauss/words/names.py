@@ -5,58 +5,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# What other packages call an argument, a function or a property of a fit, without capitals, and
-# what it is called here: the first of these that there is counts.
-LOW, HIGH = ("low", "censored_low", "lower"), ("high", "censored_high", "upper")
-ELSEWHERE: dict[str, tuple[str, ...]] = {
-    word: ours
-    for words, ours in {
-        "low lower left ll lod lower_limit a": LOW,
-        "high upper right ul upper_limit b": HIGH,
-        "mean mu": ("loc", "truncated_moments"),
-        "cov sigma sd std": ("covariance", "covariance_matrix", "scale"),
-        "key seed rng random_state prngkey": ("key",),
-        "n size shape sample_shape": ("num_samples",),
-        "alpha conf_level confidence_level": ("level",),
-        "y formula": ("outcome",),
-        "x": ("design", "data"),
-        "nu dof": ("df",),
-        "n_components k": ("num_components",),
-        "groups random": ("cluster",),
-        "pmvnorm pmvt mvncdf mvn_cdf cdf logcdf probability mvn": ("log_probability",),
-        "qmvnorm qmvt ppf": ("quantile",),
-        "rtmvnorm rtmvt rtruncnorm sample samples rvs": ("truncated_samples",),
-        "mtmvnorm moments": ("truncated_moments",),
-        "dtmvnorm": ("TruncatedMultivariateNormal",),
-        "truncnorm": ("TruncatedNormal",),
-        "tobit censreg truncreg polr probit oprobit ols lm": ("fit_regression",),
-        "heckman heckit selection heckprobit": ("fit_selection",),
-        "lmer lmec mixed mixedlm clmm xttobit": ("fit_clusters",),
-        "gaussianmixture gmm": ("fit_mixture",),
-        "glht dunnett tukey": ("simultaneous",),
-        "polychor tetrachoric hetcor": ("polychoric", "polychoric_matrix"),
-        "params coef coef_": ("estimates",),
-        "conf_int confint": ("wald",),
-        "bse se stderr std_errors": ("standard_errors",),
-        "vcov cov_params": ("parameter_covariance",),
-        "llf loglik loglike": ("log_likelihood",),
-        "nobs n_obs": ("num_rows",),
-        "fittedvalues fitted": ("predict",),
-        "ranef random_effects blup": ("effects",),
-        "response": ("mean",),
-        "type": ("kind",),
-        "both.tails two-sided two_sided twosided two.sided": ("both", "two-sided"),
-        "robust hc0 hc1 hc3 cluster clustered": ("sandwich",),
-        "oim hessian nonrobust": ("observed",),
-        "unstructured": ("full",),
-    }.items()
-    for word in words.split()
-}
-
-# What others call an argument that a function with these arguments has not, and what to write. The
-# rooms whose arguments they are add to it.
-INSTEAD: list[tuple[str, set[str], str]] = []
-
 
 def is_key(value: Any) -> bool:
     """Whether a value is a random key of JAX, of either kind."""
@@ -79,6 +27,8 @@ def check_choice(
 def closest(word: object, known: Iterable[object], cutoff: float = 0.6) -> str:
     """The name of what other packages call so, or that is most like a word, whatever its capitals
     and the order of two in brackets, or the only one that has it in it; empty if there is none."""
+    from truncgauss.words.elsewhere import ELSEWHERE  # of which only wrong names have use
+
     texts = {name.casefold(): name for name in known if isinstance(name, str)}
     plain = str(word).casefold()
     turned = re.sub(r"\[(.*), (.*)\]$", r"[\2, \1]", plain)  # an entry of a symmetric matrix

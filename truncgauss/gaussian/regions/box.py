@@ -22,15 +22,7 @@ from truncgauss.gaussian.regions.region import (
     smallest_log_mass,
 )
 from truncgauss.special.tails import standardize, undefined
-from truncgauss.words.arguments import INSTEAD, explained_class
-
-INSTEAD += [
-    (
-        "bounds limits",
-        {"low", "high"},
-        "Bounds are low and high, for each column one of each.",
-    ),
-]
+from truncgauss.words.arguments import explained_class
 
 
 @explained_class

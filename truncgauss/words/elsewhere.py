@@ -1,0 +1,178 @@
+"""Words of other packages, of which only wrong calls have use."""
+
+# What other packages call an argument, a function or a property of a fit, without capitals, and
+# what it is called here: the first of these that there is counts.
+LOW, HIGH = ("low", "censored_low", "lower"), ("high", "censored_high", "upper")
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    word: ours
+    for words, ours in {
+        "low lower left ll lod lower_limit a": LOW,
+        "high upper right ul upper_limit b": HIGH,
+        "mean mu": ("loc", "truncated_moments"),
+        "cov sigma sd std": ("covariance", "covariance_matrix", "scale"),
+        "key seed rng random_state prngkey": ("key",),
+        "n size shape sample_shape": ("num_samples",),
+        "alpha conf_level confidence_level": ("level",),
+        "y formula": ("outcome",),
+        "x": ("design", "data"),
+        "nu dof": ("df",),
+        "n_components k": ("num_components",),
+        "groups random": ("cluster",),
+        "pmvnorm pmvt mvncdf mvn_cdf cdf logcdf probability mvn": ("log_probability",),
+        "qmvnorm qmvt ppf": ("quantile",),
+        "rtmvnorm rtmvt rtruncnorm sample samples rvs": ("truncated_samples",),
+        "mtmvnorm moments": ("truncated_moments",),
+        "dtmvnorm": ("TruncatedMultivariateNormal",),
+        "truncnorm": ("TruncatedNormal",),
+        "tobit censreg truncreg polr probit oprobit ols lm": ("fit_regression",),
+        "heckman heckit selection heckprobit": ("fit_selection",),
+        "lmer lmec mixed mixedlm clmm xttobit": ("fit_clusters",),
+        "gaussianmixture gmm": ("fit_mixture",),
+        "glht dunnett tukey": ("simultaneous",),
+        "polychor tetrachoric hetcor": ("polychoric", "polychoric_matrix"),
+        "params coef coef_": ("estimates",),
+        "conf_int confint": ("wald",),
+        "bse se stderr std_errors": ("standard_errors",),
+        "vcov cov_params": ("parameter_covariance",),
+        "llf loglik loglike": ("log_likelihood",),
+        "nobs n_obs": ("num_rows",),
+        "fittedvalues fitted": ("predict",),
+        "ranef random_effects blup": ("effects",),
+        "response": ("mean",),
+        "type": ("kind",),
+        "both.tails two-sided two_sided twosided two.sided": ("both", "two-sided"),
+        "robust hc0 hc1 hc3 cluster clustered": ("sandwich",),
+        "oim hessian nonrobust": ("observed",),
+        "unstructured": ("full",),
+    }.items()
+    for word in words.split()
+}
+
+# What others call an argument that a function with these arguments has not, and what to write.
+INSTEAD: list[tuple[str, set[str], str]] = [
+    (
+        "rtol releps abseps maxpts num_points tol",
+        {"method", "region"},
+        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
+    ),
+    (
+        "rtol releps abseps maxpts num_points",
+        {"method"},
+        "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
+    ),
+    ("algorithm", {"method", "key"}, "It is method=, such as tg.Automatic() or tg.Exact()."),
+    (
+        "x value values q",
+        {"loc", "covariance", "region"},
+        "The density at {word} is tg.TruncatedMultivariateNormal(loc, covariance, "
+        "region=region).log_prob({word}).",
+    ),
+    ("p prob q", {"probability", "tail"}, "It is probability=."),
+    (
+        "threshold thresh u",
+        {"level", "least"},
+        "It is level=, which may be a number or one a place.",
+    ),
+    ("bounds limits", {"low", "high"}, "Bounds are low and high, for each column one of each."),
+    ("hi hig", {"low", "high"}, "It is high=."),
+    ("lo", {"low", "high"}, "It is low=."),
+    (
+        "a b",
+        {"low", "high", "scale"},
+        "SciPy's a and b are in units of scale: low=loc + a * scale, high=loc + b * scale.",
+    ),
+    ("region", {"low", "high", "scale"}, "The interval is low=..., high=..."),
+    ("A b", {"matrix", "low", "high"}, "The constraints are low <= matrix @ x <= high."),
+    ("loc mean mu centre", {"center"}, "It is center=."),
+    ("r", {"radius"}, "It is radius=."),
+    ("cov* scale sigma", {"shape_matrix"}, "It is shape_matrix=."),
+    ("length_scale lengthscale ell", {"scale", "smoothness"}, "It is scale=."),
+    ("nu", {"smoothness"}, "It is smoothness=."),
+    ("rho phi", {"transition"}, "It is transition=, one for each step."),
+    ("sigma", {"transition"}, "It is noise_scale=, and initial_scale= at the start."),
+    ("rho", {"time"}, "The correlation is estimated."),
+    (
+        "steepness width",
+        {"edge"},
+        "It belongs to the edge: edge=tg.Tanh({word}) or another of them.",
+    ),
+    ("num_samples n n_samples", {"num_points"}, "It is num_points=."),
+    ("num_samples n n_samples num_points", {"num_particles"}, "It is num_particles=."),
+    (
+        "probs means covs pi",
+        {"weights", "locs"},
+        "Its parameters are weights, locs and covariances.",
+    ),
+    (
+        "n cov data",
+        {"num_rows", "scatter"},
+        "Its arguments are num_rows, the mean and scatter=num_rows * numpy.cov(rows.T, ddof=0); of "
+        "rows it is tg.Statistics.from_rows(rows).",
+    ),
+    (
+        "dydx",
+        {"variables"},
+        "Effects are on all covariates, as of dydx(*); of some write variables=[...].",
+    ),
+    ("interval", {"kind", "level"}, "Intervals are in the result, as low and high, at level=."),
+    (
+        "control ref reference",
+        {"contrasts"},
+        "The control is the first group: put it first in names=[...].",
+    ),
+    (
+        "censored_* truncated_* low high lower upper",
+        {"observations"},
+        "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
+        "censored_low=...), also censored_high, truncated_low and truncated_high, or "
+        "tg.Observations(low, high).",
+    ),
+    (
+        "region",
+        {"observations"},
+        "A region is that of the observations: tg.Observations.exact(rows, region=region).",
+    ),
+    (
+        "low high lower upper",
+        {"nan_is_missing"},
+        "Where nothing beyond a bound was observed, it is region=tg.Box(low, high); what is known "
+        "to an interval alone is tg.Observations(lower, upper).",
+    ),
+    ("index", {"left_censored"}, "Labels are those of the table: table.set_index({word})."),
+    (
+        "censored",
+        {"left_censored"},
+        "A column that marks censored values is left_censored=(column, mark).",
+    ),
+    (
+        "cens censored event status delta",
+        {"censored_low", "outcome"},
+        "Of rows that are censored give the bound: censored_high=numpy.where(is_censored, outcome, "
+        "numpy.inf), or censored_low likewise with -numpy.inf.",
+    ),
+    (
+        "robust",
+        {"information"},
+        'Robust standard errors are information="sandwich", with cluster= if rows depend.',
+    ),
+    (
+        "family link",
+        {"outcome"},
+        "The model is Gaussian; a probit is that of outcome=tg.Ordinal(values).",
+    ),
+    ("endog", {"outcome"}, "It is outcome=, and exog is design=."),
+    ("exog", {"design"}, "It is design=."),
+    (
+        "random",
+        {"cluster", "terms"},
+        'Random effects are terms=(tg.RandomEffects("1 + x"), tg.Residual()).',
+    ),
+    ("selection", {"selected"}, "It is selected=, 0 and 1 of each row or a formula, s ~ x + z."),
+    ("verbose disp", {"progress"}, "Without a bar it is progress=False."),
+    (
+        "bounds",
+        {"constraints"},
+        "Bounds are constraints={{name: tg.fitting.Positive()}}, or others of tg.fitting.",
+    ),
+    ("method solver", {"optimizer"}, "It is optimizer=, one of optax, such as optax.adam(1e-2)."),
+]
