@@ -40,6 +40,7 @@ from truncgauss.draws.proposals import (
 )
 from truncgauss.draws.trajectories import NUM_CHAINS, Rounds, accepted, field_chains, filled
 from truncgauss.gaussian.problem import (
+    NORMAL,
     CovarianceLike,
     Loc,
     LocRows,
@@ -111,7 +112,7 @@ def truncated_samples(
     covariance: CovarianceLike,
     region: Region,
     num_samples: int,
-    df: Real[ArrayLike, "*#batch"] = math.inf,
+    df: Real[ArrayLike, "*#batch"] = NORMAL,
     noncentral: str = "shifted",
 ) -> Float[Array, " n *batch d"]:
     r"""Independent exact draws from Normal(loc, covariance), or a t, truncated to a region.
@@ -160,7 +161,7 @@ def truncated_samples(
         ((1000, 2), True)
     """
     check_order("truncated_samples", key, num_samples)
-    if is_gaussian(df):
+    if is_gaussian(df, noncentral):
         return truncated_draws(key, loc, covariance, region, num_samples).samples
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
     degrees = student.checked_df(df, noncentral, problem)

@@ -6,7 +6,6 @@ matrices the covariance is positive semi-definite too, in any tail. Deviations a
 point inside the region, so that a narrow region in a tail keeps its digits.
 """
 
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import is_concrete
 from truncgauss.gaussian.problem import (
+    NORMAL,
     CovarianceLike,
     Estimate,
     Loc,
@@ -50,7 +50,7 @@ def truncated_moments(
     region: Region,
     method: Method = Automatic(rtol=1e-3),
     key: PRNGKey | None = None,
-    df: Real[ArrayLike, "*#batch"] = math.inf,
+    df: Real[ArrayLike, "*#batch"] = NORMAL,
     noncentral: str = "shifted",
 ) -> Moments:
     r"""Mean and covariance of a Gaussian, or a t, vector X given that X lies in a region.
@@ -100,7 +100,7 @@ def truncated_moments(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
-        if not is_gaussian(df):
+        if not is_gaussian(df, noncentral):
             degrees = student.checked_df(df, noncentral, problem)
             return _of_t(method, problem, key, degrees, noncentral)
         if not isinstance(method, Automatic):

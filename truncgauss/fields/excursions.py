@@ -128,11 +128,12 @@ def excursion(
     """
     if kind not in SIGNS:
         raise ValueError(f'excursion: kind must be ">", "<" or "!=", got {kind!r}.')
-    if getattr(loc, "ndim", 0) > 1 or hasattr(loc, "scale_tril"):
-        raise ValueError(
-            "excursion: loc must be a number or of shape (d,), got a matrix or a covariance. The "
-            "order is (loc, covariance, level)."
-        )
+    for name, value in ("loc", loc), ("level", level):
+        if getattr(value, "ndim", 0) > 1 or hasattr(value, "scale_tril"):
+            raise ValueError(
+                f"excursion: {name} must be a number or of shape (d,), got a matrix or a "
+                "covariance. The order is (loc, covariance, level)."
+            )
     if not 0.0 < least < 1.0:
         raise ValueError(f"excursion: least must be between 0 and 1, got {least!r}.")
     for name, count, fewest in ("particles", num_particles, 1), ("replicates", num_replicates, 2):

@@ -143,8 +143,20 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     return problem
 
 
-def is_gaussian(df: Any) -> bool:
-    """Whether all degrees of freedom of a t are known to be infinite."""
+NORMAL = float("inf")  # the degrees of freedom where none are said: another object than math.inf
+
+
+def is_gaussian(df: Any, noncentral: str = "shifted") -> bool:
+    """Whether all degrees of freedom of a t are known to be infinite.
+
+    Raises:
+        ValueError: for a kind of t without degrees of freedom.
+    """
+    if df is NORMAL and noncentral != "shifted":
+        raise ValueError(
+            f"noncentral={noncentral!r} is a kind of a multivariate t: give its degrees of freedom "
+            "too, df=...; for the normal distribution leave it out."
+        )
     check_numbers(df, "df")
     values = values_of(df)
     return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))

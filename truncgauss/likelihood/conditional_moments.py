@@ -106,6 +106,12 @@ def conditional_moments(
         raise ValueError(f"{WHAT}: takes no ordered outcomes, whose cuts a fit estimates.")
     rows, loc, covariance = prepared(observations, loc, covariance, WHAT)
     low, high, possible = limits_of(rows)
+    if not possible.any():
+        raise ValueError(
+            f"{WHAT}: no row can be observed in the region: the first is {rows.lower[0]} to "
+            f"{rows.upper[0]}, outside of it. Correct the region of the observations, or "
+            "their entries."
+        )
     exact = low == high
     limited = (np.isfinite(low) | np.isfinite(high)) & ~exact
     patterns, kinds = np.unique(np.hstack([exact, limited]), axis=0, return_inverse=True)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.arrays.importing import imported
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear
@@ -88,6 +89,8 @@ class Observations:
         check_choice(self.limits_on, LIMITS_ON, "Observations: limits_on")
         if self.names is None:
             self._set(names=names_of(self.lower))
+        elif not hasattr(self.lower, "dtype"):  # a table
+            refusals().check_renamed(self.names, names_of(self.lower))
         self._set_order()
         lower = as_table("lower", self.lower)
         ends = in_order_of(self.upper, self.lower, "upper")
@@ -165,6 +168,10 @@ class Observations:
         """
         if hasattr(noise, "iloc"):
             noise = in_order_of(noise, values, "noise")
+        if names is not None:
+            refusals().check_renamed(names, names_of(values))
+        if index is not None:
+            refusals().check_relabelled(index, tables.labels_of(values))
         settings: dict[str, Any] = dict(
             region=region, noise=noise, weights=weights, limits_on=limits_on, observed=observed,
             names=names_of(values) if names is None else names,
@@ -413,7 +420,10 @@ class Observations:
     def _set_order(self) -> None:
         """Bring what has labels into the order of those of the rows."""
         parts = {word: getattr(self, word) for word in ("lower", "upper", "weights")}
-        index, shape = tables.as_labels(self.index), getattr(self.lower, "shape", ())
+        shape = getattr(self.lower, "shape", ())
+        if not isinstance(self.index, tables.RowLabels | None):  # but what a user gives
+            refusals().check_index(self.index, shape)
+        index = tables.as_labels(self.index)
         if index is not None and shape and len(index) != shape[0]:  # of rows that were replaced
             index = None
         noise: Any = self.noise
@@ -646,6 +656,11 @@ def names_of(values: Any) -> tuple[str, ...] | None:
     """The names of a table's columns, if it has some."""
     names = None if isinstance(values, jax.Array) else tables.named_columns(values)
     return None if names is None or None in names else tuple(map(str, names))
+
+
+def refusals() -> Any:
+    """Checks of names and labels, of which rows without them have no use."""
+    return imported("truncgauss.likelihood.row_names")
 
 
 def in_order_of(values: Any, lower: Any, name: str) -> Any:

@@ -29,6 +29,8 @@ from truncgauss.probability.method import Method
 from truncgauss.special.tails import undefined
 from truncgauss.words.arguments import explained
 
+LARGE = 2**12  # entries of covariances that are looked at whether they are singular
+
 
 class RowTerms(NamedTuple):
     """The two terms of each row's log-likelihood, (n,) each, without its weight.
@@ -103,7 +105,8 @@ def log_likelihood(
         own = covariance.log_likelihood(rows, loc, method, as_key(key))
         if own is not None:
             return own
-    return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
+    parts = with_density(*prepared(observations, loc, covariance))
+    return _log_likelihood(*parts, method, as_key(key))[0]
 
 
 def total_log_likelihood(
@@ -124,7 +127,8 @@ def total_log_likelihood(
         >>> tg.likelihood.total_log_likelihood(rows, [1.0], [[1.0]]).log_prob.round(6)
         Array(-1.74237, dtype=float64)
     """
-    rows, error, _ = _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))
+    parts = with_density(*prepared(observations, loc, covariance))
+    rows, error, _ = _log_likelihood(*parts, method, as_key(key))
     return Estimate(jnp.sum(rows.log_prob), error)
 
 
@@ -266,6 +270,24 @@ def prepared(
         convert = lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf
         observations = jax.tree.map(convert, observations)
     return observations, loc, covariance
+
+
+def with_density(
+    rows: Observations, loc: jax.Array, covariance: Covariance
+) -> tuple[Observations, jax.Array, Covariance]:
+    """The same; ValueError for a covariance that is singular on the exact entries of some row,
+    which have no density then. Large ones are not looked at; under a trace the result is NaN."""
+    same = rows, loc, covariance
+    if covariance.is_matrix and is_concrete(same) and rows.noise is None:
+        matrix = np.asarray(covariance.covariance_matrix)
+        if matrix.size <= LARGE and np.isfinite(matrix).all():
+            try:
+                np.linalg.cholesky(matrix)  # the usual case
+            except np.linalg.LinAlgError:
+                from truncgauss.likelihood.row_names import refuse_singular
+
+                refuse_singular(rows, matrix)
+    return same
 
 
 def is_number(leaf: jax.Array) -> bool:

@@ -18,6 +18,7 @@ from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import check_numbers, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.problem import (
+    NORMAL,
     CovarianceLike,
     Estimate,
     Loc,
@@ -191,7 +192,7 @@ def log_probability(
     region: Region,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
-    df: Real[ArrayLike, "*#batch"] = math.inf,
+    df: Real[ArrayLike, "*#batch"] = NORMAL,
     noncentral: str = "shifted",
 ) -> Estimate:
     r"""The log probability of a region under a Gaussian or a multivariate t, with its error.
@@ -242,7 +243,7 @@ def log_probability(
         return in_batches(estimate, prepared(method, problem), problem, key)
 
     with parallel.like(problem):
-        if is_gaussian(df):
+        if is_gaussian(df, noncentral):
             return checked(gaussian(problem), problem.region)
         if not problem.region.answers_points and noncentral == "shifted":
             of_points = prepared(imported(REWEIGHTING)(df), problem)
@@ -266,7 +267,7 @@ def fraction_not_truncated(
     region: Region,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
-    df: Real[ArrayLike, "*#batch"] = math.inf,
+    df: Real[ArrayLike, "*#batch"] = NORMAL,
     noncentral: str = "shifted",
 ) -> Float[Array, "*batch"]:
     """The probability P(X in region), the fraction of a Gaussian or a t that a truncation keeps.

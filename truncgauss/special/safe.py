@@ -19,9 +19,16 @@ WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
 def _as_floats(*values: ArrayLike) -> list[Array]:
-    values = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
-    dtype = jnp.result_type(*values, 0.0)
-    return [jnp.asarray(value, dtype) for value in values]
+    try:
+        arrays = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
+        dtype = jnp.result_type(*arrays, 0.0)
+        return [jnp.asarray(value, dtype) for value in arrays]
+    except (TypeError, ValueError):
+        from truncgauss.words.misfits import refuse_no_numbers  # of which these alone have use
+
+        for value in values:
+            refuse_no_numbers("real numbers or arrays of them are expected", value)
+        raise
 
 
 def _refuse_sign(what: str, value: Array, advice: str) -> None:

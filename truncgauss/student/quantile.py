@@ -33,7 +33,6 @@ from truncgauss.arrays.pytrees import (
     as_dtype,
     as_float_array,
     as_float_input,
-    check_numbers,
     frozen_pytree,
     is_concrete,
     static_field,
@@ -41,6 +40,7 @@ from truncgauss.arrays.pytrees import (
 )
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, as_covariance
 from truncgauss.gaussian.problem import (
+    NORMAL,
     CovarianceLike,
     Estimate,
     Loc,
@@ -109,7 +109,7 @@ def quantile(
     loc: Loc,
     covariance: CovarianceLike,
     tail: str = "lower",
-    df: Real[ArrayLike, "*#batch"] = math.inf,
+    df: Real[ArrayLike, "*#batch"] = NORMAL,
     region: Callable[[Array], Region] | None = None,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
@@ -169,13 +169,18 @@ def quantile(
             "region must be a function of the quantile, such as lambda r: tg.Ball(center, r), "
             f"got {region!r}."
         )
-    check_numbers(df, "df")
     check_choice(noncentral, student.KINDS, "noncentral")
+    is_gaussian(df, noncentral)
     matrix: Any = None if isinstance(covariance, Covariance) else covariance
     if matrix is not None and np.ndim(matrix) == 0 < np.ndim(probability):
         raise ValueError(
             f"covariance must be a matrix, got {covariance!r}, and probability a number, got an "
             f"array of shape {np.shape(probability)}: the order is (probability, loc, covariance)."
+        )
+    if matrix is not None and np.ndim(matrix) == 1 and np.ndim(loc) == 2:
+        raise ValueError(
+            f"covariance must have shape (d, d), got {np.shape(matrix)}, and loc (d,), got "
+            f"{np.shape(loc)}: they are exchanged. The order is (probability, loc, covariance)."
         )
     check_one_order(loc=loc, covariance=covariance)
     form = as_covariance(covariance)
@@ -191,7 +196,9 @@ def quantile(
                 f"probability: {probability!r} is 0 or 1 in {dtype}. Enable float64, or ask for "
                 'the small share in the other tail, by tail="upper" or "lower".'
             )
-        advice = of_percent(probability)
+        exchanged = np.ndim(loc) == 0 < np.ndim(probability)
+        advice = " The order is (probability, loc, covariance)." if exchanged else ""
+        advice = advice or of_percent(probability)
         raise ValueError(f"probability must lie between 0 and 1, got {probability!r}.{advice}")
     upper = region is None and tail == "upper"
     family = Family("both" if tail == "both" else "lower", region, noncentral)

@@ -11,23 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.arrays.alignment import RowLabels, in_order, labels_of
-from truncgauss.tables.censoring import advice, limit_of, misspelt
 from truncgauss.words.names import listed
 from truncgauss.words.numbers import is_float, is_missing_cell
 
-CATEGORIES = (
-    ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
-    "columns of 0 and 1 of a covariate of texts"
-)
-KINDS = {
-    "O": "Python objects or text",
-    "U": "text",
-    "S": "text",
-    "c": "complex numbers",
-    "M": "dates",
-    "m": "durations",
-    "V": "records",
-}
 BOUNDS = ("censored_low", "censored_high", "truncated_low", "truncated_high")
 LACKING = {
     "low": "A row without that bound has -inf there.",
@@ -326,20 +312,12 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
             array = array.astype(np.float64)  # numbers that pandas holds one by one
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
-    if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
-        more = CATEGORIES if array.dtype.kind in "OUS" else ""
-        texts = [str(x) for x in np.asarray(array, object).ravel() if isinstance(x, str | bytes)]
-        limit = next(filter(limit_of, texts), None)  # such as <0.5
-        first = next((text for text in texts if not is_float(text)), None)
-        such = "" if first is None else f", such as {first!r}"
-        kind = KINDS["U" if first is not None else array.dtype.kind]
-        remedy = misspelt(first or "") or f"Convert it, or leave it out{more}."
-        if texts and first is None:
-            remedy = "Convert it, such as by .astype(float)."
-        remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
-        if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
-            remedy = "There is None; where a value is missing write NaN."
-        raise ValueError(f"{where} holds {kind} (dtype {array.dtype}{such}), not numbers. {remedy}")
+    if array.dtype.kind in "OUScMmV" and not (
+        array.dtype.kind == "V" and array.dtype.names is None
+    ):
+        from truncgauss.tables.no_numbers import refuse_cells  # of which these alone have use
+
+        refuse_cells(array, where)
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)

@@ -154,6 +154,11 @@ class Reader:
                 for kind, side in sides.items()
             )
             low, high = np.broadcast_arrays(*ends)
+            if not low.ndim:
+                raise ValueError(
+                    f"from_table: lower and upper of {name!r} are numbers: give the columns of the "
+                    "ends. Bounds of all rows are censored_low and so on, or truncated_low."
+                )
             return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         column, what = chosen(self.columns, name, "from_table"), f"from_table: column {name!r}"
         kinds = ("not_detected", "censored_low", "censored_high")
@@ -162,6 +167,12 @@ class Reader:
             kind: self.column_or_number(known[kind], kind, kind == "not_detected")
             for kind in censored
         }
+        if {"censored_low", "censored_high"} <= {*limits}:
+            least, most = np.broadcast_arrays(limits["censored_low"], limits["censored_high"])
+            for i in np.flatnonzero(least > most):
+                got = f"{least.flat[i]:g} and {most.flat[i]:g} in {self.location(int(i))}"
+                what = f"from_table: of entry {name!r} censored_low must lie below censored_high"
+                raise ValueError(f"{what}, got {got}. Exchange them.")
         if self.by_text:
             lowest = limits.get("not_detected", limits.get("censored_low"))
             value, at_most, at_least = self.recorded_in(column, lowest, what)

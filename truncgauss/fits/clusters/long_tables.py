@@ -170,6 +170,11 @@ def inputs_of(
         raise ValueError(f"{WHAT}: {ONE_LABEL.format(n, cluster.shape)}")
     refuse_missing_labels(cluster, f"{WHAT}: cluster")
     kinds, first, codes = np.unique(cluster, return_index=True, return_inverse=True)
+    if len(kinds) == n > 1 and kinds.dtype.kind == "f" and np.any(kinds % 1):
+        raise ValueError(
+            f"{WHAT}: cluster must have one label for all rows of a cluster, got {n} numbers that "
+            f"all differ, such as {kinds[0]:g}. The order is (outcome, design, cluster)."
+        )
     order = np.argsort(first)  # in which they come
     rank = np.empty(len(kinds), int)
     rank[order] = np.arange(len(kinds))

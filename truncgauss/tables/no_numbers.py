@@ -1,0 +1,53 @@
+"""Sentences about cells that are no numbers, of which these alone have use."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from truncgauss.tables.censoring import advice, limit_of, misspelt
+from truncgauss.words.misfits import described
+from truncgauss.words.numbers import is_float
+
+CATEGORIES = (
+    ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
+    "columns of 0 and 1 of a covariate of texts"
+)
+KINDS = {
+    "O": "Python objects or text",
+    "U": "text",
+    "S": "text",
+    "c": "complex numbers",
+    "M": "dates",
+    "m": "durations",
+    "V": "records",
+}
+
+
+def refuse_cells(array: np.ndarray, where: str) -> None:
+    """Raise ValueError for an array of cells that are no numbers; the message starts with where."""
+    if array.dtype.kind == "O" and not array.ndim:
+        refuse_object(array[()], where)
+    more = CATEGORIES if array.dtype.kind in "OUS" else ""
+    texts = [str(x) for x in np.asarray(array, object).ravel() if isinstance(x, str | bytes)]
+    limit = next(filter(limit_of, texts), None)  # such as <0.5
+    first = next((text for text in texts if not is_float(text)), None)
+    such = "" if first is None else f", such as {first!r}"
+    kind = KINDS["U" if first is not None else array.dtype.kind]
+    remedy = misspelt(first or "") or f"Convert it, or leave it out{more}."
+    if texts and first is None:
+        remedy = "Convert it, such as by .astype(float)."
+    remedy = remedy if limit is None else f"There is {limit!r}: {advice(limit)}"
+    if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
+        remedy = "There is None; where a value is missing write NaN."
+    raise ValueError(f"{where} holds {kind} (dtype {array.dtype}{such}), not numbers. {remedy}")
+
+
+def refuse_object(value: Any, where: str) -> None:
+    """Raise ValueError for one object in the place of numbers."""
+    cure = ""
+    if isinstance(value, Mapping):
+        cure = " There is one outcome: give its number or column alone."
+    elif hasattr(value, "num_rows"):
+        cure = " tg.fit_observations takes tg.Observations."
+    raise ValueError(f"{where} must be numbers or an array of them, got {described(value)}.{cure}")
