@@ -7,11 +7,14 @@ result is allowed only where `ALLOWED` says why.
 
 import fnmatch
 import itertools
+import pickle
 import re
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 
 import truncgauss as tg
@@ -246,3 +249,142 @@ def test_an_argument_of_another_kind_is_refused_in_words(call):
     function(**arguments)
     every = (complaint(call, function, *variant) for variant in variants(arguments))
     assert not (wrong := [text for text in every if text]), "\n".join(wrong)
+
+
+ESTIMATE = tg.log_probability(**PROBLEM)
+NORMAL = tg.TruncatedNormal(0.0, 1.0, low=-1.0)
+MULTIVARIATE = tg.TruncatedMultivariateNormal(LOC, COVARIANCE, low=[-1.0, -1.0])
+FRAME = pandas.DataFrame(PAIRS, columns=["u", "v"], index=[f"r{i}" for i in range(24)])
+HABITS = {
+    "ppf": (lambda: NORMAL.ppf(0.5), r"icdf\(q\)"),
+    "pdf": (lambda: NORMAL.pdf(0.5), r"exp\(d\.log_prob"),
+    "rvs": (lambda: NORMAL.rvs(3), r"d\.sample\(jax\.random\.key"),
+    "std": (lambda: NORMAL.std(), r"sqrt\(d\.variance"),
+    "another package's name": (lambda: NORMAL.lower, "Did you mean 'low'"),
+    "no name at all": (lambda: NORMAL.nothing, "It has loc, scale"),
+    "a quantile of several": (lambda: MULTIVARIATE.ppf(0.5), "quantile.*sample"),
+    "a cdf of several": (lambda: MULTIVARIATE.cdf(LOC), r"no cdf: .*all\(-1\)"),
+    "a mode": (lambda: MULTIVARIATE.mode, "no mode"),
+    "a probability": (lambda: ESTIMATE.prob, r"exp\(e\.log_prob\)"),
+    "a sum": (lambda: ESTIMATE + 1, "An Estimate is not one number"),
+    "a multiple": (lambda: 2 * ESTIMATE, "not one number"),
+    "a float": (lambda: float(ESTIMATE), r"jnp\.exp\(x\.log_prob\)"),
+    "NumPy's exp": (lambda: np.exp(ESTIMATE), "not one number"),
+    "JAX's exp": (lambda: jnp.exp(ESTIMATE), "not one number"),
+    "a format": (lambda: f"{ESTIMATE:.3f}", "not one number"),
+    "rows": (lambda: ROWS.n, "num_rows"),
+    "p-values": (lambda: tg.simultaneous([1.0, 2.0], np.eye(2)).pvalues, "p_values"),
+    "a tolerance of Exact": (lambda: tg.Exact(rtol=1e-3), "takes no arguments"),
+    "a place by name alone": (lambda: tg.Observations.exact(PAIRS, BOX), "and by name"),
+    "an argument left out": (lambda: tg.log_probability(LOC, COVARIANCE), r"such as tg\.Box"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HABITS)
+def test_habits_of_other_packages_are_answered(name):
+    call, words = HABITS[name]
+    with pytest.raises((AttributeError, TypeError, NotImplementedError), match=words) as caught:
+        call()
+    assert is_own(caught.value)
+
+
+def test_what_tuples_and_attributes_have_stays():
+    assert ESTIMATE + (1,) == (*ESTIMATE, 1) and f"{ESTIMATE}" == repr(ESTIMATE)
+    assert max(ESTIMATE, ESTIMATE) is ESTIMATE and np.asarray(ESTIMATE).shape == (2,)
+    assert jax.tree.map(jnp.exp, ESTIMATE).stderr == 1.0
+    assert not hasattr(NORMAL, "ppf") and getattr(ROWS, "n", None) is None
+    assert pickle.loads(pickle.dumps(BOX)).low.shape == (2,)
+
+    class Broken(tg.TruncatedNormal):
+        @property
+        def tail(self):
+            return self.missing_part
+
+    with pytest.raises(AttributeError, match="missing_part"):
+        Broken(0.0, 1.0).tail  # noqa: B018
+
+
+SILENT_ERRORS = {
+    "a singular covariance": (
+        lambda: tg.log_likelihood(ROWS, LOC, np.ones((2, 2))), "their covariance is singular"
+    ),
+    "no variance": (
+        lambda: tg.likelihood.total_log_likelihood(ROWS, LOC, np.diag([1.0, 0.0])), "no variance"
+    ),
+    "rows outside": (
+        lambda: tg.conditional_moments(
+            tg.Observations.exact(PAIRS, region=tg.Box([9.0, 9.0], INF)), LOC, COVARIANCE
+        ),
+        "no row can be observed",
+    ),
+    "exchanged ends": (
+        lambda: tg.Observations.from_table(TABLE, ["y"], censored_low=5.0, censored_high=1.0),
+        "censored_low must lie below censored_high, got 5 and 1 in row 0",
+    ),
+    "two numbers for all rows": (
+        lambda: tg.Observations.from_table(TABLE, ["y"], lower=0.0, upper=1.0), "are numbers"
+    ),
+    "exchanged names": (
+        lambda: tg.Observations.exact(FRAME, names=["v", "u"]), "in the place of the column 'u'"
+    ),
+    "the index as a name": (lambda: tg.Observations.exact(PAIRS, index="g"), "got 'g'"),
+    "the index as a list": (lambda: tg.Observations.exact(PAIRS, index=["a"]), "pandas.Index"),
+    "a short index": (
+        lambda: tg.Observations.exact(PAIRS, index=FRAME.index[:3]), "3 labels for 24 rows"
+    ),
+    "two orders of rows": (
+        lambda: tg.Observations.exact(FRAME, index=FRAME.index[::-1]), "another order"
+    ),
+    "a kind of t without df": (
+        lambda: tg.log_probability(**PROBLEM, noncentral="Kshirsagar"), "give its degrees"
+    ),
+    "likewise of moments": (
+        lambda: tg.truncated_moments(**PROBLEM, noncentral="Kshirsagar"), "give its degrees"
+    ),
+    "likewise of quantiles": (
+        lambda: tg.quantile(0.9, LOC, COVARIANCE, noncentral="Kshirsagar"), "give its degrees"
+    ),
+    "an exchanged probability": (
+        lambda: tg.quantile(LOC, 0.95, COVARIANCE), r"order is \(probability, loc, covariance\)"
+    ),
+    "an exchanged covariance": (
+        lambda: tg.quantile(0.95, COVARIANCE, LOC), r"order is \(probability, loc, covariance\)"
+    ),
+    "an exchanged level": (
+        lambda: tg.excursion(0.5, LOC, COVARIANCE), r"order is \(loc, covariance, level\)"
+    ),
+    "an outcome as the cluster": (
+        lambda: tg.fit_clusters(N // 4, X, Y, progress=False), r"\(outcome, design, cluster\)"
+    ),
+    "a dictionary of bounds": (
+        lambda: tg.fit_regression(Y, X, censored_low={"y": 0.0}), "one outcome: give its number"
+    ),
+    "text for a norm": (lambda: tg.safe.safe_norm("ab"), "got the text 'ab'"),
+    "text for censored values": (
+        lambda: tg.Censored(NORMAL, low=0.0).log_prob("a"), "got the text 'a'"
+    ),
+    "half a draw": (lambda: NORMAL.sample(KEY, (2.5,)), "whole numbers"),
+    "a table of answers": (lambda: tg.polychoric(TABLE), "table of counts"),
+    "no randomisations": (
+        lambda: tg.quantile_residuals((ROWS, LOC, COVARIANCE), KEY, num_draws=-1), "num_draws"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SILENT_ERRORS)
+def test_what_was_silent_or_of_other_packages_is_said(name):
+    call, words = SILENT_ERRORS[name]
+    with pytest.raises(ValueError, match=words) as caught:
+        call()
+    assert is_own(caught.value)
+
+
+def test_valid_calls_beside_these_stay():
+    named = tg.Observations.exact(FRAME, names=["a", "b"], index=FRAME.index)
+    assert named.labels == ("a", "b")
+    missing = tg.Observations([[0.5, -INF]], [[0.5, INF]])
+    assert np.isfinite(tg.log_likelihood(missing, LOC, np.ones((2, 2))).log_prob).all()
+    traced = jax.jit(lambda matrix: tg.log_likelihood(ROWS, LOC, matrix).log_prob)
+    assert np.isnan(traced(np.ones((2, 2)))).all()
+    limit = tg.log_probability(**PROBLEM, df=np.inf, noncentral="Kshirsagar")
+    assert limit.log_prob == ESTIMATE.log_prob

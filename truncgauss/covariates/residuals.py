@@ -71,6 +71,9 @@ def quantile_residuals(
     """
     if is_key(fit):
         raise ValueError("quantile_residuals: the fit comes first, then the key; got a key first.")
+    if num_draws is not None and not (isinstance(num_draws, int) and num_draws > 0):
+        what = "quantile_residuals: num_draws must be a positive int or None"
+        raise ValueError(f"{what}, got {num_draws!r}.")
     with jax.enable_x64(True):
         rows, log_likelihoods = as_model(fit, method)
         n, d = rows.lower.shape

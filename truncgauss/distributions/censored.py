@@ -119,6 +119,10 @@ class Censored(TruncatedDistribution):
             ValueError: for a pair whose lower end is above the upper one. While tracing, values are
                 unknown: its log probability is then NaN.
         """
+        if not isinstance(value, jax.Array | np.ndarray | float | int):
+            from truncgauss.words.misfits import refuse_no_numbers
+
+            refuse_no_numbers("Censored: value must be numbers", value)
         pairs, value = value, jnp.asarray(value)
         value = value.astype(jnp.result_type(value, self.low, 0.0))
         if self.intervals:

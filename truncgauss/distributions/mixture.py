@@ -100,7 +100,7 @@ class TruncatedMixture(TruncatedDistribution):
             )
         if validate_args is not False and is_concrete(self.weights):
             numbers = np.asarray(self.weights)
-            if np.any(numbers < 0) or abs(numbers.sum() - 1.0) > 1e-6:
+            if np.any(numbers < 0) or not abs(numbers.sum() - 1.0) <= 1e-6:
                 cure = (
                     "Divide them by their sum."
                     if np.all(numbers >= 0)

@@ -217,6 +217,11 @@ class TruncatedDistribution(Distribution):
                 f"{type(self).__name__}: sample_shape must be a tuple, got {sample_shape!r}; "
                 f"write ({sample_shape!r},)."
             )
+        if not all(hasattr(count, "__index__") and count >= 0 for count in sample_shape):
+            raise ValueError(
+                f"{type(self).__name__}: sample_shape must be whole numbers from 0 on, such as "
+                f"(1000,), got {sample_shape!r}."
+            )
         if not is_prng_key(key):
             raise ValueError(
                 f"{type(self).__name__}: a draw needs one JAX random key, got {key!r}. Pass "

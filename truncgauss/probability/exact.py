@@ -24,11 +24,13 @@ from truncgauss.gaussian.total_moments import Nodes, total_moments
 from truncgauss.probability import independence
 from truncgauss.probability.method import Method
 from truncgauss.special.normal import truncated_mean_and_variance
+from truncgauss.words.arguments import explained_class
 
 MANY_ROWS = 32
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
 
 
+@explained_class
 @frozen_pytree
 class Exact(Method):
     """The probability of a box, polygon, ball or ellipsoid to rounding, where integrals allow it.

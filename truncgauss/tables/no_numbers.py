@@ -26,8 +26,9 @@ KINDS = {
 
 def refuse_cells(array: np.ndarray, where: str) -> None:
     """Raise ValueError for an array of cells that are no numbers; the message starts with where."""
-    if array.dtype.kind == "O" and not array.ndim:
-        refuse_object(array[()], where)
+    only = array.item() if array.dtype.kind == "O" and array.size == 1 else ""
+    if not isinstance(only, str | bytes | int | float | None):
+        refuse_object(only, where)
     more = CATEGORIES if array.dtype.kind in "OUS" else ""
     texts = [str(x) for x in np.asarray(array, object).ravel() if isinstance(x, str | bytes)]
     limit = next(filter(limit_of, texts), None)  # such as <0.5

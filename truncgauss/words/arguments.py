@@ -39,9 +39,10 @@ def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 
 def flags_of(signature: inspect.Signature) -> list[tuple[str, int]]:
-    """Names and positions of arguments that are True or False."""
+    """Names and positions of arguments that are True or False; of those by name alone, none."""
     every = enumerate(signature.parameters.values())
-    return [(x.name, position) for position, x in every if x.annotation is bool]
+    flags = [(x, position) for position, x in every if x.annotation is bool]
+    return [(x.name, sys.maxsize if x.kind is x.KEYWORD_ONLY else at) for x, at in flags]
 
 
 def check_flag(owner: str, name: str, position: int, args: Any, kwargs: dict[str, Any]) -> None:

@@ -52,6 +52,28 @@ BY_POSITION = set(
     "Ball Directed Ellipsoid Injections LowRank Markov Polyhedron ScaleTril from_matrix "
     "Selection.probit Selection.logistic".split()
 )
+# What arguments are that are left out.
+MEANING = {
+    "region": "the region, such as tg.Box(low, high)",
+    "loc": "the mean, of shape (d,)",
+    "covariance": "the covariance matrix, of shape (d, d)",
+    "key": "a random key, such as jax.random.key(0)",
+    "num_samples": "the number of draws",
+    "high": "the upper bound, jnp.inf where there is none",
+    "low": "the lower bound, -jnp.inf where there is none",
+    "radius": "one positive number",
+    "level": "the threshold of the field",
+    "num_components": "how many components the mixture has",
+    "start": "the parameters to start from, an array or a tree of arrays",
+    "dimension": "the number of coordinates of x",
+    "df": "the degrees of freedom, which come first",
+    "num_total": "the number of all draws, found or not",
+    "cov_diag": "the variances beside the factors, of shape (d,)",
+    "initial_scale": "the standard deviation of the first coordinate",
+    "scale": "the length over which the process changes",
+    "columns": 'the names of the outcomes, such as columns=["y"]',
+    "scatter": "num_rows * numpy.cov(rows.T, ddof=0)",
+}
 # Arguments that take names or a list of them.
 LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
 # What distributions cannot compute, and how to get it from draws.
@@ -124,6 +146,9 @@ def explain(
     except TypeError:
         text = str(error).replace(".__init__()", "()").partition(". Did you mean")[0].rstrip(".")
         text = re.sub(r"^\w+\.(?=\w+\(\))", "", text)  # the class of a method
+        of_class = {x.__name__ for x in type(args[0]).__mro__} if args else set()
+        if (name := text.partition("(")[0]) in of_class:  # of a class that is made of another
+            text = text.replace(name, type(args[0]).__name__, 1)
         key = args[0] if args else kwargs.get("key")
         if [*signature.parameters][:1] == ["key"] and not is_key(key):
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
@@ -459,4 +484,19 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
     if known[:2] == ["lower", "upper"] and not {*kwargs} - {*known}:
         return "Outcomes that are known exactly are tg.Observations.exact(values)."
     more = "".join(f" Likewise {name} is {near}." for name, near in others.items() if near)
-    return f"Did you mean {close}?{more}" if close else f"It takes {', '.join(known)}."
+    return f"Did you mean {close}?{more}" if close else taken_by(signature, args, kwargs)
+
+
+def taken_by(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A sentence on the arguments that there are, and on those that lack."""
+    every = [x for x in signature.parameters.values() if x.name not in ("self", "cls")]
+    plain = [x.name for x in every if x.kind is x.POSITIONAL_OR_KEYWORD]
+    named = [x.name for x in every if x.kind is x.KEYWORD_ONLY]
+    words = ", ".join(plain) + " and by name " * bool(plain and named) + ", ".join(named)
+    try:
+        bound = signature.bind_partial(*args, **kwargs).arguments
+        lacking = [x.name for x in every if x.default is x.empty and x.name not in bound]
+    except TypeError:
+        lacking = []
+    more = "".join(f" {name} is {MEANING[name]}." for name in lacking if name in MEANING)
+    return f"It takes {words or 'no arguments'}.{more}"

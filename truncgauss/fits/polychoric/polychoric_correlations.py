@@ -208,7 +208,13 @@ def counts_of(x: Any, y: Any, weights: Any) -> tuple[np.ndarray, Any, list[Any],
     if y is None:
         if weights is not None:
             raise ValueError("polychoric: weights belong to rows; a table has its counts.")
-        counts = np.asarray(x, float)
+        try:
+            counts = np.asarray(x, float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "polychoric: without y, x must be a table of counts (r, c), got one that holds no "
+                "numbers. Of answers give two columns, polychoric(table['a'], table['b'])."
+            ) from None
         if counts.ndim != 2 or not np.all((counts >= 0) & np.isfinite(counts)):
             got = f"shape {counts.shape}" if counts.ndim != 2 else f"{counts.min():g} among them"
             raise ValueError(

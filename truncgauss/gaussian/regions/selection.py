@@ -16,7 +16,7 @@ from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions.probit_selection import ScoreSelection
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.special.intervals import nan_slope
-from truncgauss.words.arguments import explained_class
+from truncgauss.words.arguments import explained, explained_class
 
 
 @explained_class
@@ -111,6 +111,7 @@ class Selection(Region):
         object.__setattr__(self, "structure", jax.tree.structure(parameters))
 
     @staticmethod
+    @explained
     def probit(weights: Any, midpoint: Any, width: Any) -> ScoreSelection:
         r"""A selection by probit curves of linear scores, whose probability is that of a box.
 
@@ -134,6 +135,7 @@ class Selection(Region):
         return ScoreSelection(weights, midpoint, width)
 
     @staticmethod
+    @explained
     def logistic(weights: Any, midpoint: Any, width: Any) -> ScoreSelection:
         r"""A selection by logistic curves of linear scores: a logistic regression of being kept.
 

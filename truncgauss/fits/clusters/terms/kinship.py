@@ -50,6 +50,11 @@ class Kinship(CovarianceTerm):
         if self.index is None:
             number = np.arange(n)
         elif labels is None:
+            if np.asarray(rows.column(self.index, "Kinship: index")).dtype.kind in "OUS":
+                raise ValueError(
+                    "Kinship: index holds texts, and the matrix has no labels to find them by. "
+                    "Give pandas.DataFrame(matrix, index=labels, columns=labels)."
+                )
             number = rows.numbers(self.index, "Kinship: index").astype(int)
         else:
             column = rows.column(self.index, "Kinship: index")
