@@ -126,7 +126,13 @@ INSTEAD: list[tuple[str, set[str], str]] = [
         "The control is the first group: put it first in names=[...].",
     ),
     (
-        "censored_* truncated_* low high lower upper",
+        "censored_* truncated_*",
+        {"observations"},
+        "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
+        "{word}=...), or tg.Observations(low, high).",
+    ),
+    (
+        "low high lower upper",
         {"observations"},
         "Bounds are those of the observations: tg.Observations.from_table(table, columns, "
         "censored_low=...), also censored_high, truncated_low and truncated_high, or "

@@ -498,5 +498,7 @@ def taken_by(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
         lacking = [x.name for x in every if x.default is x.empty and x.name not in bound]
     except TypeError:
         lacking = []
+    if every and every[0].name == "key" and args and not is_key(args[0]):
+        lacking = []  # the others moved by one place
     more = "".join(f" {name} is {MEANING[name]}." for name in lacking if name in MEANING)
     return f"It takes {words or 'no arguments'}.{more}"
