@@ -124,6 +124,12 @@ class LikelihoodFit(Ending):
                 "called `names`; one of them, with its error, is derived(name)."
             )
 
+        def __getitem__(self, name: Any) -> Any:
+            kind = type(self).__name__
+            raise TypeError(
+                f"{kind} has no items. An estimate, with its error, is derived({name!r})."
+            )
+
     @property
     def aic(self) -> float:
         """Akaike's criterion, 2 q - 2 log L, with q parameters."""

@@ -27,7 +27,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "tobit censreg truncreg polr probit oprobit ols lm": ("fit_regression",),
         "fit_tobit fit_probit fit_censored linear_regression": ("fit_regression",),
         "sphere hypersphere": ("Ball",),
-        "interval rectangle cube hypercube": ("Box", "tg.Box"),
+        "interval rectangle cube hypercube": ("Box",),
         "halfspace polytope": ("Polyhedron",),
         "log_mvn mvn_prob mvnprob log_prob logprob log_cdf": ("log_probability", "log_prob"),
         "heckman heckit selection heckprobit fit_heckman": ("fit_selection",),
