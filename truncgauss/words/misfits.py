@@ -413,7 +413,10 @@ def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
         return getattr(tuple, f"__{operation}__")(value, *others)
     kind, fields = type(value).__name__, type(value)._fields
     write = "jnp.exp(x.log_prob)" if fields[0] == "log_prob" else f"x.{fields[0]}"
-    article, names = "An" if kind[0] in "AEIOU" else "A", " and ".join(fields)
+    article, names = (
+        "An" if kind[0] in "AEIOU" else "A",
+        f"{', '.join(fields[:-1])} and {fields[-1]}",
+    )
     raise TypeError(
         f"{article} {kind} is not one number: it has {names}. Take one of them, such as {write}."
     )
