@@ -147,11 +147,8 @@ NORMAL = float("inf")  # the degrees of freedom where none are said: another obj
 
 
 def is_gaussian(df: Any, noncentral: str = "shifted") -> bool:
-    """Whether all degrees of freedom of a t are known to be infinite.
-
-    Raises:
-        ValueError: for a kind of t without degrees of freedom.
-    """
+    """Whether all degrees of freedom of a t are known to be infinite; ValueError for a kind of t
+    of which none are said."""
     if df is NORMAL and noncentral != "shifted":
         raise ValueError(
             f"noncentral={noncentral!r} is a kind of a multivariate t: give its degrees of freedom "
