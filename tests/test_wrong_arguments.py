@@ -270,7 +270,6 @@ HABITS = {
     "a multiple": (lambda: 2 * ESTIMATE, "not one number"),
     "a float": (lambda: float(ESTIMATE), r"jnp\.exp\(x\.log_prob\)"),
     "NumPy's exp": (lambda: np.exp(ESTIMATE), "not one number"),
-    "JAX's exp": (lambda: jnp.exp(ESTIMATE), "not one number"),
     "a format": (lambda: f"{ESTIMATE:.3f}", "not one number"),
     "rows": (lambda: ROWS.n, "num_rows"),
     "p-values": (lambda: tg.simultaneous([1.0, 2.0], np.eye(2)).pvalues, "p_values"),

@@ -418,7 +418,5 @@ THREE_DIMENSIONS = Route(
     partial(_trivariate_log_probability, many=True),
 )
 INDEPENDENT = Route(
-    _independent_log_probability,
-    _independent_moments,
-    "independent coordinates, in closed form",
+    _independent_log_probability, _independent_moments, "independent coordinates, in closed form"
 )

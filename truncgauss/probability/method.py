@@ -480,10 +480,7 @@ def with_derivative(
 
 
 def _with_slopes(
-    function: Callable[..., Estimate],
-    smooth: Callable[..., Estimate],
-    moved: list[int],
-    width: int,
+    function: Callable[..., Estimate], smooth: Callable[..., Estimate], moved: list[int], width: int
 ) -> Callable[..., tuple[Estimate, list[Array]]]:
     """An estimate and its slopes in some of its arguments, `width` rows of a batch at a time.
 

@@ -288,12 +288,7 @@ def _average(old: Any, new: Any, weights: Weights) -> Any:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 5))
 def log_total(
-    panel: Panel,
-    inputs: Any,
-    plan: Any,
-    breakpoints: Array,
-    num_panels: Array,
-    rule: GradientRule,
+    panel: Panel, inputs: Any, plan: Any, breakpoints: Array, num_panels: Array, rule: GradientRule
 ) -> Array:
     """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 

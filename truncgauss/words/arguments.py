@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import opcode
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -14,7 +13,6 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 # Operations that take one number, which a tuple of results is not.
 OPERATIONS = "float int neg abs round format add radd sub rsub mul rmul truediv rtruediv pow rpow"
-LOADS = {opcode.opmap.get(name) for name in ("LOAD_ATTR", "LOAD_METHOD")}  # not getattr, hasattr
 
 
 def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -59,21 +57,28 @@ def explained_class(cls: Class) -> Class:
     return cls if hasattr(cls, "__getattr__") else answering(cls)
 
 
-def absent(value: Any, name: str) -> Any:
-    """Raise AttributeError for a name that a value has not, with what to write instead where it was
-    written as an attribute; whoever asks by getattr or hasattr has no use for words."""
-    frame = sys._getframe(1)
-    asked = frame.f_code.co_code[frame.f_lasti] not in LOADS or name.startswith("_")
-    if asked or hasattr(type(value), name):  # the latter failed, and says why
-        return object.__getattribute__(value, name)
-    from truncgauss.words import misfits  # of which only wrong names have use
+class Absence:
+    """The message that a value has not a name, with advice, made once somebody reads it."""
 
-    return misfits.refuse_attribute(value, name)
+    def __init__(self, value: Any, name: str) -> None:
+        self.asked = value, name
+
+    def __str__(self) -> str:
+        from truncgauss.words import misfits  # of which `hasattr` has no use
+
+        return misfits.absence(*self.asked)
+
+
+def absent(value: Any, name: str) -> Any:
+    """Raise AttributeError for a name that a value has not."""
+    if name.startswith("_") or hasattr(type(value), name):  # the latter failed, and says why
+        return object.__getattribute__(value, name)
+    raise AttributeError(Absence(value, name))
 
 
 def refuses_arithmetic(cls: Class) -> Class:
     """The class of a tuple of results, which says of which of them there are numbers."""
-    for operation in (*OPERATIONS.split(), "array_ufunc", "jax_array"):
+    for operation in (*OPERATIONS.split(), "array_ufunc"):
         setattr(cls, f"__{operation}__", functools.partialmethod(refused, operation))
     return answering(cls)
 

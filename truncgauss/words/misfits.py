@@ -385,8 +385,8 @@ def described(value: Any) -> str:
     return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
 
 
-def refuse_attribute(value: Any, name: str) -> NoReturn:
-    """Raise AttributeError for a name that a value has not, with what to write instead."""
+def absence(value: Any, name: str) -> str:
+    """A sentence on a name that a value has not, with what to write instead."""
     kind, cure = type(value), ""
     text = f"{kind.__name__!r} object has no attribute {name!r}"
     every = {x for x in dir(value) if not x.startswith("_")}
@@ -396,15 +396,15 @@ def refuse_attribute(value: Any, name: str) -> NoReturn:
             method = getattr(method, "fget", method)
             away = getattr(method, "__module__", "") == "truncgauss.distributions.supports"
             if away and method.__name__ in ABSENT:
-                raise AttributeError(f"{text}. {lacking(value, method.__name__)}")
-            raise AttributeError(f"{text}. Write {instead}.")
+                return f"{text}. {lacking(value, method.__name__)}"
+            return f"{text}. Write {instead}."
     parameters = [*inspect.signature(kind).parameters]
     fields = [x for x in getattr(kind, "_fields", parameters) if x in every - {"validate_args"}]
     close = closest(name, [*fields, *sorted(every - {*ABSENT})], 0.7)
     if "distributions" in kind.__module__:
         fields += ["log_prob", "sample", "mean", "variance"]
     cure = f"Did you mean {close!r}?" if close else f"It has {', '.join(fields)}." if fields else ""
-    raise AttributeError(f"{text}. {cure}".rstrip())
+    return f"{text}. {cure}".rstrip()
 
 
 def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
@@ -413,12 +413,10 @@ def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
         return getattr(tuple, f"__{operation}__")(value, *others)
     kind, fields = type(value).__name__, type(value)._fields
     write = "jnp.exp(x.log_prob)" if fields[0] == "log_prob" else f"x.{fields[0]}"
-    article, names = (
-        "An" if kind[0] in "AEIOU" else "A",
-        f"{', '.join(fields[:-1])} and {fields[-1]}",
-    )
+    article, names = "An" if kind[0] in "AEIOU" else "A", f"{', '.join(fields[:-1])} and"
     raise TypeError(
-        f"{article} {kind} is not one number: it has {names}. Take one of them, such as {write}."
+        f"{article} {kind} is not one number: it has {names} {fields[-1]}. Take one of them, such "
+        f"as {write}."
     )
 
 
