@@ -24,6 +24,7 @@ PRELUDE += 'jax.config.update("jax_enable_x64", True)\n'
 SHRINK = 40.0  # seconds in which a failure is made smaller
 TURN = 60.0  # seconds that a law has in its turn
 FORGET = 100  # cases after which compiled programs are forgotten
+FEW, MOST = 10, 0.9  # cases from which on fits must converge, and the share that need not
 
 
 class Case(NamedTuple):
@@ -137,6 +138,7 @@ def search(
     """
     tally: Counter[str] = Counter()
     smallest: Failure | None = None
+    stuck: Case | None = None
     limit = until
 
     @hypothesis.seed(seed)
@@ -152,11 +154,12 @@ def search(
     )
     @hypothesis.given(LAWS[name])
     def holds(case: Case) -> None:
-        nonlocal smallest, limit
+        nonlocal smallest, stuck, limit
         if time.monotonic() > limit:
             raise Enough
         try:
             ends = outcome(case)
+            stuck = case if ends == "not converged" else stuck
             if smallest is None:
                 tally[ends] += 1
                 if tally.total() % FORGET == 0:
@@ -176,6 +179,11 @@ def search(
         holds()
     except (Broken, Enough, hypothesis.errors.FlakyFailure):
         pass
+    count, total, words = tally["not converged"], tally.total(), "fits that do not converge"
+    if smallest is None and stuck and total >= FEW and count > MOST * total:
+        if f"{name}: {words}" not in known:
+            message = f"{count} of {total} did not; the oracle: most do"
+            smallest = Failure(name, seed, stuck._replace(kind=words), message)
     return tally, smallest
 
 
