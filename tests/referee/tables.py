@@ -126,7 +126,8 @@ NO_NUMBERS = [
     "--1",
     "1 2",
 ]
-CENSORED = {"<0.5": (-INF, 0.5), "> 3": (3.0, INF), "<=0.5": (-INF, 0.5), "≥ 2": (2.0, INF)}
+CENSORED = {f"{mark}0.5": (-INF, 0.5) for mark in ("<", "<=", "≤", "< ", "≤ ")}
+CENSORED |= {f"{mark}2": (2.0, INF) for mark in (">", ">=", "≥", "> ", "≥ ")}
 CENSORED |= {"1.0 U": (-INF, 1.0), "0.5 J": (0.5, 0.5), "ND 3": (-INF, 3.0), "<0.5 U": (-INF, 0.5)}
 NO_LIMITS = ["abc", "1,634", "<1,634", "< ", "<<2", "", "3>", "1.0 mg", "<0.5 J", "1.5D3", "nan"]
 
@@ -152,6 +153,69 @@ def cells(draw):
     oracle = lambda names: (np.r_[[right[c][0] for c in some], [right[c][1] for c in some]], 0.0)
     kind = f"{'censored' if texts else 'file'}: {odd!r}"
     return Case(kind, setup, ours, oracle, 0.0, must_refuse=odd is not None)
+
+
+@law
+def limits_in_columns(draw):
+    """Ends of what is known of values in a table, by limits, marks, ends in columns and logs."""
+    some = lambda values: np.array(draw(st.lists(st.sampled_from(values), min_size=6, max_size=6)))
+    either = lambda: draw(st.booleans())
+    y, gap, log = some([1.0, 0.5, 2.0, 3.0, 0.25]), either(), either()
+    y[0] = np.nan if gap else y[0]
+    table = {"y": y}
+    if draw(st.sampled_from([False, False, True])):
+        words, wrong = "lower='low', upper='high', ", False
+        table = {"y": y, "low": some([0.25, 0.5]), "high": some([1.0, 2.0])}
+        low, high = table["low"], table["high"]
+    else:
+        words, wrong, left, right, least, most = "", False, y != y, y != y, np.nan, np.nan
+        for side in ("left", "right"):
+            if either():
+                table[side], words = some([0, 0, 1]), words + f"{side}_censored=('{side}', 1), "
+                wrong |= not table[side].any()  # a mark that is nowhere
+        left, right = table.get("left", 0 * y) == 1, table.get("right", 0 * y) == 1
+        if limit := draw(st.sampled_from(["", "1.0", "'low'"])):
+            words, table["low"] = words + f"censored_low={limit}, ", some([1.0, 0.5])
+            least = table["low"] if limit == "'low'" else 1.0
+        if limit := draw(st.sampled_from(["", "2.0", "'high'"])):
+            words, table["high"] = words + f"censored_high={limit}, ", some([2.0, 2.5])
+            most = table["high"] if limit == "'high'" else 2.0
+        below, above = y <= least, y >= most
+        wrong |= np.any(left & right | below & right | above & left)
+        low = np.where(above & ~right, most, np.where(left | below, -INF, y))
+        high = np.where(below & ~left, least, np.where(right | above, INF, y))
+        low, high = np.where(np.isnan(y), -INF, low), np.where(np.isnan(y), INF, high)
+    cells = ", ".join(f"'{key}': {x.tolist()}" for key, x in table.items())
+    setup = f"table = {{{cells}}}\n".replace("nan", "np.nan")
+    setup += f"rows = tg.Observations.from_table(table, 'y', {words}log={log}, missing={gap})"
+    ends = np.r_[low, high]
+    ends = np.where(ends > 0, np.log(np.maximum(ends, 1e-9)), -INF) if log else ends
+    ours = "np.r_[rows.lower[:, 0], rows.upper[:, 0]]"
+    return Case(words, setup, ours, lambda names: (ends, 0.0), 1e-15, must_refuse=bool(wrong))
+
+
+@law
+def orders(draw):
+    """Ends and noise of rows by the names of columns and the labels of rows, in any order."""
+    d, n = draw(st.integers(2, 3)), 4
+    names = ["b", "a", "c"][:d]
+    order, rows = draw(st.permutations(names)), draw(st.permutations(range(n)))
+    what = draw(st.sampled_from(["upper", "noise"]))
+    lower = np.arange(1.0 * n * d).reshape(n, d)
+    wide, noise = np.sqrt(lower) + lower, 2.0 * np.eye(d) + np.diag(range(d)) + 0.5
+    setup = f"import pandas as pd; lower = pd.DataFrame(np.arange({n * d}.0).reshape({n}, {d}))\n"
+    setup += f"lower.columns = {names}; upper = lower + np.sqrt(lower)\n"
+    frame = f"upper[{order}]"
+    forms = [frame, f"{frame}.loc[{rows}]", f"dict({frame})", f"{frame}.to_records(index=False)"]
+    if what == "upper":
+        form = draw(st.sampled_from(forms))
+        setup += f"rows = tg.Observations(lower, {form})"
+        return Case(form, setup, "np.r_[rows.lower, rows.upper]",
+                    lambda names: (np.r_[lower, wide], 0.0), 1e-15)  # fmt: skip
+    setup += f"S = pd.DataFrame({noise.tolist()}, {names}, {names})\n"
+    form = f"S.loc[{draw(st.permutations(names))}, {order}]"
+    setup += f"rows = tg.Observations(lower, lower, noise={form})"
+    return Case(form, setup, "rows.noise", lambda names: (noise, 0.0), 1e-15)
 
 
 # --- Formulas -------------------------------------------------------------------------------------
@@ -189,6 +253,8 @@ def spellings(draw):
     kind = draw(st.sampled_from(kinds))
     variable = draw(st.sampled_from([v for v in "xz" if v in right.replace("exp", "")] or ["d"]))
     setup = "import pandas as pd\n" + LINES.format(seed=draw(st.integers(0, 10**4)))
+    if "s" in right and draw(st.booleans()):
+        setup += f"data['s'] = pd.Categorical(data['s'], {draw(st.permutations(list('cab')))})\n"
     outcome = "y" if low is None else "np.maximum(y, 0)"
     setup += f"fit = tg.fit_regression('{outcome} ~ {right}', data=data, "
     setup += f"{'' if low is None else 'censored_low=0.0, '}{QUIET})"
