@@ -218,6 +218,41 @@ def box_slopes(draw):
     return Case(kind, setup, ours, oracle, tol, refused=refused)
 
 
+@law
+def stated_slopes(draw):
+    """log P and its slopes in mean, covariance and limits, by samples, with their stated errors;
+    and by expectation propagation, which is exact for independent coordinates."""
+    d = draw(st.integers(2, 3))
+    methods = ["Separation", "ExpectationPropagation", "SequentialMonteCarlo"]
+    method = draw(st.sampled_from(methods))
+    name, matrix = special_matrix(draw, d, singular=False)
+    matrix = np.diag(np.diag(matrix)) if method == "ExpectationPropagation" else matrix
+    loc, low, high = limits(draw, d, odd=False)
+    parts = {"loc": loc, "low": low, "high": high, "S": matrix}
+    log_box_of(parts, factor := lambda p: oracles.factor_of(p["S"]))
+    setup = lines(parts) + "r = tg.log_probability_and_gradient(loc, S, tg.Box(low, high), "
+    setup += f"tg.{method}(), jax.random.key({draw(st.integers(0, 99))}))\n"
+    setup += "flat = lambda x: np.r_[x.loc, x.region.low, x.region.high, np.ravel(x.covariance)]"
+
+    def oracle(names):
+        def along(key, k):
+            move = np.zeros(parts[key].shape)
+            move.flat[k] = 1.0
+            if key == "S":  # half of the derivative at each of its two places
+                move = (move + move.T) / 2
+            of = lambda t: log_box_of(parts | {key: parts[key] + t * move}, factor)
+            return oracles.slope(of, 1, 0.02) if np.isfinite(parts[key].flat[k]) else (0.0, 0.0)
+
+        each = [along(key, k) for key, x in parts.items() for k in range(x.size)]
+        slopes, errors = np.transpose(each)
+        return np.r_[log_box_of(parts, factor), slopes], np.r_[1e-10, errors]
+
+    stderr = "np.nan_to_num(np.r_[r.estimate.stderr, flat(r.stderr)], nan=np.inf)"
+    ours = "np.r_[r.estimate.log_prob, flat(r.gradient)]"
+    stderr = "0.0" if method == "ExpectationPropagation" else stderr
+    return Case(f"{method}, {name}, d = {d}", setup, ours, oracle, 1e-6, stderr)
+
+
 # --- Closures -------------------------------------------------------------------------------------
 
 
