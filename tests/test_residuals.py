@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import optimize, stats
 from scipy.special import ndtri_exp
 
 import truncgauss as tg
@@ -26,30 +26,6 @@ def test_a_truncated_value_far_out_keeps_its_digits():
     found = tg.quantile_residuals((rows, [0.0], [[1.0]]))[:, 0]
     beyond = stats.norm.logsf(y) - stats.norm.logsf(low)
     np.testing.assert_allclose(found, -ndtri_exp(beyond), rtol=1e-9)
-
-
-@pytest.mark.full
-def test_vectors_in_a_box_by_quadrature():
-    """Rosenblatt's transform: the first entry's distribution is that inside the whole box."""
-    low, high = np.array([-1.0, -0.5]), np.array([1.5, 2.0])
-    y = np.array([[0.7, 0.1], [-0.9, 1.8]])
-    rows = tg.Observations.exact(y, region=tg.Box(low, high))
-    found = tg.quantile_residuals((rows, LOC, COVARIANCE))
-    slope = COVARIANCE[0, 1] / COVARIANCE[0, 0]
-    scale = np.sqrt(COVARIANCE[1, 1] - slope * COVARIANCE[0, 1])
-
-    def density(x):  # of the first entry, times the mass of the second inside
-        mean = LOC[1] + slope * (x - LOC[0])
-        inside = np.diff(stats.norm.cdf([low[1], high[1]], mean, scale))[0]
-        return stats.norm.pdf(x, LOC[0], 1.0) * inside
-
-    whole = integrate.quad(density, low[0], high[0], epsabs=0)[0]
-    for row, residual in zip(y, found):
-        first = integrate.quad(density, low[0], row[0], epsabs=0)[0] / whole
-        mean = LOC[1] + slope * (row[0] - LOC[0])
-        bottom, value, top = stats.norm.cdf([low[1], row[1], high[1]], mean, scale)
-        wanted = stats.norm.ppf([first, (value - bottom) / (top - bottom)])
-        np.testing.assert_allclose(residual, wanted, rtol=1e-8)
 
 
 def known_in_part(n, seed):

@@ -1,4 +1,4 @@
-"""Laws of truncated distributions: quantiles, moments, densities and draws."""
+"""Laws of truncated distributions: quantiles, moments, densities, draws and residuals."""
 
 import mpmath as mp
 import numpy as np
@@ -27,7 +27,7 @@ def quantile(truth, q):
 def univariate(draw):
     """A truncated normal variable: quantiles, moments, densities, in 400 digits."""
     low = draw(st.sampled_from([0.0, -1.0, 5.0, 40.0, 1e3]))
-    high = draw(st.sampled_from([INF, 1e300, low + 1.0, low + 1e-6]))
+    high = draw(st.sampled_from([INF, 1e300, low + 1.0, low + 4.0, low + 1e-6]))
     loc, scale = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([1.0, 2.0]))
     what = draw(st.sampled_from(["icdf", "mean", "variance", "log_prob"]))
     setup = f"d = tg.TruncatedNormal({loc}, {scale}, {low}, {high})\n".replace("inf", "np.inf")
@@ -45,9 +45,26 @@ def univariate(draw):
         of = lambda truth: float(truth.mean - low if what == "mean" else truth.variance)
         tol = 1e-9
 
+    by = draw(st.sampled_from([None, "loc", "scale", "low", "high"]))
+    known = {"loc": loc, "scale": scale, "low": low, "high": high}
+    by = None if what == "log_prob" and by == "low" else by  # at which the density jumps
+    if by is None or low > 5 or high - low < 0.5 or known[by] >= 1e300:
+        by = None
+    else:
+        ours = f"d.icdf({q})" if what == "icdf" else ours.replace(f" - {low}", "")
+        ours = ours.replace("d.", f"of({by}).")
+        names = ", ".join(by if key == by else str(x) for key, x in known.items())
+        setup = f"of = lambda {by}: tg.TruncatedNormal({names})\n".replace("inf", "np.inf")
+        ours, words, tol = f"jax.grad(lambda {by}: {ours})({known[by]})", f"{words} by {by}", 1e-6
+
     def oracle(names):
         with mp.workdps(2 * DIGITS):  # shares of 1e-300 are differences of tails
-            return of(Truth(loc, scale, low, high)), 0.0
+            if by is None:
+                return of(Truth(loc, scale, low, high)), 0.0
+            moved = lambda t: Truth(*(x + t * (key == by) for key, x in known.items()))
+            values = {"mean": lambda t: float(moved(t).mean)}
+            values["icdf"] = lambda t: low + t * (by == "low") + np.exp(of(moved(t)))
+            return oracles.slope(values.get(what, lambda t: of(moved(t))), 1, 0.02)
 
     return Case(words, setup, ours, oracle, tol)
 
@@ -94,3 +111,46 @@ def draws(draw):
 
     impossible = np.isneginf(log_box_of(parts, factor))
     return Case(f"{name}, d = {d}", setup, "x.mean()", oracle, 1e-6, "x.std() / 20", impossible)
+
+
+@law
+def residuals(draw):
+    """Probabilities at quantile residuals: of entries known to intervals, their mean over draws."""
+    d, n = draw(st.integers(1, 2)), 6
+    numbers = lambda values, size: np.array(
+        draw(st.lists(st.sampled_from(values), min_size=size, max_size=size))
+    )
+    lower = numbers([0.0, 0.7, -1.1, 2.0, -INF], n * d).reshape(n, d)
+    width = numbers([0.0, 0.5, INF], n * d).reshape(n, d)
+    upper = np.where(np.isinf(lower), np.where(width == 0.5, INF, 0.5), lower.clip(-9) + width)
+    loc, covariance = numbers([0.0, 0.5], d), np.eye(d) + 0.6 * (1 - np.eye(d))
+    box = numbers([-INF, -1.5], d), numbers([INF, 2.5], d)
+    cut = bool(np.isfinite(box).any())
+    parts = {"lower": lower, "upper": upper, "loc": loc, "S": covariance}
+    setup = lines(parts | ({"low": box[0], "high": box[1]} if cut else {}))
+    setup += f"rows = tg.Observations(lower, upper{', tg.Box(low, high)' if cut else ''})\n"
+    setup += f"key = jax.random.key({draw(st.integers(0, 99))})\n"
+    setup += "r = tg.quantile_residuals((rows, loc, S), key, num_draws=4000)"
+
+    def mass(j, low, high):
+        """The probability of rows whose entry j lies between numbers, those before as they are."""
+        rest = np.full((n, d - j - 1), INF)
+        low = np.hstack([lower[:, :j], low[:, None], -rest])
+        high = np.hstack([upper[:, :j], high[:, None], rest])
+        inside = np.maximum(low, box[0]), np.minimum(high, box[1])
+        empty = inside[0][:, j] >= inside[1][:, j]
+        return np.where(empty, 0.0, np.exp(oracles.log_rows(*inside, loc, covariance)))
+
+    def oracle(names):
+        middle, error = np.full((2, n, d), np.nan)
+        for j in range(d):
+            low, high, most = lower[:, j], upper[:, j], np.full(n, INF)
+            parts = mass(j, -most, low), mass(j, low, high), mass(j, -most, most)
+            below, inside, whole = np.where(np.isfinite(low) | np.isfinite(high), parts, np.nan)
+            with np.errstate(invalid="ignore"):
+                middle[:, j] = (below + inside / 2) / whole
+                error[:, j] = np.nan_to_num(inside / whole / np.sqrt(12 * 4000))
+        return middle, error
+
+    ours = "jax.scipy.special.ndtr(r).mean(0)"
+    return Case(f"d = {d}{', truncated' * cut}", setup, ours, oracle, 1e-8)
