@@ -11,6 +11,7 @@ from tests.referee.frame import Case, law
 
 INF = np.inf
 NODES = np.linspace(-9.0, 9.0, 1801)  # of an effect, in its standard deviations
+ALTERNATIVES = ["two-sided", "less", "greater"]
 FALL = 1.9207294103470602  # half of the 0.95 quantile of chi squared with 1 degree of freedom
 
 
@@ -251,14 +252,16 @@ def quantiles(draw):
     rho = draw(st.sampled_from([0.0, 0.5, 0.97, -0.3]))
     scale = draw(st.sampled_from([1.0, 1e3]))
     covariance = scale**2 * (np.eye(d) + rho * (1 - np.eye(d)))
+    loc = draw(st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=d, max_size=d))
+    loc = scale * np.array(loc)
     setup = f"S = jnp.array({covariance.tolist()})\n"
     more = "" if np.isinf(df) else f", df={df}"
-    setup += f'q = tg.quantile({p}, [0.0] * {d}, S, tail="{tail}"{more})'
+    setup += f'q = tg.quantile({p}, {loc.tolist()}, S, tail="{tail}"{more})'
     factor = oracles.factor_of(covariance)
 
     def probability(q):
-        low = np.full(d, {"lower": -INF, "both": -q, "upper": q}[tail])
-        high = np.full(d, INF if tail == "upper" else q)
+        low = np.full(d, {"lower": -INF, "both": -q, "upper": q}[tail]) - loc
+        high = np.full(d, INF if tail == "upper" else q) - loc
         if np.isinf(df):
             return float(oracles.log_box(0.0, factor, low, high, 14)[0])
         return log_box_t(low, high, factor, df)
@@ -270,6 +273,44 @@ def quantiles(draw):
 
     kind = f"{tail}, d = {d}, df = {df}"
     return Case(kind, setup, f"np.log({p})", oracle, 1e-7)
+
+
+@law
+def comparisons(draw):
+    """Means of groups against the first: intervals that hold together, and adjusted p-values."""
+    count, seed = draw(st.integers(2, 3)), draw(st.integers(0, 10**4))
+    level, alternative = draw(st.sampled_from([0.95, 0.8])), draw(st.sampled_from(ALTERNATIVES))
+    kind = draw(st.sampled_from(["dunnett", "tukey"])) if count == 2 else "dunnett"
+    null, unit = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([1.0, 1e3]))
+    setup = f"rng = np.random.default_rng({seed}); g = np.arange(13) ** 2 % 7 % {count}\n"
+    setup += f"y = {unit} * (rng.normal(size=13) + 0.7 * g)\n"
+    setup += f"r = tg.simultaneous(y=y, group=g, contrasts='{kind}', level={level}, "
+    setup += f"alternative='{alternative}', null={null * unit})"
+
+    def oracle(names):
+        parts = [names["y"][names["g"] == k] for k in dict.fromkeys(names["g"].tolist())]
+        df = 13 - count
+        variance = sum(np.sum((part - part.mean()) ** 2) for part in parts) / df
+        differences = np.array([part.mean() - parts[0].mean() for part in parts[1:]])
+        shares = np.diag([1 / len(part) for part in parts[1:]]) + 1 / len(parts[0])
+        errors = np.sqrt(variance * np.diag(shares))
+        scale = np.sqrt(np.diag(shares))
+        factor = oracles.factor_of(shares / np.outer(scale, scale))
+
+        def within(c):  # P(no statistic is beyond c)
+            low = np.full(count - 1, -c if alternative == "two-sided" else -INF)
+            return np.exp(log_box_t(low, np.full(count - 1, c), factor, float(df)))
+
+        c = float(names["r"].critical_value.value)
+        statistics = (differences - null * unit) / errors
+        sizes = {"two-sided": abs(statistics), "less": -statistics}.get(alternative, statistics)
+        low = np.where(alternative == "less", -INF, differences - c * errors)
+        high = np.where(alternative == "greater", INF, differences + c * errors)
+        p = [1 - within(size) for size in sizes]
+        return np.r_[differences, errors, low, high, within(c), p], 0.0
+
+    ours = f"np.r_[r.estimates, r.standard_errors, r.low, r.high, {level}, r.p_values]"
+    return Case(f"{kind}, {count} groups, {alternative}", setup, ours, oracle, 1e-7)
 
 
 @law
