@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
+from tests.referee.boxes import chain_factor
 from tests.referee.fits import QUIET, fitted, numbers
 from tests.referee.frame import Case, law
 
@@ -322,21 +323,29 @@ def single_precision(draw):
     width = draw(st.sampled_from([INF, 1.0, 1e-3, 50.0]))
     rho = draw(st.sampled_from([0.0, 0.5, -0.25, 0.875]))
     rho = rho if d < 3 or rho > -0.5 else 0.0
+    form = draw(st.sampled_from(["matrix", "LowRank", "Markov"]))
+    rho = 0.25 if form == "LowRank" else rho
     covariance = np.eye(d) + rho * (1 - np.eye(d))
+    factor = oracles.factor_of(covariance)
+    if form == "Markov":
+        factor = chain_factor({"A": np.full(d - 1, 0.5), "N": np.ones(d - 1), "first": 1.0})
     route = draw(st.sampled_from(["f", "jax.jit(f)"]))
     text = lambda x: str(np.asarray(x).tolist()).replace("inf", "jnp.inf")
     setup = f"low = jnp.array({text(low)}, jnp.float32); high = low + jnp.float32({text(width)})\n"
-    setup += f"S = jnp.array({text(covariance)}, jnp.float32)\n"
+    full = lambda shape, x: f"jnp.full({shape}, {x}, jnp.float32)"
+    setup += {
+        "matrix": f"S = jnp.array({text(covariance)}, jnp.float32)\n",
+        "LowRank": f"S = tg.LowRank({full((d, 1), 0.5)}, {full(d, 0.75)})\n",
+        "Markov": f"S = tg.Markov({full(d - 1, 0.5)}, {full(d - 1, 1.0)}, jnp.float32(1.0))\n",
+    }[form]
     setup += "f = lambda loc: tg.log_probability(loc, S, tg.Box(low, high))\n"
     setup += f"estimate = {route}(jnp.zeros({d}, jnp.float32))"
 
     def oracle(names):
         ends = (np.asarray(names[x], np.float64) for x in ("low", "high"))
-        of = lambda n, ends=tuple(ends): oracles.log_box(
-            0.0, oracles.factor_of(covariance), *ends, n
-        )[0]
+        of = lambda n, ends=tuple(ends): oracles.log_box(0.0, factor, *ends, n)[0]
         return oracles.with_error(of)
 
     ours = "jnp.where(estimate.log_prob.dtype == jnp.float32, estimate.log_prob, jnp.nan)"
-    kind = f"{route}, d = {d}, width {width:g}"
+    kind = f"{route}, {form}, d = {d}, width {width:g}"
     return Case(kind, setup, ours, oracle, 3e-5, "estimate.stderr")
