@@ -52,15 +52,6 @@ def test_sandwich_errors_are_those_of_least_squares():
     np.testing.assert_allclose(fits[0].errors[0] ** 2, np.repeat(y, counts).var() / 90, rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_sandwich_errors_of_several_outcomes():
-    y = np.random.default_rng(1).standard_t(5, size=(80, 2)) @ [[1.0, 0.4], [0.0, 1.2]]
-    fit = tg.fit_observations(tg.Observations.exact(y), information="sandwich")
-    squares = (y - y.mean(0)) ** 2
-    expected = [*y.std(axis=0), *(squares.std(axis=0))]
-    np.testing.assert_allclose(fit.errors[[0, 1, 2, 4]], np.array(expected) / 80**0.5, rtol=1e-6)
-
-
 def test_functions_of_estimates_have_errors_by_the_delta_method():
     y, design = regression()
     fit = tg.fit_regression(y, design)

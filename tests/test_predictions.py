@@ -130,21 +130,6 @@ def test_a_truncation_that_all_rows_share_bounds_new_outcomes(affairs):
         differing.predict(new, "observed")
 
 
-@pytest.mark.full
-def test_weights_and_units_of_margins(affairs):
-    """A weight of 2 is a row twice, and an effect by tens of years is ten times that by years."""
-    y, design = affairs[0][::4], {name: column[::4] for name, column in affairs[1].items()}
-    weights = np.where(np.arange(len(y)) < 40, 2.0, 1.0)
-    twice = {name: np.concatenate([column, column[:40]]) for name, column in design.items()}
-    one = tg.fit_regression(y, design, censored_low=0.0, weights=weights)
-    decades = {**twice, "age": twice["age"] / 10.0}
-    two = tg.fit_regression(np.concatenate([y, y[:40]]), decades, censored_low=0.0)
-    first, second = (fit.margins(kind="observed") for fit in (one, two))
-    factors = np.where(np.array(first.names) == "age", 10.0, 1.0)
-    np.testing.assert_allclose(second.value, first.value * factors, rtol=1e-7)
-    np.testing.assert_allclose(second.standard_errors, first.standard_errors * factors, rtol=1e-6)
-
-
 def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(affairs):
     y, age = affairs[0][:150], affairs[1]["age"][:150]
     site = np.array(list("abc"))[np.random.default_rng(1).integers(0, 3, 150)]

@@ -1,13 +1,15 @@
 """Laws of fits: log-likelihoods, optima and errors by the fit's own words, beside NumPy and SciPy.
 
 Of each fit that says it converged: its log-likelihood is the oracle's at its estimates, SciPy finds
-no higher one, and its errors are those of the oracle's second derivatives. Weights, units, origins
-and the order of rows are part of the case, and the oracle sees them as plain numbers.
+no higher one, and its errors are those of the oracle's second derivatives, for a sandwich with the
+slopes of rows. What follows from a fit, as predictions, is compared with the same function of the
+estimates and its error by the delta method. Weights, units, origins and the order of rows are part
+of the case, and the oracle sees them as plain numbers.
 """
 
 import numpy as np
 from hypothesis import strategies as st
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import expit, log_ndtr, logit, logsumexp, ndtr
 from scipy.stats import norm
 
 from tests.referee import oracles
@@ -15,7 +17,9 @@ from tests.referee.frame import Case, law
 
 INF = np.inf
 QUIET = "num_profiles=0, progress=False"
-SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{free}]]"
+SANDWICH = 'information="sandwich", '
+QUANTILE = norm.ppf(0.975)
+SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{free}]{follows}]"
 
 
 def weights(draw, n):
@@ -39,13 +43,56 @@ def weighted(w, rows):
     return float(np.sum(np.where(w > 0, w * rows, 0.0)))
 
 
-def fitted(kind, setup, rows_of, free="[:]", refused=False):
+def information(draw, n):
+    """Options that say what errors come from, and the groups of rows of a sandwich, else None."""
+    of = {"": None, SANDWICH: np.arange(n)}
+    of[f"{SANDWICH}cluster=np.arange({n}) // 2, "] = np.arange(n) // 2
+    return draw(st.sampled_from(list(of.items())))
+
+
+def slopes(function, q, step=1e-3):
+    """Derivatives in q numbers at 0, (..., q), of the fourth order in the step."""
+    ends = [[function(k * step * move) for k in (-2, -1, 1, 2)] for move in np.eye(q)]
+    return np.stack([(a - 8 * b + 8 * c - d) / (12 * step) for a, b, c, d in ends], axis=-1)
+
+
+def outer_products(each, w, groups):
+    """The sum of outer products of rows' slopes (n, q) by weight; or of those of groups of rows,
+    with the factor G / (G - 1) of the number of those that count."""
+    w = np.ones(len(each)) if w is None else np.asarray(w, float)
+    each, w, groups = each[w > 0], w[w > 0], groups[w > 0]
+    if len(np.unique(groups)) == len(groups):
+        return (w[:, None] * each).T @ each
+    totals = np.stack([w[groups == g] @ each[groups == g] for g in np.unique(groups)])
+    return totals.T @ totals * len(totals) / (len(totals) - 1)
+
+
+def wald(value, error, shares=False):
+    """The ends of 95 % intervals, those of probabilities by their logits."""
+    if not shares:
+        return value + QUANTILE * np.outer([-1, 1], error)
+    return expit(logit(value) + QUANTILE * np.outer([-1, 1], error / (value * (1 - value))))
+
+
+def statements(names, estimates, root, errors_along, follows, step):
+    """What follows from the estimates, its errors by the delta method, and what else is said."""
+    of = lambda u: follows[1](names, estimates + root @ u, step)
+    numbers = of(np.zeros(len(estimates)))
+    scatter = errors_along(slopes(of, len(estimates), 10 * step))[0]
+    return np.r_[numbers, scatter, np.ravel(follows[2](numbers, scatter))]
+
+
+def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None):
     """The case of a fit called `fit` in a script, whose weights are `w`.
 
     Args:
         kind, setup, refused: of the case.
         rows_of: maps the script's names and the free estimates to log-likelihoods of rows.
         free: which of the estimates are free, an index in the script.
+        groups: of rows, for errors of the sandwich.
+        follows: an expression of numbers that follow from a fit, one after the other those, their
+            errors and what else is said; a function of the script's names, the free estimates and
+            a step of differences that returns them; and one of both that returns what else.
     """
 
     def oracle(names):
@@ -62,6 +109,7 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False):
         starts = estimates + sides * np.where(np.isfinite(errors), errors, 0.0)
         highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
         truth, error = errors, 0.0  # where they are not known, or an edge is too close
+        more = both = [] if follows is None else eval(follows[0], names)
         if np.all(np.isfinite(errors)):
             # Along the axes of the covariance as stated: of the estimates' own directions, a flat
             # likelihood leaves differences that no inverse survives.
@@ -69,14 +117,26 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False):
             root = axes * np.sqrt(np.maximum(lengths, 0.0))
             seconds = oracles.hessian(lambda u: log_likelihood(estimates + root @ u), len(errors))
             if np.all(np.isfinite(seconds)):
-                variances = root @ np.linalg.inv(-np.array(seconds)) @ root.T
+                variances = np.linalg.inv(-np.array(seconds))
+                if groups is not None:
+                    by_row = lambda u: rows_of(names, estimates + root @ u)
+                    squares = outer_products(slopes(by_row, len(errors)), names["w"], groups)
+                    variances = variances @ squares @ variances
+                errors_along = lambda a: np.sqrt(np.diagonal(a @ variances @ a.T, 0, 1, 2))
                 with np.errstate(invalid="ignore"):
-                    truth, rough = np.sqrt(np.diagonal(variances, axis1=1, axis2=2))
+                    truth, rough = errors_along(root)
                 error = abs(truth - rough)
-        slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error]
-        return np.r_[value, highest, truth], slack
+                if follows is not None:
+                    more, both = (
+                        statements(names, estimates, root, errors_along, follows, step)
+                        for step in (1e-4, 2e-4)
+                    )
+        apart = 1e-4 * abs(np.asarray(more, float)) + abs(np.subtract(more, both))
+        slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error, apart]
+        return np.r_[value, highest, truth, more], slack
 
-    return Case(kind, setup, SAYS.format(free=free[1:-1]), oracle, 1e-8, refused=refused)
+    ours = SAYS.format(free=free[1:-1], follows="" if follows is None else f", {follows[0]}")
+    return Case(kind, setup, ours, oracle, 1e-8, refused=refused)
 
 
 def numbers(draw):
@@ -94,7 +154,7 @@ def regressions(draw):
     which = draw(
         st.sampled_from(["plain", "censored_low", "censored_high", "truncated_low", "both"])
     )
-    by_x = draw(st.booleans())
+    by_x, units = draw(st.booleans()), draw(st.sampled_from([1.0, 0.1, 10.0]))
     setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 200))\n"
     setup += "y = 0.4 + x + e * np.exp(0.3 * x)\n" if by_x else "y = 0.4 + x + e\n"
     bounds = {
@@ -108,16 +168,38 @@ def regressions(draw):
     setup += f"k = np.flatnonzero(y > {bounds[0] if which == 'truncated_low' else -9.0})[:24]\n"
     clip = which in ("censored_low", "censored_high", "both")
     value = f"{origin} + {unit} * y[k]"
-    ends = text_of(low), text_of(high)
-    setup += (
-        f"x, y, w = x[k], {f'np.clip({value}, {ends[0]}, {ends[1]})' if clip else value}, {w}\n"
-    )
+    value = f"np.clip({value}, {text_of(low)}, {text_of(high)})" if clip else value
+    setup += f"x, y, w = {units} * x[k], {value}, {w}\n"
     words = {"plain": "", "truncated_low": f"truncated_low={low}, "}
     words["both"] = f"censored_low={low}, censored_high={high}, "
     more = words.get(which, f"{which}={low if which.endswith('low') else high}, ")
     more += "scale_design=design, " if by_x else ""
     setup += 'design = {"constant": np.ones(24), "x": x}\n'
-    setup += f"fit = tg.fit_regression(y, design, {more}weights=w, {QUIET})"
+    options, groups = information(draw, 24)
+    setup += f"fit = tg.fit_regression(y, design, {more}{options}weights=w, {QUIET})\n"
+    asked = ["mean"] + ["observed", "mean_observed"] * (which != "plain") + ["recorded"] * clip
+    asked, on_average = (
+        draw(st.sampled_from([*asked, "quantile", "probability"])),
+        draw(st.booleans()),
+    )
+    on_average, bound = on_average and asked != "quantile", origin + 0.3 * unit
+    more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
+    call = f'margins(kind="{asked}", variables="x"' if on_average else f'predict(new, "{asked}"'
+    call = f"{call}{more_of})"
+    setup += f'new = {{"constant": 1.0, "x": {units} * np.array([-0.5, 0.0, 0.7])}}; p = fit.{call}'
+
+    def predicted(names, b, step):
+        ends = (-INF, bound) if asked == "probability" else (low, high)
+        scale = lambda x: np.exp(b[2] + b[3] * x) if by_x else b[2]
+        of = lambda x: prediction(asked, b[0] + b[1] * x, scale(x), *ends)
+        if not on_average:
+            return of(names["new"]["x"])
+        rates = slopes(lambda move: of(names["x"] + move), 1, step)[:, 0]
+        return np.r_[np.average(rates, weights=names["w"])]
+
+    shares = asked in ("observed", "probability") and not on_average
+    ends = lambda numbers, scatter: wald(numbers, scatter, shares)
+    follows = "np.r_[p.value, p.standard_errors, p.low, p.high]", predicted, ends
 
     def rows_of(names, b):
         x, y = names["x"], names["y"]
@@ -133,8 +215,24 @@ def regressions(draw):
         below, above = log_ndtr((low - mean) / sigma), log_ndtr(-(high - mean) / sigma)
         return np.where(y <= low, below, np.where(y >= high, above, exact))
 
-    kind = f"{which}, {word}, {'scale by x' if by_x else 'one scale'}"
-    return fitted(kind, setup, rows_of, refused=which == "truncated_low")
+    kind = f"{which}, {word}, {'scale by x' if by_x else 'one scale'}, {options}{call}"
+    refused = which == "truncated_low"
+    return fitted(kind, setup, rows_of, refused=refused, groups=groups, follows=follows)
+
+
+def prediction(kind, mean, sigma, low, high):
+    """A prediction of normal outcomes that are seen between two bounds."""
+    a, b = (low - mean) / sigma, (high - mean) / sigma
+    log_inside = oracles.log_interval(a, b)
+    observed = mean + sigma * (
+        np.exp(norm.logpdf(a) - log_inside) - np.exp(norm.logpdf(b) - log_inside)
+    )
+    inside = np.exp(log_inside)
+    beyond = sum(x * p for x, p in ((low, ndtr(a)), (high, ndtr(-b))) if np.isfinite(x))
+    recorded = observed * inside + beyond
+    every = {"observed": inside, "mean_observed": observed, "recorded": recorded}
+    every |= {"probability": inside, "quantile": mean + norm.ppf(0.9) * sigma}
+    return every.get(kind, mean + 0 * inside)
 
 
 def text_of(x):
@@ -172,11 +270,25 @@ def gaussians(draw):
     if missing:
         setup += "lower[::5, 1], upper[::5, 1] = -np.inf, np.inf\n"
     box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
+    options, groups = "", None
     if cut and not censored and not missing and draw(st.booleans()):
-        fit = f"tg.fit_truncated_normal(y, region={box}, weights=w, {QUIET})"
+        data, bounds = "y", f"region={box}"
+        if d == 2 and draw(st.booleans()):  # by names, in another order
+            data, bounds = (
+                "pd.DataFrame(y, columns=['a', 'b'])",
+                f"low={{'b': -np.inf, 'a': {low}}}",
+            )
+            setup = f"import pandas as pd; {setup}"
+        fit = f"tg.fit_truncated_normal({data}, {bounds}, weights=w, {QUIET})"
     else:
-        fit = f"tg.fit_observations(tg.Observations(lower, upper, {box}, weights=w), {QUIET})"
+        options, groups = information(draw, n)
+        rows = f"tg.Observations(lower, upper, {box}, weights=w)"
+        fit = f"tg.fit_observations({rows}, {options}{QUIET})"
     setup += f"fit = {fit}"
+    said = "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]"
+    said = draw(st.sampled_from([said, '[*fit.derived("covariance")]']))
+    matrix = lambda names, b, step: np.ravel(gaussian_of(b, d)[1])
+    follows = f"np.ravel({said})", matrix, lambda numbers, scatter: []
     box_low = np.array([low] + [-INF] * (d - 1))
 
     def rows_of(names, b):
@@ -188,7 +300,8 @@ def gaussians(draw):
     kind = (
         f"d = {d}, {word}" + ", truncated" * cut + ", censored" * censored + ", missing" * missing
     )
-    return fitted(kind, setup, rows_of, refused=cut)
+    kind = f"{kind}, {options}{said}"
+    return fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
 
 
 @law
@@ -199,7 +312,15 @@ def ordered(draw):
     unit = draw(st.sampled_from([1.0, 1e3]))
     setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 40)); w = {w}\n"
     setup += f"y = np.digitize(0.6 * x + e, [-0.5, 0.7]); x = {unit} * x\n"
-    setup += f'fit = tg.fit_regression(tg.Ordinal(y), {{"x": x}}, weights=w, {QUIET})'
+    options, groups = information(draw, 40)
+    setup += f'fit = tg.fit_regression(tg.Ordinal(y), {{"x": x}}, {options}weights=w, {QUIET})\n'
+    setup += f'new = {{"x": {unit} * np.array([-0.5, 1.2])}}; p = fit.predict(new)'
+
+    def shares(names, b, step):
+        return np.ravel(np.diff(ndtr(np.r_[-INF, b[1:], INF] - b[0] * names["new"]["x"][:, None])))
+
+    said = "np.ravel([p.value, p.standard_errors, p.low, p.high])"
+    follows = said, shares, lambda numbers, scatter: wald(numbers, scatter, shares=True)
 
     def rows_of(names, b):
         cuts = np.r_[-INF, b[1:], INF]
@@ -208,7 +329,7 @@ def ordered(draw):
         mean = b[0] * names["x"]
         return oracles.log_interval(cuts[names["y"]] - mean, cuts[names["y"] + 1] - mean)
 
-    return fitted(word, setup, rows_of)
+    return fitted(f"{word}, {options}", setup, rows_of, groups=groups, follows=follows)
 
 
 @law
@@ -220,7 +341,8 @@ def selections(draw):
     setup += "s = 0.3 + z + u > 0; one = np.ones(80)\n"
     setup += f"y = np.where(s, {origin} + {unit} * (1 + x + 0.6 * u + 0.8 * e), np.nan)\n"
     setup += 'outcome, selection = {"constant": one, "x": x}, {"constant": one, "z": z}\n'
-    setup += f"fit = tg.fit_selection(y, outcome, s, selection, weights=w, {QUIET})"
+    options, groups = information(draw, 80)
+    setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})"
 
     def rows_of(names, b):
         g0, g1, b0, b1, rho, sigma = b
@@ -231,7 +353,11 @@ def selections(draw):
         seen = norm.logpdf(r) - np.log(sigma) + log_ndtr((index + rho * r) / np.sqrt(1 - rho**2))
         return np.where(names["s"], seen, log_ndtr(-index))
 
-    return fitted(word, setup, rows_of, "[:6]", refused=True)
+    said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
+    products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
+    follows = said, products, lambda numbers, scatter: []
+    kind = f"{word}, {options}"
+    return fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
 
 
 @law
@@ -248,7 +374,8 @@ def mixtures(draw):
     setup += f"y = {origin} + {unit} * z[:40, None]\n"
     box = f"tg.Box([{low}], np.inf)" if cut else "None"
     setup += f"rows = tg.Observations(y, y, {box}, weights=w)\n"
-    setup += "fit = tg.fit_mixture(rows, 2, num_starts=3, progress=False)"
+    options, groups = draw(st.sampled_from([("", None), (SANDWICH, np.arange(40))]))
+    setup += f"fit = tg.fit_mixture(rows, 2, {options}num_starts=3, progress=False)"
 
     def rows_of(names, b):
         share, locs, variances = b[0], b[1:3], b[3:]
@@ -260,4 +387,5 @@ def mixtures(draw):
         inside = norm.logsf(low, locs, scales) + np.log([share, 1 - share])
         return logsumexp(each, axis=1) - logsumexp(inside)
 
-    return fitted(word + ", truncated" * cut, setup, rows_of, "[[0, 2, 3, 4, 5]]", refused=True)
+    kind, free = f"{word}, {options}" + "truncated" * cut, "[[0, 2, 3, 4, 5]]"
+    return fitted(kind, setup, rows_of, free, refused=True, groups=groups)
