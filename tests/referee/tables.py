@@ -128,7 +128,8 @@ NO_NUMBERS = [
 ]
 CENSORED = {f"{mark}0.5": (-INF, 0.5) for mark in ("<", "<=", "≤", "< ", "≤ ")}
 CENSORED |= {f"{mark}2": (2.0, INF) for mark in (">", ">=", "≥", "> ", "≥ ")}
-CENSORED |= {"1.0 U": (-INF, 1.0), "0.5 J": (0.5, 0.5), "ND 3": (-INF, 3.0), "<0.5 U": (-INF, 0.5)}
+CENSORED |= {text: (-INF, 3.0) for text in ("3 U", "3UJ", "3 ND", "ND 3", "nd<3", "ND (3)", "<3 U")}
+CENSORED |= {"0.5 J": (0.5, 0.5), "<0.5 UJ": (-INF, 0.5)}
 NO_LIMITS = ["abc", "1,634", "<1,634", "< ", "<<2", "", "3>", "1.0 mg", "<0.5 J", "1.5D3", "nan"]
 
 
