@@ -222,9 +222,8 @@ def box_slopes(draw):
 def stated_slopes(draw):
     """log P and its slopes in mean, covariance and limits, by samples, with their stated errors;
     and by expectation propagation, which is exact for independent coordinates."""
-    d = draw(st.integers(2, 3))
-    methods = ["Separation", "ExpectationPropagation", "SequentialMonteCarlo"]
-    method = draw(st.sampled_from(methods))
+    dimensions = {"Separation": 3, "ExpectationPropagation": 2, "SequentialMonteCarlo": 2}
+    method, d = draw(st.sampled_from(list(dimensions.items())))
     name, matrix = special_matrix(draw, d, singular=False)
     matrix = np.diag(np.diag(matrix)) if method == "ExpectationPropagation" else matrix
     loc, low, high = limits(draw, d, odd=False)
