@@ -1,11 +1,13 @@
 """The method for fields, and the log-likelihood of one row of a field."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
@@ -13,7 +15,7 @@ from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import PRNGKey, as_key
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import as_float_array, frozen_pytree, static_field
-from truncgauss.fields import guide, passes
+from truncgauss.fields import building, correction, guide, passes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.region import Region
@@ -191,6 +193,108 @@ class FieldParticles(Particles):
         log_prob = jnp.where(empty, -jnp.inf, value.log_prob)
         return FieldGradient(Estimate(log_prob, jnp.where(empty, 0.0, value.stderr)), mean, stderr)
 
+    @in_full_precision
+    def weighted_draws(
+        self, field: Any, lower: Any, upper: Any, loc: Any = 0.0, key: PRNGKey | None = None
+    ) -> tuple[Array, Array]:
+        """Draws of a field less its mean given what is known, and the logs of their weights.
+
+        Where nothing is known, between infinite limits, the field is drawn all the same: that is a
+        prediction. They have no noise. Draws of one replicate depend on each other, those of two do
+        not: the scatter of the weighted means of replicates is their error.
+
+        Args:
+            field: a `Directed`.
+            lower, upper: limits of each coordinate, equal where it is known, shape (n,).
+            loc: the mean, a number or shape (n,).
+            key: of the random numbers.
+
+        Returns:
+            Draws, (num_replicates, num_particles, n), and log weights without the last axis, whose
+            exponentials have the probability, or the density, for their mean.
+
+        Example:
+            >>> kernel = lambda x, y: jnp.exp(-abs(x - y)[0])
+            >>> line = tg.Directed.from_points(jnp.arange(2.0), kernel)
+            >>> draws, log_weights = tg.FieldParticles(1000, 2).weighted_draws(
+            ...     line, jnp.array([1.0, -jnp.inf]), jnp.array([1.0, jnp.inf])
+            ... )
+            >>> shares = jax.nn.softmax(log_weights, axis=1)
+            >>> means = jnp.sum(shares * draws[..., 1], axis=1)
+            >>> bool(jnp.allclose(means, jnp.exp(-1.0), atol=0.02))
+            True
+        """
+        each = field.noise.shape
+        loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
+        rows = in_blocks(field, _rows(field, low, high, loc, low == high))
+        return _weighted_paths(field, rows, as_key(key), self.num_particles, self.num_replicates)
+
+    @in_full_precision
+    def corrected(
+        self,
+        fields: tuple[Any, Any],
+        points: Any,
+        kernel: Callable[[Array, Array], Array],
+        lower: Any,
+        upper: Any,
+        loc: Any = 0.0,
+        key: PRNGKey | None = None,
+    ) -> Estimate:
+        """A log-likelihood or log P of the kernel itself, of some 25,000 points at most.
+
+        To log P by few neighbours is added what Gaussian integrals with sites in place of the
+        limits, the same for all, change from that field to the whole one, by one dense factor of 8
+        n^2 bytes. What is left of the error of few neighbours falls with them: stderr is the change
+        of the corrected value from the second field to the first, in quadrature with the scatter of
+        replicates. The key is the same for both. Of 4,000 wells with 128 neighbours, in blocks of
+        64, log P was 2.77 off, corrected .06, with a stderr of 1.7.
+
+        Args:
+            fields: two of `from_points`, neither exact, of these points and this kernel, blocks of
+                one size, with noise and neighbours, and with half of these.
+            points: shape (n, p). Numbers, not tracers, as are all that follow.
+            kernel: the covariance of the field at two points of shape (p,).
+            lower, upper: limits of each coordinate, equal where it is known, shape (n,).
+            loc: the mean, a number or shape (n,).
+            key: of the random numbers.
+
+        Raises:
+            ValueError: for fields that are exact, of other points or orders, or guided by fewer
+                neighbours than they have.
+
+        Example:
+            >>> points = jnp.arange(60.0)[:, None]
+            >>> kernel = lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2) / 50.0)
+            >>> fields = [
+            ...     tg.Directed.from_points(points, kernel, m, 0.3, block=10, exact=False)
+            ...     for m in (8, 4)
+            ... ]
+            >>> below = jnp.full(60, -jnp.inf), jnp.zeros(60)
+            >>> found = tg.FieldParticles().corrected(fields, points, kernel, *below)
+            >>> exact = tg.Directed.from_points(points, kernel, noise=0.3)
+            >>> truth = tg.log_probability(jnp.zeros(60), exact, tg.Box(*below))
+            >>> bool(abs(found.log_prob - truth.log_prob) < 3 * found.stderr < 0.5)
+            True
+        """
+        points = as_float_array(points, "corrected: points")
+        finer, coarser = fields
+        _check_pair(finer, coarser, len(points))
+        each = finer.noise.shape
+        loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
+        rows = in_blocks(finer, _rows(finer, low, high, loc, low == high))
+        first, second = jax.random.split(as_key(key))
+        sites = jax.jit(guide.sites_of)(finer, rows, first, jnp.zeros_like(rows.noise))
+        placed = finer.order.astype(int)
+        flat = (jnp.zeros(each).at[placed].set(x.reshape(-1)[: each[0]]) for x in sites)
+        whole = correction.whole_log_mass(
+            points, kernel, building.SHARE / (1.0 - building.SHARE) * finer.noise**2, tuple(flat)
+        )
+        counts = self.num_particles, self.num_replicates
+        (value, scatter), (other, _) = (
+            _beside_sites(field, rows, sites, second, *counts) for field in fields
+        )
+        return Estimate(value + whole, jnp.hypot(scatter, value - other))
+
 
 class FieldGradient(NamedTuple):
     """A log probability or log-likelihood with its gradient, and the standard errors of both.
@@ -223,6 +327,33 @@ def _less(limits: Array, loc: Array) -> Array:
     return jnp.where(finite, jnp.where(finite, limits, 0.0) - loc, lax.stop_gradient(limits))
 
 
+def _guided(field: Any, rows: guide.Rows, key: Array) -> tuple[guide.FieldSites, Any, Array]:
+    """The sites, the guide of draws, and the change of log P by half of its neighbours."""
+    if field.exact_root.size:
+        root, noise = guide.noisy_root(field, rows)
+        sites = guide.sites_of(field, rows, key, rows.noise - noise)
+        return sites, guide.whole_guide(root, noise, sites), jnp.zeros((), rows.low.dtype)
+    sites = guide.sites_of(field, rows, key, jnp.zeros_like(rows.noise))
+    law = guide.conditionals(field, sites)
+    return sites, law, jnp.abs(guide.change_by_half(field, sites, law))
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _weighted_paths(
+    field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int
+) -> tuple[Array, Array]:
+    first, *keys = jax.random.split(key, 1 + num_replicates)
+    sites, law, _ = _guided(field, rows, first)
+    places = jnp.argsort(field.order)
+
+    def one(key: Array) -> tuple[Array, Array]:
+        record = passes.run(field, rows, sites, law, key, num_particles)
+        shares = jax.nn.log_softmax(record.log_weights) + math.log(num_particles)
+        return record.paths[places].T, record.log_prob + shares
+
+    return lax.map(one, jnp.stack(keys))
+
+
 def _with_slopes(
     field: Any,
     rows: guide.Rows,
@@ -233,15 +364,7 @@ def _with_slopes(
 ) -> tuple[Estimate, tuple[Array, Any]]:
     """The estimate, each replicate's share of it, and `along` of each replicate's slopes."""
     first, *keys = jax.random.split(key, 1 + num_replicates)
-    if field.exact_root.size:
-        root, noise = guide.noisy_root(field, rows)
-        sites = guide.sites_of(field, rows, first, rows.noise - noise)
-        law: Any = guide.whole_guide(root, noise, sites)
-        change = jnp.zeros((), rows.low.dtype)
-    else:
-        sites = guide.sites_of(field, rows, first, jnp.zeros_like(rows.noise))
-        law = guide.conditionals(field, sites)
-        change = jnp.abs(guide.change_by_half(field, sites, law))
+    sites, law, change = _guided(field, rows, first)
 
     def one(key: Array) -> Any:
         record = passes.run(field, rows, sites, law, key, num_particles)
@@ -250,11 +373,54 @@ def _with_slopes(
 
     (log_probs, least), slopes = lax.map(one, jnp.stack(keys))
     shares = jax.nn.softmax(log_probs)
-    value = log_mean_exp(log_probs, axis=0)
-    scatter = standard_error(jnp.expm1(log_probs - value)) if num_replicates > 1 else jnp.nan
+    value, scatter = _mean(log_probs)
     unknown = (jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)) | ~(change <= LARGEST_CHANGE)
     stderr = jnp.where(unknown, jnp.inf, jnp.hypot(scatter, change))
     return Estimate(value, stderr), (shares, slopes)
+
+
+def _check_pair(finer: Any, coarser: Any, n: int) -> None:
+    for field in finer, coarser:
+        neighbours = field.weights.shape[-1]
+        if field.exact_root.size or field.batch_shape or field.dimension != n:
+            raise ValueError(
+                "corrected: fields must be two of tg.Directed.from_points(..., exact=False), of "
+                f"{n} points, got one of {field.dimension} points, of "
+                f"{'the whole matrix' if field.exact_root.size else f'{neighbours} neighbours'}."
+            )
+        if field.guide_weights.shape[-1] < neighbours:
+            raise ValueError(
+                f"corrected: draws of this field are guided by {field.guide_weights.shape[-1]} of "
+                f"its {neighbours} neighbours: give it no more than these."
+            )
+    if not np.array_equal(finer.order, coarser.order):
+        raise ValueError("corrected: fields must have their points in one order, and one block=.")
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _beside_sites(
+    field: Any,
+    rows: guide.Rows,
+    sites: guide.FieldSites,
+    key: Array,
+    num_particles: int,
+    num_replicates: int,
+) -> tuple[Array, Array]:
+    """log P of a field less the integral with the sites, and the scatter of replicates."""
+    law = guide.conditionals(field, sites)
+    run = lambda key: passes.run(field, rows, sites, law, key, num_particles)[:2]
+    log_probs, least = lax.map(run, jax.random.split(key, num_replicates))
+    value, scatter = _mean(log_probs)
+    unknown = jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)
+    mass = guide.log_mass(law, field.guide_scale)
+    return value - mass, jnp.where(unknown, jnp.inf, scatter)
+
+
+def _mean(log_probs: Array) -> tuple[Array, Array]:
+    """log of the mean of the replicates, and its standard error."""
+    value = log_mean_exp(log_probs, axis=0)
+    several = len(log_probs) > 1
+    return value, standard_error(jnp.expm1(log_probs - value)) if several else jnp.asarray(jnp.nan)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
