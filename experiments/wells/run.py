@@ -21,9 +21,9 @@ from scipy import stats
 import truncgauss as tg
 
 NAMES = "sill", "space", "time", "nugget"
-LARGEST_STEP, MOST_STEPS = 0.7, 15  # of a log parameter; of the fit
-BETWEEN, MOST_SURFACES = 4, 3  # steps between differences of gradients; quadratics
-WIDTH, SPREAD = 0.1, 1.5  # of differences of gradients, of values, in standard errors
+LARGEST_STEP, MOST_STEPS = 0.7, 12  # of a log parameter; of the fit
+BETWEEN, MOST_SURFACES = 5, 3  # steps between differences of gradients; quadratics
+WIDTH, SPREAD = 0.2, 1.5  # of differences of gradients, of values, in standard errors
 CLOSE = 0.01  # rise of the log-likelihood: a seventh of a standard error
 LEAST_SIZE = 0.01  # of a curvature, in the largest
 EXTENT = 10.0  # of the simulated region and, times 365 days, of its years
@@ -138,7 +138,7 @@ def field_of(config, points, parameters, ranges):
     units = np.array([ranges[0], ranges[0], ranges[1]])
     return tg.Directed.from_points(
         points, kernel(sill, space, time), config.neighbours, jnp.sqrt(sill * nugget),
-        config.block, points / units,
+        config.block, points / units, exact=False,
     )  # fmt: skip
 
 
@@ -153,7 +153,6 @@ def fitted(config, points, lower, upper, method):
     ranges, key = (config.start.space, config.start.time), jax.random.key(config.seed)
     question = lambda x: (0.0, field_of(config, points, jnp.exp(x), ranges), lower, upper)
     slopes = jax.jit(lambda x: method.gradient(question, x, key))
-
     rows = tg.Observations(lower[None], upper[None])
 
     @jax.jit
@@ -165,7 +164,9 @@ def fitted(config, points, lower, upper, method):
     for number in range(MOST_STEPS):
         gradient, error = map(np.asarray, slopes(x)[1:])
         if number % BETWEEN == 0:
-            sizes, frame = curvatures(lambda x: np.asarray(slopes(x).gradient), x)
+            sides = WIDTH * np.eye(4)
+            moved = np.array([np.asarray(slopes(x + side).gradient) for side in sides])
+            sizes, frame = eigenvectors((gradient - moved) / WIDTH)
         along = frame.T @ gradient / sizes
         rise = 0.5 * float(along**2 @ sizes)
         noise = 0.5 * float((frame**2).T @ error**2 @ (1.0 / sizes))
@@ -193,11 +194,9 @@ def fitted(config, points, lower, upper, method):
     }
 
 
-def curvatures(gradient, x):
-    """The sizes of the eigenvalues of the second derivatives, and the eigenvectors."""
-    ends = [[gradient(x + side * row) for side in (-1.0, 1.0)] for row in WIDTH * np.eye(4)]
-    rows = np.array([(low - high) / (2.0 * WIDTH) for low, high in ends])
-    sizes, frame = np.linalg.eigh(0.5 * (rows + rows.T))
+def eigenvectors(curvature):
+    """The sizes of the eigenvalues of the symmetric part, not too small, and the eigenvectors."""
+    sizes, frame = np.linalg.eigh(0.5 * (curvature + curvature.T))
     return np.maximum(np.abs(sizes), LEAST_SIZE * np.abs(sizes).max()), frame
 
 
@@ -212,8 +211,8 @@ def surface(value):
     curvature = np.zeros((4, 4))
     curvature[first, second] = -fit[5:]
     curvature = curvature + curvature.T
-    sizes, frame = np.linalg.eigh(curvature)
-    move = frame @ (frame.T @ fit[1:5] / np.maximum(np.abs(sizes), LEAST_SIZE))
+    sizes, frame = eigenvectors(curvature)
+    move = frame @ (frame.T @ fit[1:5] / sizes)
     return move * min(1.0, 2.0 / np.abs(move).max()), curvature
 
 

@@ -61,7 +61,7 @@ class Settings(Experiment):
     start: Process
     """Where the fit starts."""
     neighbours: Count
-    """Of more than 4,096 wells and places of the map, of which the field goes by neighbours."""
+    """Of each block of wells; the log-likelihood's error says whether they are enough."""
     block: Count
     """Wells that have their neighbours in common."""
     num_particles: Count
