@@ -281,17 +281,18 @@ def factors(
         both = there[:, None] & there[None]
         matrix = jnp.where(both, pairs(some, some), jnp.eye(len(chosen), dtype=some.dtype))
         factor = jnp.linalg.cholesky(matrix + jnp.diag(nuggets[chosen]))
-        cross, inner = factor[most:, :most], factor[:most, :most]
 
-        def by_first(count: int) -> tuple[Array, Array]:
+        def by_first(factor: Array, count: int) -> tuple[Array, Array]:
+            cross, inner = factor[most:, :most], factor[:most, :most]
             weights = solve_triangular(inner[:count, :count].T, cross[:, :count].T, lower=False).T
             left = factor[most:, count:]
             return weights, left if count == most else jnp.linalg.cholesky(left @ left.T)
 
-        found = {most: by_first(most)}
+        found = {most: by_first(factor, most)}
         for count in half, plan.few:
             if count not in found:  # no value depends on these, only its error
-                found[count] = lax.stop_gradient(by_first(count))
+                after = lax.optimization_barrier(lax.stop_gradient((factor, found)))[0]
+                found[count] = by_first(after, count)
         counts = {"": most, "coarse_": half, "guide_": plan.few}
         weights = {f"{kind}weights": found[count][0] for kind, count in counts.items()}
         return weights | {f"{kind}scale": found[count][1] for kind, count in counts.items()}
@@ -301,8 +302,8 @@ def factors(
         return of_block(parts)
 
     parts = size * jnp.arange(blocks), jnp.asarray(plan.neighbours)
-    # One block at a time: of several, two solves side by side wait for each other's threads for
-    # ever on two cores (jaxlib 0.10.2).
+    # One block at a time, and one solve: two side by side wait for each other's threads for ever on
+    # two cores (jaxlib 0.10.2).
     return lax.map(of_blocks, parts)
 
 

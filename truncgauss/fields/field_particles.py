@@ -335,7 +335,10 @@ def _guided(field: Any, rows: guide.Rows, key: Array) -> tuple[guide.FieldSites,
         return sites, guide.whole_guide(root, noise, sites), jnp.zeros((), rows.low.dtype)
     sites = guide.sites_of(field, rows, key, jnp.zeros_like(rows.noise))
     law = guide.conditionals(field, sites)
-    return sites, law, jnp.abs(guide.change_by_half(field, sites, law))
+    # One after the other, for the reason in `building.factors`.
+    sites, law = lax.optimization_barrier((sites, law))
+    change = jnp.abs(guide.change_by_half(field, sites, law))
+    return lax.optimization_barrier((sites, law, change))
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
