@@ -18,7 +18,7 @@ def probability(results, ax):
     mapped(results, results["probability"], label, ax, vmin=0.0, vmax=1.0)
     above = results["exceeds"]
     for chosen, color, name in (
-        (~above, "#222222", "other wells"),
+        (~above, "#999999", "other wells"),
         (above, "#d62728", "seen above"),
     ):
         east, north = results["east_north"][chosen].T
@@ -40,7 +40,9 @@ def mapped(results, values, label, ax, **limits):
     """Values at the places of the map, with a bar of their colours."""
     east, north = np.moveaxis(results["map_places"], -1, 0)
     image = ax.pcolormesh(
-        east, north, values, cmap="viridis", shading="nearest", rasterized=True, **limits
+        east, north, values, cmap="YlGnBu", shading="nearest", rasterized=True, **limits
     )
-    ax.figure.colorbar(image, ax=ax, label=label)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.7)
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     ax.set(xlabel="east", ylabel="north", aspect="equal")
