@@ -22,7 +22,7 @@ SHARE = 1e-3
 # In the choice of neighbours: a range in extents, and a share of the variance by itself, for points
 # that coincide.
 RANGE, JITTER = 0.1, 1e-6
-WIDEST_STATE, LEAST_FEW = 1536, 8  # places of the guide's state, and neighbours in it
+WIDEST_STATE, LEAST_FEW = 2560, 8  # places of the guide's state, and neighbours in it
 
 
 class Arrangement(NamedTuple):

@@ -247,7 +247,8 @@ class FieldParticles(Particles):
         n^2 bytes. What is left of the error of few neighbours falls with them: stderr is the change
         of the corrected value from the second field to the first, in quadrature with the scatter of
         replicates. The key is the same for both. Of 4,000 wells with 128 neighbours, in blocks of
-        64, log P was 2.77 off, corrected .06, with a stderr of 1.7.
+        64, log P was 2.77 off, corrected .06, with a stderr of 1.7. Of 24,701 wells, in blocks of
+        128, it was -10573.05 by 128, -10574.91 by 256 and -10574.88 by 512 neighbours.
 
         Args:
             fields: two of `from_points`, neither exact, of these points and this kernel, blocks of
