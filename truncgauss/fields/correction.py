@@ -44,9 +44,10 @@ def whole_log_mass(
     from scipy.linalg import solve_triangular
 
     precision, force, nugget = (np.asarray(x, np.float64) for x in (*sites, nugget))
-    root, done, log_mass = np.sqrt(precision), [], 0.0
+    root = np.sqrt(precision)
+    done: list[tuple[int, np.ndarray]] = []
     left = np.divide(force, root, out=np.zeros_like(root), where=root > 0)
-    log_mass += 0.5 * left @ left
+    log_mass = 0.5 * float(left @ left)
     for first, panel in _columns(points, kernel):
         size = panel.shape[1]
         some = slice(first, first + size)
@@ -64,9 +65,9 @@ def whole_log_mass(
         panel = solve_triangular(factor, panel.T, lower=True, check_finite=False).T
         offset = solve_triangular(factor, left[some], lower=True, check_finite=False)
         left[first + size :] -= panel[size:] @ offset
-        log_mass -= 0.5 * offset @ offset + np.sum(np.log(np.diagonal(factor)))
+        log_mass -= 0.5 * float(offset @ offset) + float(np.sum(np.log(np.diagonal(factor))))
         done.append((first, panel))
-    return float(log_mass)
+    return log_mass
 
 
 def _columns(
