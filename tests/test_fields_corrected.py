@@ -97,10 +97,10 @@ def test_wells():
     results, picture = completed(
         "wells", num_wells=250, num_particles=64, num_maps=3, map_sides=(8, 6)
     )
-    assert results["failed"] == "" and 0.6 < results["below"].mean() < 0.8
+    assert results["failed"] == "" and 0.5 < results["below"].mean() < 0.95
     low, high = np.log(results["interval"])
     middle, truth = np.log(results["estimates"]), np.log(results["truth"])
     assert np.all(np.abs(middle - truth) < high - low)
     assert 0.0 <= results["probability"].min() and results["probability"].max() <= 1.0
-    assert 0.05 < results["probability"].mean() < 0.5
+    assert 0.01 < results["probability"].mean() < 0.5
     check_picture(picture)
