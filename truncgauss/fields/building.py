@@ -22,7 +22,8 @@ SHARE = 1e-3
 # In the choice of neighbours: a range in extents, and a share of the variance by itself, for points
 # that coincide.
 RANGE, JITTER = 0.1, 1e-6
-WIDEST_STATE, LEAST_FEW = 2560, 8  # places of the guide's state, and neighbours in it
+WIDEST_STATE, LEAST_FEW = 1536, 8  # places of the guide's state, and neighbours in it
+PLACES_EACH = 5  # places of it for each neighbour that is asked for, where these are more
 
 
 class Arrangement(NamedTuple):
@@ -160,7 +161,7 @@ def arranged(points: np.ndarray, neighbours: int, size: int, exact: bool) -> Arr
         chosen = earlier[choice(own, points[earlier], most)]
         before[k, : len(chosen)] = chosen
     few, (slots, width) = most, slots_of(before, size)
-    while width > WIDEST_STATE and few > LEAST_FEW:
+    while width > max(WIDEST_STATE, PLACES_EACH * neighbours) and few > LEAST_FEW:
         few //= 2
         slots, width = slots_of(before[:, :few], size)
     return Arrangement(order, before, size, few, slots, width)
@@ -255,6 +256,16 @@ def root_of(
     return jnp.eye(places, dtype=pairs.dtype).at[:n, :n].set(jnp.linalg.cholesky(pairs))
 
 
+def after(x: Array, others: Any) -> Array:
+    """x, computed once others are: 0 times one number of each, if it is finite, is added.
+
+    Two solves side by side can wait for each other's threads for ever on two cores (jaxlib 0.10.2).
+    The compiler forgets `lax.optimization_barrier` before it chooses what runs side by side.
+    """
+    firsts = [jnp.ravel(y)[0] for y in jax.tree.leaves(others)]
+    return x + sum(0.0 * jnp.where(jnp.isfinite(y), y, 1.0) for y in firsts)
+
+
 def factors(
     points: Array, kernel: Callable[[Array, Array], Array], nugget: Array, plan: Arrangement
 ) -> dict[str, Array]:
@@ -291,8 +302,8 @@ def factors(
         found = {most: by_first(factor, most)}
         for count in half, plan.few:
             if count not in found:  # no value depends on these, only its error
-                after = lax.optimization_barrier(lax.stop_gradient((factor, found)))[0]
-                found[count] = by_first(after, count)
+                start = after(lax.stop_gradient(factor), lax.stop_gradient(found))
+                found[count] = by_first(start, count)
         counts = {"": most, "coarse_": half, "guide_": plan.few}
         weights = {f"{kind}weights": found[count][0] for kind, count in counts.items()}
         return weights | {f"{kind}scale": found[count][1] for kind, count in counts.items()}
@@ -302,8 +313,7 @@ def factors(
         return of_block(parts)
 
     parts = size * jnp.arange(blocks), jnp.asarray(plan.neighbours)
-    # One block at a time, and one solve: two side by side wait for each other's threads for ever on
-    # two cores (jaxlib 0.10.2).
+    # One block at a time, for the reason of `after`.
     return lax.map(of_blocks, parts)
 
 

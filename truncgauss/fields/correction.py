@@ -6,9 +6,8 @@ kernel, P = Q^2 the precisions of the sites and h their forces,
 
     log int N(f; 0, K) exp(h^T f - f^T P f / 2) df = -log |L| + (u^T u - |L^{-1} u|^2) / 2,
 
-L the Cholesky factor of B = I + Q K Q and u = Q^{-1} h. Its derivative in K is the half of
-a a^T - Q B^{-1} Q, with a = Q B^{-1} u. Neither has K itself, which need not be positive definite
-to rounding.
+L the Cholesky factor of I + Q K Q and u = Q^{-1} h. That of K itself, which need not be positive
+definite to rounding, is not made.
 
 Reference:
     Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, sections 3.6 and 5.5.
