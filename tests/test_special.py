@@ -314,6 +314,14 @@ def test_draws_of_large_scale_keep_the_digits_of_the_nearer_limit():
     np.testing.assert_allclose(quantile(0.25, 0.0, 1e10, 1e-12, 5e-12), 2e-12, rtol=1e-13)
 
 
+def test_quantiles_are_those_of_shares():
+    """From 0 to 1; beyond, where the nearer limit would be a number for none, they are NaN."""
+    shares = jnp.array([-0.1, 0.0, 1.0, 1.5, jnp.nan])
+    for high, last in ((2.0, 2.0), (jnp.inf, jnp.inf)):
+        found = special.truncated_quantile(shares, 0.0, 1.0, -1.0, high)
+        np.testing.assert_array_equal(found, [np.nan, -1.0, last, np.nan, np.nan])
+
+
 # --- Fuzzing --------------------------------------------------------------------------------------
 
 

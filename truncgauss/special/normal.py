@@ -429,13 +429,14 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
     .. math:: \mu + \sigma\, \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}
 
     Args:
-        uniform: in (0, 1); all arguments broadcast.
+        uniform: from 0 to 1; all arguments broadcast.
         loc, scale: mean and standard deviation before truncation, the scale positive.
         low, high: limits, infinite values welcome.
 
     Returns:
-        The quantile, never outside the limits; NaN if these are inverted. Close to an end it is
-        right to rounding of its distance from there, and elsewhere of a standard deviation.
+        The quantile, never outside the limits; NaN if these are inverted, or uniform is below 0 or
+        above 1. Close to an end it is right to rounding of its distance from there, and elsewhere
+        of a standard deviation.
 
     Reference:
         Devroye (1986), Non-Uniform Random Variate Generation, section II.2: inversion.
@@ -453,7 +454,8 @@ def truncated_quantile(uniform: Reals, loc: Reals, scale: Reals, low: Reals, hig
     x = jnp.where(close, beside, frame.origin + frame.sign * scale * t)
     # At the ends the limit itself, which rounding would miss.
     low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
-    return undefined(~(low <= high), moved_inside(x, low_end, high_end))
+    known = (low <= high) & (uniform >= 0) & (uniform <= 1)
+    return undefined(~known, moved_inside(x, low_end, high_end))
 
 
 # --- Moments for solvers --------------------------------------------------------------------------
