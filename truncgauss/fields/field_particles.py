@@ -90,7 +90,8 @@ class FieldParticles(Particles):
     in quadrature: how much log P changes with half of the neighbours by which draws are guided,
     with Gaussian sites in place of the limits. That exceeds the error of the approximation where it
     falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
-    coordinates that all depend on each other, or too few particles were effective.
+    coordinates that all depend on each other (`corrected` makes few neighbours good), or too few
+    particles were effective.
 
     The value is discontinuous where resampling changes. `grad` returns an estimate of the gradient
     by Fisher's identity, with an error of its own, which more particles reduce and the method
