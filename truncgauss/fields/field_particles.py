@@ -174,11 +174,9 @@ class FieldParticles(Particles):
                     "FieldParticles: gradient needs a question that returns (loc, field, lower, "
                     "upper), of which field is one tg.Directed, as of from_points."
                 )
-            each = field.noise.shape
-            loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
-            rows = in_blocks(field, _rows(field, low, high, loc, low == high))
+            rows, empty = _between(field, lower, upper, loc)
             moving = passes.FieldSlopes(field.weights, field.scale, field.exact_root, rows[:3])
-            return moving, (lax.stop_gradient((field, rows)), jnp.any(low > high))
+            return moving, (lax.stop_gradient((field, rows)), empty)
 
         parameters = jax.tree.map(lambda x: as_float_array(x, "parameters"), parameters)
         _, pull, ((field, rows), empty) = jax.vjp(asked, parameters, has_aux=True)
@@ -226,9 +224,7 @@ class FieldParticles(Particles):
             >>> bool(jnp.allclose(means, jnp.exp(-1.0), atol=0.02))
             True
         """
-        each = field.noise.shape
-        loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
-        rows = in_blocks(field, _rows(field, low, high, loc, low == high))
+        rows, _ = _between(field, lower, upper, loc)
         return _weighted_paths(field, rows, as_key(key), self.num_particles, self.num_replicates)
 
     @in_full_precision
@@ -285,6 +281,8 @@ class FieldParticles(Particles):
             raise ValueError(
                 f"corrected: neighbours must be an int of at least 4, got {neighbours!r}."
             )
+        if bool(jnp.any(jnp.asarray(lower) > jnp.asarray(upper))):
+            raise ValueError("corrected: lower must not be above upper; equal ones are values.")
         directed = imported("truncgauss.fields.directed")  # whose fields have this method
         finer, coarser = (
             directed.Directed.from_points(points, kernel, m, noise, exact=False, **settings)
@@ -295,15 +293,11 @@ class FieldParticles(Particles):
                 "corrected: draws of this field are guided by "
                 f"{finer.guide_weights.shape[-1]} of its neighbours: give it no more than these."
             )
-        each = finer.noise.shape
-        loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
-        if bool(jnp.any(low > high)):
-            raise ValueError("corrected: lower must not be above upper; equal ones are values.")
-        rows = in_blocks(finer, _rows(finer, low, high, loc, low == high))
+        rows, _ = _between(finer, lower, upper, loc)
         first, second = jax.random.split(as_key(key))
         sites = jax.jit(guide.sites_of)(finer, rows, first, jnp.zeros_like(rows.noise))
-        placed = finer.order.astype(int)
-        flat = (jnp.zeros(each).at[placed].set(x.reshape(-1)[: each[0]]) for x in sites)
+        placed, n = finer.order.astype(int), finer.dimension
+        flat = (jnp.zeros(n).at[placed].set(x.reshape(-1)[:n]) for x in sites)
         share = building.SHARE / (1.0 - building.SHARE)
         whole = correction.whole_log_mass(points, kernel, share * finer.noise**2, tuple(flat))
         counts = self.num_particles, self.num_replicates
@@ -331,6 +325,14 @@ class FieldGradient(NamedTuple):
 
 def _rows(field: Any, low: Array, high: Array, loc: Array, exact: Array) -> guide.Rows:
     return guide.Rows(_less(low, loc), _less(high, loc), field.noise**2, exact)
+
+
+def _between(field: Any, lower: Any, upper: Any, loc: Any) -> tuple[guide.Rows, Array]:
+    """Rows in blocks between limits, equal where a coordinate is known, and whether some lower one
+    is above the upper one."""
+    each = field.noise.shape
+    loc, low, high = (jnp.broadcast_to(jnp.asarray(x), each) for x in (loc, lower, upper))
+    return in_blocks(field, _rows(field, low, high, loc, low == high)), jnp.any(low > high)
 
 
 def in_blocks(field: Any, asked: guide.Rows) -> guide.Rows:
