@@ -60,7 +60,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 # What others call an argument that a function with these arguments has not, and what to write.
 INSTEAD: list[tuple[str, set[str], str]] = [
     (
-        "rtol releps abseps maxpts num_points tol",
+        "tol",
         {"method", "region"},
         "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
     ),
