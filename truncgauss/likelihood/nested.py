@@ -21,15 +21,14 @@ Reference:
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import Estimate, frozen_pytree
+from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method
@@ -295,24 +294,11 @@ class NestedQuadrature(Method):
         return jax.tree.map(lambda x: x[0], in_boxes(False, *one))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def in_boxes(many: bool, *boxes: jax.Array) -> Estimate:
     """log P(low < x < high) and errors of several boxes, see `log_boxes`."""
-    integrals = log_boxes(many, *boxes)
-    return Estimate(integrals.log_prob, integrals.error)
 
+    def sloped(moved: list[int], *boxes: jax.Array) -> tuple[Estimate, list[jax.Array]]:
+        log_prob, error, *slopes = log_boxes(many, *boxes)
+        return Estimate(log_prob, error), [slopes[k] for k in moved]
 
-@in_full_precision
-def _in_boxes_jvp(many: bool, boxes: Any, changes: Any) -> tuple[Estimate, Estimate]:
-    integrals = log_boxes(many, *boxes)
-    moved = [
-        jnp.sum(slope * change, axis=tuple(range(1, slope.ndim)))
-        for slope, change in zip(integrals[2:], changes)
-        if not isinstance(change, SymbolicZero)
-    ]
-    estimate = Estimate(integrals.log_prob, integrals.error)
-    change = sum(moved, jnp.zeros_like(estimate.log_prob))
-    return estimate, Estimate(change, jnp.zeros_like(estimate.stderr))
-
-
-in_boxes.defjvp(_in_boxes_jvp, symbolic_zeros=True)
+    return with_slopes(lambda *boxes: Estimate(*log_boxes(many, *boxes)[:2]), sloped, *boxes)

@@ -30,6 +30,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.batches import flattened, joined, problem_rows
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.arrays.slopes import differentiated_once
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, numbers_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
@@ -38,6 +39,11 @@ from truncgauss.probability.method import Chooser, Method, average, by_gradient,
 from truncgauss.probability.refinement import PROBABILITY, WITH_GRADIENT, Recipe, answer
 from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
+RECOGNISED = (
+    "a second derivative in a covariance matrix whose structure (independent blocks, a chain, a "
+    "common factor) was recognised is not known. Pass the structure itself, such as tg.LowRank or "
+    "tg.Markov, differentiate under jax.jit, or use tg.Separation()."
+)
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
 
@@ -135,7 +141,7 @@ def _by_blocks_jvp(
     whole = lambda primal, tangent: jnp.zeros_like(primal) if _is_zero(tangent) else tangent
     moved = jax.tree.map(whole, inputs, change, is_leaf=_is_zero)
     loc, region, matrix = inputs
-    inputs = loc, region, _once(matrix)
+    inputs = loc, region, differentiated_once(matrix, RECOGNISED)
     result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
     slope = slopes.log_prob
     (_, _, matrix_change), (_, _, matrix_moved) = change, moved
@@ -190,23 +196,6 @@ def _slopes(moments: Moments, row: Problem) -> tuple[Array, Array]:
     gap = moments.mean - row.loc
     excess = moments.covariance - factor @ factor.T + gap[..., :, None] * gap[..., None, :]
     return gap @ inverse, inverse @ excess @ inverse
-
-
-@jax.custom_jvp
-def _once(matrix: Array) -> Array:
-    """The matrix, with an error for any further derivative."""
-    return matrix
-
-
-@partial(_once.defjvp, symbolic_zeros=True)
-def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
-    if not _is_zero(tangents[0]):
-        raise ValueError(
-            "a second derivative in a covariance matrix whose structure (independent blocks, a "
-            "chain, a common factor) was recognised is not known. Pass the structure itself, such "
-            "as tg.LowRank or tg.Markov, differentiate under jax.jit, or use tg.Separation()."
-        )
-    return primals[0], tangents[0]
 
 
 @frozen_pytree

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
 from truncgauss.arrays.compiling import Compiled, Cost
-from truncgauss.arrays.linalg import in_full_precision, product
+from truncgauss.arrays.linalg import product
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -358,20 +359,19 @@ class DrawnPoints(Batched, Method):
         return 8 * math.prod(self.log_weights.shape[-2:]) * dimension
 
 
-@jax.custom_jvp
 def drawn_sums(loc: Array, factor: Array, x: Array, log_weights: Array) -> tuple[Array, ...]:
     """log P from drawn points, and of each replicate the log of its mean weight, the sum of the
-    squared shares and the largest share; arguments as `DrawnPoints` has them."""
-    return _drawn_sums(loc, factor, x, log_weights)[0]
+    squared shares and the largest share; arguments as `DrawnPoints` has them.
 
+    The derivative of log P is the mean of those of the points' log densities by weight.
+    """
 
-@drawn_sums.defjvp
-@in_full_precision
-def _drawn_sums_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """With the derivative of log P, the mean of those of the points' log densities by weight."""
-    results, by_loc, by_factor = _drawn_sums(*primals)
-    change = jnp.sum(by_loc * tangents[0]) + jnp.sum(by_factor * tangents[1])
-    return results, (change, *map(jnp.zeros_like, results[1:]))
+    def sloped(moved: list[int], *drawn: Array) -> tuple[tuple[Array, ...], list[Array]]:
+        results, *slopes = _drawn_sums(*drawn)
+        return results, [slopes[k] for k in moved]
+
+    plain = lambda *drawn: _drawn_sums(*drawn)[0]
+    return with_slopes(plain, sloped, loc, factor, x, log_weights)
 
 
 def _drawn_sums(

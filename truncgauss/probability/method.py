@@ -21,6 +21,7 @@ from truncgauss.arrays.batches import vmapped_in_turns
 from truncgauss.arrays.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import Batched, is_concrete, values_of
+from truncgauss.arrays.slopes import moved_along, slopes_of, with_slopes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -396,12 +397,9 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     ):
         return _estimate(method, problem, key)
     # Value and gradient from one program, compiled like that of a value.
-    return by_gradient(
-        lambda problem: _estimate(method, problem, key),
-        lambda problem: estimate_with_gradient(method, problem, key),
-        lambda problem: _estimate(method, problem, key),
-        problem,
-    )
+    plain = lambda problem: _estimate(method, problem, key)
+    sloped = lambda problem: estimate_with_gradient(method, problem, key)
+    return by_gradient(plain, sloped, plain, problem)
 
 
 def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
@@ -461,25 +459,13 @@ def with_derivative(
         log_prob = smooth(*jax.tree.unflatten(structure, leaves))
         return Estimate(log_prob, jnp.zeros_like(log_prob))
 
-    @jax.custom_jvp
-    def value(*leaves: Array) -> Estimate:
-        return cast(Estimate, vmapped_in_turns(plain, width)(*leaves))
+    def sloped(moved: list[int], *leaves: Array) -> tuple[Estimate, list[Array]]:
+        return _slopes_in_turns(plain, plain if smooth is None else other, moved, width)(*leaves)
 
-    @in_full_precision
-    def value_jvp(primals: Any, tangents: Any) -> tuple[Estimate, Estimate]:
-        # Slopes are computed in those numbers alone of which derivatives are asked for.
-        moved = [k for k, change in enumerate(tangents) if not isinstance(change, SymbolicZero)]
-        again = plain if smooth is None else other
-        result, slopes = _with_slopes(plain, again, moved, width)(*primals)
-        parts = [jnp.sum(slope * tangents[k]) for k, slope in zip(moved, slopes)]
-        change = sum(parts, start=jnp.zeros_like(result.log_prob))
-        return result, Estimate(change, jnp.zeros_like(result.stderr))
-
-    value.defjvp(value_jvp, symbolic_zeros=True)
-    return value(*leaves)
+    return with_slopes(vmapped_in_turns(plain, width), sloped, *leaves)
 
 
-def _with_slopes(
+def _slopes_in_turns(
     function: Callable[..., Estimate], smooth: Callable[..., Estimate], moved: list[int], width: int
 ) -> Callable[..., tuple[Estimate, list[Array]]]:
     """An estimate and its slopes in some of its arguments, `width` rows of a batch at a time.
@@ -487,29 +473,16 @@ def _with_slopes(
     Derivatives of the slopes are those of the slopes of `smooth`.
     """
 
-    def both(function: Callable[..., Estimate], *leaves: Array) -> tuple[Estimate, list[Array]]:
-        def log_prob(some: list[Array]) -> tuple[Array, Estimate]:
-            given = dict(zip(moved, some))
-            result = function(*(given.get(k, leaf) for k, leaf in enumerate(leaves)))
-            return result.log_prob, result
-
-        (_, result), slopes = jax.value_and_grad(log_prob, has_aux=True)([leaves[k] for k in moved])
-        return result, slopes
-
     @jax.custom_jvp
     def computed(*leaves: Array) -> tuple[Estimate, list[Array]]:
-        return cast(Any, vmapped_in_turns(functools.partial(both, function), width)(*leaves))
+        some = functools.partial(slopes_of, function, moved)
+        return cast(Any, vmapped_in_turns(some, width)(*leaves))
 
     @in_full_precision
     def computed_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
         changed = [k for k, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
-
-        def again(*some: Array) -> Any:
-            given = dict(zip(changed, some))
-            return both(smooth, *(given.get(k, leaf) for k, leaf in enumerate(primals)))
-
-        parts = [x[k] for k in changed for x in (primals, tangents)]
-        results, changes = jax.jvp(again, parts[::2], parts[1::2])
+        again = functools.partial(slopes_of, smooth, moved)
+        results, changes = moved_along(again, changed, primals, tangents)
         return (results if smooth is function else computed(*primals)), changes
 
     computed.defjvp(computed_jvp, symbolic_zeros=True)
@@ -553,31 +526,12 @@ def by_gradient(
         problem: with or without tracers of a derivative.
     """
 
-    @jax.custom_jvp
-    def value(problem: Problem) -> Estimate:
-        return plain(problem)
-
-    @value.defjvp
-    @in_full_precision
-    def value_jvp(primals: tuple[Problem], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
-        (problem,), (change,) = primals, tangents
-        if not is_concrete(problem):  # of a second derivative
-            return jax.jvp(traced, primals, tangents)
+    def some(moved: list[int], problem: Problem) -> tuple[Estimate, list[Array]]:
         result, gradient = sloped(problem)
-        slope = _along(gradient, change, result.log_prob.ndim)
-        return result, Estimate(slope, jnp.zeros_like(result.stderr))
+        slopes = jax.tree.leaves(gradient)
+        return result, [slopes[k] for k in moved]
 
-    return value(problem)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _along(gradient: Problem, change: Problem, rank: int) -> Array:
-    """The derivative of each row's log P along a change, of `rank` leading axes."""
-    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(change), strict=True)
-    moves = ((slope, jax.lax.broadcast_to_rank(moved, slope.ndim)) for slope, moved in pairs)
-    parts = (jnp.sum(slope * moved, tuple(range(rank, slope.ndim))) for slope, moved in moves)
-    total: Any = sum(parts)
-    return total
+    return with_slopes(plain, some, problem, traced=traced)
 
 
 def average(method: Method, problem: Problem, key: Array) -> Estimate:

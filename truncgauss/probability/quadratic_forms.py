@@ -16,6 +16,7 @@ from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, common_dtype, is_concrete
+from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, TailSlopes, tail_slopes
 
@@ -124,35 +125,21 @@ def _cost(forms: QuadraticForm, q: Array) -> Cost:
     return Cost(100 * np.size(forms.weights))
 
 
-@jax.custom_jvp
-def _with_derivatives(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
-    return _with_slopes((False, False, False), forms, q)[:2]
+@functools.partial(Compiled, cost=_cost)
+def _tails(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
+    """log P and error of rows, with their derivatives."""
 
+    def sloped(moved: list[int], *row: Any) -> tuple[tuple[Array, Array], list[Array]]:
+        weights, df, shifts = (k in moved for k in range(3))
+        log_prob, error, *slopes = _with_slopes((weights, df, shifts), *row)
+        by = jax.tree.leaves(slopes)
+        return (log_prob, error), [by[k] for k in moved]
 
-_tails = Compiled(_with_derivatives, _cost)
-
-
-@functools.partial(_with_derivatives.defjvp, symbolic_zeros=True)
-@in_full_precision
-def _with_derivatives_jvp(
-    primals: tuple[QuadraticForm, Array], tangents: tuple[QuadraticForm, Array]
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    def is_zero(change: Any) -> bool:
-        return isinstance(change, jax.custom_derivatives.SymbolicZero)
-
-    weights, df, shifts = (not is_zero(change) for change in tangents[0])
-    log_prob, error, slopes, slope = _with_slopes((weights, df, shifts), *primals)
-    total = jnp.zeros_like(log_prob)
-    for part, change in zip(slopes, tangents[0]):
-        if not is_zero(change):
-            total = total + (jnp.sum(part * change, -1) if part.ndim > 1 else part * change)
-    if not is_zero(tangents[1]):
-        total = total + slope * tangents[1]
-    return (log_prob, error), (total, jnp.zeros_like(error))
+    return with_slopes(lambda *row: _with_slopes((False,) * 3, *row)[:2], sloped, forms, q)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _with_slopes(wanted: tuple[bool, bool, bool], forms: QuadraticForm, q: Array) -> TailSlopes:
+def _with_slopes(wanted: tuple[bool, ...], forms: QuadraticForm, q: Array) -> TailSlopes:
     """log P, error and slopes of rows: on few nodes, and on many where these are not enough."""
     if len(q) == 0:
         return TailSlopes(q, q, forms, q)

@@ -6,15 +6,15 @@ Reference:
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import varying_like
+from truncgauss.arrays.slopes import slopes_of, with_slopes
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS, Pieces, Surprises, merged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
@@ -238,11 +238,11 @@ class Slopes(NamedTuple):
 
     Attributes:
         sums: of R replicates, each with a level of its own.
-        slope: derivatives in every number of the proposal, with a leading axis of R.
+        slopes: derivatives in numbers of the proposal, with a leading axis of R.
     """
 
     sums: Sums
-    slope: Proposal
+    slopes: list[Array]
 
     def plus(self, other: "Slopes") -> "Slopes":
         sums = self.sums.plus(other.sums)
@@ -253,49 +253,40 @@ class Slopes(NamedTuple):
         def mean(x: Array, y: Array) -> Array:
             return jax.vmap(lambda a, x, b, y: a * x + b * y)(ours, x, theirs, y)
 
-        return Slopes(sums, jax.tree.map(mean, self.slope, other.slope))
+        return Slopes(sums, jax.tree.map(mean, self.slopes, other.slopes))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(3,))
 def sums_over(proposal: Proposal, lattice: GrowingLattice, keys: Array, num_points: int) -> Sums:
     """The sums over all pieces, of num_points each, of a lattice with the shifts of R keys."""
 
-    def part(j: Array) -> Sums:
+    def part(j: Array, proposal: Proposal, lattice: GrowingLattice, keys: Array) -> Sums:
         points = lattice.piece(j, num_points, len(proposal.tilt) - 1)
         uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
         return summed(*weighted_paths(proposal, uniforms), len(keys))
 
-    return over_pieces(lattice, part, Sums.plus)
+    def sums(proposal: Proposal, lattice: GrowingLattice, keys: Array) -> Sums:
+        return over_pieces(lattice, lambda j: part(j, proposal, lattice, keys), Sums.plus)
 
+    def sloped(
+        moved: list[int], proposal: Proposal, lattice: GrowingLattice, keys: Array
+    ) -> tuple[Sums, list[Array]]:
+        def of_key(j: Array, key: Array) -> Slopes:
+            def total(proposal: Proposal) -> tuple[Array, Sums]:
+                sums = jax.tree.map(lambda x: x[0], part(j, proposal, lattice, key[None]))
+                return sums.log_total + sums.level, sums
 
-@sums_over.defjvp
-@in_full_precision
-def _sums_over_jvp(num_points: int, primals: Any, tangents: Any) -> tuple[Sums, Sums]:
-    proposal, lattice, keys = primals
+            (_, sums), slopes = slopes_of(total, moved, proposal)
+            return Slopes(sums, slopes)
 
-    def of_key(points: Array, key: Array) -> Slopes:
-        def total(proposal: Proposal) -> tuple[Array, Sums]:
-            uniforms = shifted_uniforms(points, key[None], proposal.tilt.dtype)
-            sums = summed(*weighted_paths(proposal, uniforms), 1)
-            sums = jax.tree.map(lambda x: x[0], sums)
-            return sums.log_total + sums.level, sums
+        def of_keys(j: Array) -> Slopes:
+            if len(keys) > 1:
+                return jax.vmap(partial(of_key, j))(keys)
+            return jax.tree.map(lambda x: x[None], of_key(j, keys[0]))
 
-        (_, sums), slope = jax.value_and_grad(total, has_aux=True)(proposal)
-        return Slopes(sums, slope)
+        result = over_pieces(lattice, of_keys, Slopes.plus)
+        return result.sums, result.slopes
 
-    def part(j: Array) -> Slopes:
-        points = lattice.piece(j, num_points, len(proposal.tilt) - 1)
-        if len(keys) > 1:
-            return jax.vmap(partial(of_key, points))(keys)
-        return jax.tree.map(lambda x: x[None], of_key(points, keys[0]))
-
-    sums, slope = over_pieces(lattice, part, Slopes.plus)
-
-    def along(slope: Array, change: Array) -> Array:
-        return jnp.tensordot(slope, change, jnp.ndim(change), precision="highest")
-
-    change: Any = sum(jax.tree.leaves(jax.tree.map(along, slope, tangents[0])))
-    return sums, jax.tree.map(jnp.zeros_like, sums)._replace(log_total=change)
+    return with_slopes(sums, sloped, proposal, lattice, keys)
 
 
 # --- Moments --------------------------------------------------------------------------------------
