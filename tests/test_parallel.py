@@ -116,8 +116,17 @@ def both(x, dx):
     return jax.jvp(jax.grad(soft), (x,), (dx,))
 
 
+def with_spread_samples(loc):
+    samples = jax.random.normal(jax.random.key(0), (64, 4))
+    samples = tg.parallel.spread(samples, tg.parallel.device_mesh(4))
+    method = tg.SoftMonteCarlo(samples=samples, edge=tg.Probit(0.2))
+    one = lambda x: tg.log_probability(x, COVARIANCE, REGION, method).log_prob
+    return jax.jit(jax.vmap(jax.value_and_grad(one)))(loc)
+
+
 MAPPED = {
     "value": (jax.vmap(soft), MEANS),
+    "gradient, samples on all devices": (with_spread_samples, MEANS),
     "gradient": (jax.vmap(jax.value_and_grad(soft)), MEANS),
     "gradient, jit": (jax.jit(jax.vmap(jax.value_and_grad(soft))), MEANS),
     "jit within": (jax.vmap(jax.jit(jax.grad(soft))), MEANS),
@@ -131,7 +140,7 @@ MAPPED = {
 }
 
 
-@pytest.mark.quick("gradient, jit")
+@pytest.mark.quick("gradient, jit", "gradient, samples on all devices")
 @pytest.mark.parametrize("name", MAPPED)
 def test_rows_of_vmap_are_spread_and_exchange_nothing(name):
     function, rows = MAPPED[name]

@@ -36,7 +36,7 @@ def of_one_row(function: Callable[..., Any], *args: Any) -> Any:
     leaves = [as_jax_array(leaf) for leaf in leaves]
     traced, shapes = jax.make_jaxpr(
         lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True
-    )(*leaves)
+    )(*map(_anywhere, leaves))
     count = len(traced.consts)
 
     def flat(*values: Array) -> Sequence[Array]:
@@ -45,6 +45,18 @@ def of_one_row(function: Callable[..., Any], *args: Any) -> Any:
 
     results = ROW.bind(*traced.consts, *leaves, function=flat, plan=plan)
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+
+def _anywhere(leaf: Array) -> Any:
+    """What JAX traces in place of an array, of whose type the placement is a part.
+
+    Programs within the function are traced for that placement. Where an array is spread over the
+    devices of a mesh that each device uses for itself later, they are traced for none.
+    """
+    kind: Any = jax.typeof(leaf)
+    if kind.sharding.mesh.explicit_axes:
+        return leaf
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
 
 
 def _evaluated(*values: Array, function: Function, **_: Any) -> Sequence[Array]:
