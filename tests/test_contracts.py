@@ -8,7 +8,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, static_field
-from truncgauss.gaussian.problem import as_problem, over_rows
+from truncgauss.gaussian.problem import over_rows
 from truncgauss.probability.method import check_held
 from truncgauss.special import log_interval_mass, standardize
 
@@ -101,13 +101,13 @@ class Wider(tg.Method):
 
     held_fields = ("plan",)
 
-    def check(self, loc, covariance, region):
+    def for_problem(self, problem):
         if self.plan is not None:
-            counts = {"dimensions": (self.plan.scale.shape[-1], covariance.dimension)}
-            check_held("Wider", self.plan, counts, as_problem(loc, covariance, region))
+            counts = {"dimensions": (self.plan.scale.shape[-1], problem.covariance.dimension)}
+            check_held("Wider", self.plan, counts, problem)
+        return self
 
-    def hold(self, loc, covariance, region):
-        problem = as_problem(loc, covariance, region)
+    def planned(self, problem):
         scale = lambda row: Scales(jnp.sqrt(row.covariance.variances))
         return Wider(self.num_replicates, over_rows(scale, problem))
 

@@ -38,7 +38,7 @@ import truncgauss as tg
 from truncgauss.arrays.linalg import in_full_precision, product
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import as_problem, over_rows
+from truncgauss.gaussian.problem import over_rows
 from truncgauss.probability.method import check_counts, check_held
 from truncgauss.separation.kernel import (
     end_tangents,
@@ -137,7 +137,8 @@ class DenseBlocks(tg.Method):
     def __post_init__(self):
         check_counts(self, "num_points", "num_replicates")
 
-    def check(self, loc, covariance, region):
+    def for_problem(self, problem):
+        _, covariance, region = problem
         if not isinstance(covariance, CovarianceMatrix) or not isinstance(region, tg.Box):
             raise ValueError(
                 "DenseBlocks applies to a tg.Box and a covariance matrix, got a "
@@ -145,15 +146,13 @@ class DenseBlocks(tg.Method):
             )
         if self.plan is not None:
             counts = {"dimensions": (self.plan.tilt.shape[-1], covariance.dimension)}
-            problem = as_problem(loc, covariance, region)
             check_held("DenseBlocks", self.plan, counts, problem)
+        return self
 
-    def hold(self, loc, covariance, region):
-        """The method with its tilt solved for this problem, or for each row of a batch."""
-        problem, fresh = as_problem(loc, covariance, region), replace(self, plan=None)
-        fresh.check(*problem)
-        plan_of = lambda row: fresh.prepared(*row).plan
-        return replace(fresh, plan=jax.jit(lambda problem: over_rows(plan_of, problem))(problem))
+    def planned(self, problem):
+        """The method with its tilt solved for every row of a problem."""
+        plan_of = lambda row: self.prepared(*row).plan
+        return replace(self, plan=jax.jit(lambda problem: over_rows(plan_of, problem))(problem))
 
     def prepared(self, loc, covariance, region):
         """Quantities that all points have in common."""

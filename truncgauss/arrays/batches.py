@@ -1,4 +1,5 @@
-"""A function of one row, mapped over all rows of a batch; and batches in parts that memory holds.
+"""A function of one row, mapped over all rows of a batch; results with their slopes; and batches in
+parts that memory holds.
 
 Rows are spread over the devices of `parallel.rows`. On a processor each device answers for so few
 rows at a time that no factorisation of their matrices is divided among threads: jaxlib divides a
@@ -9,16 +10,20 @@ independent of each other on one, wait for ever.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import common_shape, is_concrete
 
+T = TypeVar("T")
 MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 DIVIDED = 200_000  # operations in one batch of a factorisation, from which on it is divided
 # Factorisations, with bounds of their operations over (size of an operand) x (shorter side).
@@ -160,6 +165,112 @@ def operations(jaxpr: Any) -> Iterator[int]:
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
                     yield from operations(inner)
+
+
+# --- Results with their slopes --------------------------------------------------------------------
+
+
+def with_slopes(
+    value: Callable[..., T],
+    sloped: Callable[..., tuple[T, Any]],
+    *arguments: Any,
+    traced: Callable[..., T] | None = None,
+) -> T:
+    """value(*arguments), whose derivative is taken from slopes that are computed along with it.
+
+    JAX's own needs the memory of all that led to the result, and through a loop or a choice by
+    numbers is not possible. Here slopes are computed where a derivative is asked for, and only in
+    what moves.
+
+    Args:
+        value: of the arguments: a tuple of arrays, of which the first alone has a derivative.
+        sloped: of `moved` and the arguments: the same result, and a tree of the slopes of its first
+            array in the leaves of the arguments that move, of which `moved` has the numbers, or in
+            all that ever do, which then are the first. A slope has the axes of that array, then
+            those of the leaf, where the leaf does not have them itself. Second derivatives are the
+            derivatives of these slopes.
+        arguments: pytrees. They hold every array that is traced: the derivative may be asked for
+            when the trace in which the functions were made is over.
+        traced: the value as JAX differentiates it, where slopes are known at numbers alone.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+
+    @jax.custom_jvp
+    def result(*leaves: jax.Array) -> T:
+        return value(*jax.tree.unflatten(structure, leaves))
+
+    @partial(result.defjvp, symbolic_zeros=True)
+    @in_full_precision
+    def result_jvp(primals: Any, tangents: Any) -> tuple[T, T]:
+        moved = [k for k, change in enumerate(tangents) if not isinstance(change, SymbolicZero)]
+        if traced is not None and not is_concrete(primals):
+            whole = lambda *leaves: traced(*jax.tree.unflatten(structure, leaves))
+            return moved_along(whole, moved, primals, tangents)
+        results, slopes = sloped(moved, *jax.tree.unflatten(structure, primals))
+        slopes = jax.tree.leaves(slopes)
+        if len(slopes) > len(moved):
+            slopes = [slopes[k] for k in moved]
+        (first, *others), form = jax.tree.flatten(results)
+        change = _change(slopes, [tangents[k] for k in moved], first)
+        return results, jax.tree.unflatten(form, [change, *map(jnp.zeros_like, others)])
+
+    return result(*leaves)
+
+
+@jax.jit
+def _change(slopes: list[jax.Array], changes: list[jax.Array], first: jax.Array) -> jax.Array:
+    """The change of an array by its slopes."""
+    total = jnp.zeros_like(first)
+    for slope, change in zip(slopes, changes):
+        change = jax.lax.broadcast_to_rank(change, slope.ndim)
+        total = total + jnp.sum(slope * change, tuple(range(first.ndim, slope.ndim)))
+    return total
+
+
+def moved_along(
+    function: Callable[..., T], moved: list[int], primals: Any, tangents: Any
+) -> tuple[T, T]:
+    """The result of a function of arrays, and its change where some of them move."""
+
+    def of_moved(*some: jax.Array) -> T:
+        changed = dict(zip(moved, some))
+        return function(*(changed.get(k, leaf) for k, leaf in enumerate(primals)))
+
+    return jax.jvp(of_moved, [primals[k] for k in moved], [tangents[k] for k in moved])
+
+
+def slopes_of(
+    function: Callable[..., T], moved: list[int], *arguments: Any
+) -> tuple[T, list[jax.Array]]:
+    """The result of a function, a tuple whose first array is one number, and the slopes of that in
+    some leaves of the arguments."""
+    leaves, structure = jax.tree.flatten(arguments)
+
+    def first(some: list[jax.Array]) -> tuple[jax.Array, T]:
+        changed = dict(zip(moved, some))
+        whole = [changed.get(k, leaf) for k, leaf in enumerate(leaves)]
+        result = function(*jax.tree.unflatten(structure, whole))
+        return jax.tree.leaves(result)[0], result
+
+    (_, result), slopes = jax.value_and_grad(first, has_aux=True)([leaves[k] for k in moved])
+    return result, slopes
+
+
+def differentiated_once(tree: T, message: str) -> T:
+    """The tree from which slopes are computed, whose own derivative is a ValueError."""
+
+    @jax.custom_jvp
+    def same(tree: T) -> T:
+        return tree
+
+    @partial(same.defjvp, symbolic_zeros=True)
+    def same_jvp(primals: tuple[T], tangents: tuple[Any]) -> tuple[T, Any]:
+        is_zero = lambda change: isinstance(change, SymbolicZero)
+        if not all(map(is_zero, jax.tree.leaves(tangents, is_leaf=is_zero))):
+            raise ValueError(message)
+        return primals[0], tangents[0]
+
+    return same(tree)
 
 
 # --- Parts of a batch -----------------------------------------------------------------------------

@@ -23,20 +23,9 @@ from scipy import special
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
-from truncgauss.arrays.pytrees import (
-    as_float_array,
-    floats_as_float64,
-    frozen_pytree,
-    static_field,
-)
+from truncgauss.arrays.pytrees import as_float_array, floats_as_float64, frozen_pytree, static_field
 from truncgauss.covariates.whitening import Whitened
-from truncgauss.fitting.derived import (
-    AT_AN_EDGE,
-    NO_MAXIMUM,
-    arrays_at,
-    errors_of,
-    jacobian_of,
-)
+from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, arrays_at, errors_of, jacobian_of
 from truncgauss.fitting.wald import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.likelihood.observations import Observations, as_observations

@@ -145,7 +145,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         self.loc, self.covariance = problem.loc, problem.covariance
         self.region: LinearRegion = problem.region  # type: ignore[assignment]  # it has no other
         if isinstance(self.method, Method):
-            self.method.check(*problem)
+            self.method.for_problem(problem)
         event = (problem.covariance.dimension,)
         super().__init__(problem.batch_shape, event, validate_args=validate_args)
 

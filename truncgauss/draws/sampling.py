@@ -54,7 +54,8 @@ from truncgauss.gaussian.problem import (
 from truncgauss.gaussian.regions.region import QuadraticRegion, Region, as_linear
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.importance import check_probabilities
-from truncgauss.probability.separation import Separation, check_plan
+from truncgauss.probability.method import check_linear
+from truncgauss.probability.separation import check_plan
 from truncgauss.separation.lattice import lattice_points, shifted_uniforms
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import drawing_rank, solved_plans
@@ -301,7 +302,7 @@ def weighted_samples(
     check_order("weighted_samples", key, num_samples)
     key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
     check_choice(points, ("random", "lattice"), "points")
-    Separation().check(*problem)
+    check_linear("Separation", problem.region)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     rank, keys = _rank_of_work(problem, plan), _Keys.of(key, problem)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float
 
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.importing import imported
@@ -51,12 +50,14 @@ class Particles(Method):
         """Whether the method is of the covariance, and the region a box."""
         return region.is_box and cls in covariance.methods
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "Particles":
+        _, covariance, region = problem
         if not self.serves(covariance, region):
             raise ValueError(
                 f"{type(self).__name__} applies to a tg.Box under a covariance of "
                 f"{self.builder}, got {type(region).__name__} and {type(covariance).__name__}."
             )
+        return self
 
     def numbers_held(self, dimension: int) -> int:
         return 3 * self.num_particles * dimension

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import erfcx
 
-from truncgauss.likelihood.common_effect import (
-    DROP,
-    ERROR,
-    MAX_STEPS,
-    MOST_COUNTED,
-    PROBES,
-    SPARE,
-)
+from truncgauss.likelihood.common_effect import DROP, ERROR, MAX_STEPS, MOST_COUNTED, PROBES, SPARE
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NARROW = 1e-2  # width of an interval, below which differences of tails lose digits

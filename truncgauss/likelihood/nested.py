@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.arrays.batches import with_slopes
 from truncgauss.arrays.pytrees import Estimate, frozen_pytree
-from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.probability.method import Method
@@ -297,8 +297,8 @@ class NestedQuadrature(Method):
 def in_boxes(many: bool, *boxes: jax.Array) -> Estimate:
     """log P(low < x < high) and errors of several boxes, see `log_boxes`."""
 
-    def sloped(moved: list[int], *boxes: jax.Array) -> tuple[Estimate, list[jax.Array]]:
+    def sloped(_: list[int], *boxes: jax.Array) -> tuple[Estimate, list[jax.Array]]:
         log_prob, error, *slopes = log_boxes(many, *boxes)
-        return Estimate(log_prob, error), [slopes[k] for k in moved]
+        return Estimate(log_prob, error), slopes
 
-    return with_slopes(lambda *boxes: Estimate(*log_boxes(many, *boxes)[:2]), sloped, *boxes)
+    return with_slopes(lambda *boxes: sloped([], *boxes)[0], sloped, *boxes)

@@ -147,7 +147,7 @@ class Automatic(Chooser):
         for kind in itertools.chain(own, map(imported, CANDIDATES)):
             method = kind.candidate(problem, full if kind.starts_full else begin)
             if method is not None:
-                method = method.serving(problem)
+                method = method.for_problem(problem)
                 if method.of_any_region and num_rows:
                     method = self.affordable(method, problem, num_rows)
                 late = method.starts_full and not kind.starts_full

@@ -27,15 +27,20 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.batches import flattened, joined, problem_rows
+from truncgauss.arrays.batches import (
+    differentiated_once,
+    flattened,
+    joined,
+    problem_rows,
+    with_slopes,
+)
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.arrays.slopes import differentiated_once
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, numbers_of
 from truncgauss.gaussian.problem import Estimate, Moments, Problem
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
-from truncgauss.probability.method import Chooser, Method, average, by_gradient, estimate
+from truncgauss.probability.method import Chooser, Method, average, estimate
 from truncgauss.probability.refinement import PROBABILITY, WITH_GRADIENT, Recipe, answer
 from truncgauss.probability.structure import Part, combined, independent_parts, is_recognised
 
@@ -96,13 +101,9 @@ class Block:
     def estimate(self, problem: Problem, key: Array) -> Estimate:
         if self.result is None:
             return self._computed(problem, key)
-        result, gradient = self.result
-        return by_gradient(
-            lambda _: result,
-            lambda _: (result, gradient),
-            lambda problem: self._computed(problem, key),
-            problem,
-        )
+        known = self.result
+        computed = lambda problem: self._computed(problem, key)
+        return with_slopes(lambda _: known[0], lambda *_: known, problem, traced=computed)
 
     def _computed(self, problem: Problem, key: Array) -> Estimate:
         shape = problem.batch_shape
@@ -253,7 +254,10 @@ class HeldParts(Method):
         whole, general = (None if other is None else of_rows(other) for other in others)
         return HeldParts(tuple(map(of_block, self.blocks)), spread(self.matrix), whole, general)
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> Method:
+        """The method of all coordinates or that of the blocks, where the limits are numbers, and
+        for this matrix alone, where it is the held one."""
+        _, covariance, region = problem
         d = self.matrix.shape[-1]
         if not region.is_box or covariance.dimension != d:
             raise ValueError(
@@ -262,23 +266,17 @@ class HeldParts(Method):
                 f"{covariance.dimension}. Hold the method for this problem: "
                 "method.hold(loc, covariance, region)."
             )
-
-    def serving(self, problem: Problem) -> Method:
-        """The method of all coordinates or that of the blocks, where the limits are numbers, and
-        for this matrix alone, where it is the held one."""
-        _, covariance, region = problem
         if self.general is not None and is_concrete((covariance, self.matrix)):
-            if covariance.dimension == self.matrix.shape[-1]:
-                asked = covariance.covariance_matrix
-                if asked.ndim == self.matrix.ndim == 2 and self._is_held(asked):
-                    return replace(self, general=None).serving(problem)
-        box = values_of(as_linear(region)) if region.is_box else None
-        if self.whole is None or box is None or covariance.dimension != self.matrix.shape[-1]:
+            asked = covariance.covariance_matrix
+            if asked.ndim == self.matrix.ndim == 2 and self._is_held(asked):
+                return replace(self, general=None).for_problem(problem)
+        box = values_of(as_linear(region))
+        if self.whole is None or box is None:
             return self
         limited = self._limits_left_out(np.asarray(box.low), np.asarray(box.high))
         if not limited.any():
             return replace(self, whole=None)
-        return self.whole.serving(problem) if limited.all() else self
+        return self.whole.for_problem(problem) if limited.all() else self
 
     def _limits_left_out(self, low: Any, high: Any) -> Any:
         """Whether each row has limits on coordinates that are in no block."""
@@ -412,10 +410,10 @@ def _held_parts(
     automatic: Chooser, problem: Problem, parts: list[Part], whole: Method | None
 ) -> Method:
     if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
-        return automatic.choice(problem).hold(*problem)
+        return automatic.choice(problem).planned(problem)
 
     def held(part: Part) -> Block:
-        method = automatic.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
+        method = automatic.of_part(part.problem, problem).choice(part.problem).planned(part.problem)
         return block_of(part, ((method, None),))
 
     from truncgauss.probability.exact import Exact
@@ -424,7 +422,7 @@ def _held_parts(
     dense = problem.covariance.dimension > 3
     # Of larger matrices `Exact` knows those whose numbers are special.
     methods = (method for method in candidates if not (dense and isinstance(method, Exact)))
-    general = next(methods).hold(*problem)
+    general = next(methods).planned(problem)
     matrix = problem.covariance.covariance_matrix
     return HeldParts(tuple(map(held, parts)), matrix, whole, general)
 

@@ -55,36 +55,35 @@ class Complement(Method):
             return cls()
         return cls(Separation(num_points=num_points))
 
-    def serving(self, problem: Problem) -> "Complement":
-        """The method with `Exact` for pieces of a singular pair, where these are polygons."""
-        region = problem.region
-        if not isinstance(self.method, Exact) or not region.is_outside:
-            return self
-        return replace(self, method=self.method.serving(problem._replace(region=region.enclosed)))
-
     def reason(self, problem: Problem) -> str:
         pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"
         return f"the complement of linear bounds, a sum over disjoint pieces, each {pieces}"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "Complement":
+        """The method with `Exact` for pieces of a singular pair, where these are polygons."""
+        region = problem.region
         if not region.is_outside or not region.enclosed.is_linear:
             raise ValueError(
                 "Complement applies to tg.Outside of a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.Automatic()."
             )
         fresh = with_fields(self.method, **dict.fromkeys(self.method.held_fields))
-        fresh.check(loc, covariance, region.enclosed)
+        served = fresh.for_problem(problem._replace(region=region.enclosed))
         held, count = self.method.batch_shape[-1:], 2 * as_linear(region.enclosed).num_constraints
         if held not in ((), (count,)):
             raise ValueError(
                 f"Complement: the plan that is held is of {held[0]} pieces, this problem has "
                 f"{count}. Hold the method for this problem: method.hold(loc, covariance, region)."
             )
+        return replace(self, method=served) if isinstance(served, Exact) else self
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Complement":
-        """The method with a plan for each piece, which follow the rows."""
+        fresh = with_fields(self.method, **dict.fromkeys(self.method.held_fields))
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
+        return replace(self, method=fresh).for_problem(problem).planned(problem)
+
+    def planned(self, problem: Problem) -> "Complement":
+        """The method with a plan for each piece, which follow the rows."""
         rows = problem.batch_shape
         pieces, _ = pieces_outside(as_linear(problem.region.enclosed.broadcast_to(rows)))
         held = self.method.hold(problem.loc, problem.covariance, pieces)

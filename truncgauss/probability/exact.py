@@ -80,18 +80,6 @@ class Exact(Method):
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
         return self.route(problem.covariance, as_linear(problem.region)).reason
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        if not applies(covariance, region):
-            raise ValueError(
-                "Exact applies to a Ball, an Ellipsoid or the Outside of one in up to 256 "
-                "dimensions, to a Polyhedron in "
-                "up to two, and to a Box in up to three (three of full rank), with a tg.Markov "
-                "covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
-                "covariance, recognised outside "
-                f"of a trace); got a {type(region).__name__} in {covariance.dimension} dimensions. "
-                "Use tg.Automatic()."
-            )
-
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
@@ -112,10 +100,20 @@ class Exact(Method):
     def route(self, covariance: Covariance, region: LinearRegion) -> "Route":
         return route_of(covariance, region)
 
-    def serving(self, problem: Problem) -> "Exact":
+    def for_problem(self, problem: Problem) -> "Exact":
         """`ExactPolygon` where one of two coordinates is known to determine the other, in one row
         at least."""
         _, covariance, region = problem
+        if not applies(covariance, region):
+            raise ValueError(
+                "Exact applies to a Ball, an Ellipsoid or the Outside of one in up to 256 "
+                "dimensions, to a Polyhedron in "
+                "up to two, and to a Box in up to three (three of full rank), with a tg.Markov "
+                "covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
+                "covariance, recognised outside "
+                f"of a trace); got a {type(region).__name__} in {covariance.dimension} dimensions. "
+                "Use tg.Automatic()."
+            )
         if not region.is_box or covariance.dimension != 2 or not is_concrete(covariance):
             return self
         if covariance.is_factor:

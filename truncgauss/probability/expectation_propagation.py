@@ -51,8 +51,10 @@ class ExpectationPropagation(Method):
         (-72.197, nan)
     """
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "ExpectationPropagation":
+        region = problem.region
         check_linear("ExpectationPropagation", region)
+        return self
 
     def numbers_held(self, dimension: int) -> int:
         return 1200 * dimension

@@ -13,16 +13,7 @@ from jaxtyping import Array, Float
 from truncgauss.arrays import parallel
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance, LowRank
-from truncgauss.gaussian.problem import (
-    CovarianceLike,
-    Estimate,
-    Loc,
-    Moments,
-    Problem,
-    as_problem,
-    over_rows,
-    standardized,
-)
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, over_rows, standardized
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import Pieces, pooled_moments, weighted_pieces
@@ -95,7 +86,8 @@ class FactorLattice(Method):
     def reason(self, problem: Problem) -> str:
         return "many coordinates for each common factor: only the factors are integrated"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "FactorLattice":
+        _, covariance, region = problem
         if covariance.num_factors is None or not region.is_box:
             raise ValueError(
                 "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
@@ -105,13 +97,11 @@ class FactorLattice(Method):
             )
         if self.plan is not None:
             counts = {"factors": (self.plan.anchor.shape[-1], covariance.num_factors)}
-            check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
+            check_held("FactorLattice", self.plan, counts, problem)
+        return self
 
-    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "FactorLattice":
-        problem = as_problem(loc, covariance, region)
-        fresh = replace(self, plan=None)
-        fresh.check(*problem)
-        return replace(fresh, plan=_plans(problem))
+    def planned(self, problem: Problem) -> "FactorLattice":
+        return replace(self, plan=_plans(problem))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array

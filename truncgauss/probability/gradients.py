@@ -138,7 +138,7 @@ def log_probability_and_gradient(
 
 @jax.jit
 def _evaluated(method: Method, problem: Problem, key: Array) -> LogProbabilityAndGradient:
-    held = method if jax.tree.leaves(method) else method.hold(*problem)
+    held = method if jax.tree.leaves(method) else method.planned(problem)
     return over_rows(lambda row, method: _of_row(method, row, key), problem, held)
 
 

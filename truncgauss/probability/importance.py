@@ -13,20 +13,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
+from truncgauss.arrays.batches import with_slopes
 from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.linalg import product
 from truncgauss.arrays.pytrees import Batched, frozen_pytree, is_concrete, static_field
-from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import (
-    CovarianceLike,
-    Estimate,
-    Loc,
-    Moments,
-    Problem,
-    as_problem,
-    over_rows,
-)
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, over_rows
 from truncgauss.gaussian.regions.region import Region
 from truncgauss.gaussian.total_moments import (
     MIN_EFFECTIVE_POINTS,
@@ -157,7 +149,8 @@ class ImportanceSampling(Method):
                 f"ImportanceSampling: num_points must be a power of two, got {self.num_points}."
             )
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "ImportanceSampling":
+        _, covariance, region = problem
         if region.is_outside:
             raise ValueError(
                 "ImportanceSampling has one centre, and an Outside lies all around it. Use "
@@ -170,17 +163,17 @@ class ImportanceSampling(Method):
             )
         if self.proposal is not None:
             counts = {"coordinates": (self.proposal.loc.shape[-1], covariance.dimension)}
-            check_held(type(self).__name__, self.proposal, counts, Problem(loc, covariance, region))
+            check_held(type(self).__name__, self.proposal, counts, problem)
             if self.proposal.convex and not region.is_convex:
                 raise ValueError(
                     "ImportanceSampling: the proposal that is held was made for a convex region, "
                     f"which this {type(region).__name__} is not known to be. Hold the method for "
                     "this problem: method.hold(loc, covariance, region)."
                 )
+        return self
 
-    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
+    def planned(self, problem: Problem) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""
-        problem = as_problem(loc, covariance, region)
         with jax.debug_nans(False):  # by which no such point is known
             proposal, strange = _proposals(problem)
         if is_concrete(strange) and np.any(np.isfinite(strange)):
@@ -366,17 +359,13 @@ def drawn_sums(loc: Array, factor: Array, x: Array, log_weights: Array) -> tuple
     The derivative of log P is the mean of those of the points' log densities by weight.
     """
 
-    def sloped(moved: list[int], *drawn: Array) -> tuple[tuple[Array, ...], list[Array]]:
-        results, *slopes = _drawn_sums(*drawn)
-        return results, [slopes[k] for k in moved]
-
-    plain = lambda *drawn: _drawn_sums(*drawn)[0]
-    return with_slopes(plain, sloped, loc, factor, x, log_weights)
+    drawn = loc, factor, x, log_weights
+    return with_slopes(lambda *x: _drawn_sums(*x)[0], lambda _, *x: _drawn_sums(*x), *drawn)
 
 
 def _drawn_sums(
     loc: Array, factor: Array, x: Array, log_weights: Array
-) -> tuple[tuple[Array, ...], Array, Array]:
+) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
     count, n, d = x.shape
     inverse = solve_triangular(factor, jnp.eye(d, dtype=factor.dtype), lower=True)
     z = product(x.reshape(-1, d) - loc[None], inverse.T)
@@ -398,7 +387,7 @@ def _drawn_sums(
     by_loc = product(inverse.T, mean)
     size = jnp.diag(jnp.where(none, 0.0, 1.0 / jnp.diagonal(factor)))
     by_factor = jnp.tril(product(inverse.T, square)) - size
-    return results, by_loc, by_factor
+    return results, (by_loc, by_factor)
 
 
 class Weights(NamedTuple):

@@ -87,12 +87,14 @@ class LogisticScores(Method):
     def reason(self, problem: Problem) -> str:
         return "a mixture of boxes of scores with normal noise"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "LogisticScores":
+        region = problem.region
         if not self.applies(region):
             raise ValueError(
                 f"LogisticScores applies to a Selection.logistic of up to {MOST_CURVES} curves, "
                 f"got {type(region).__name__}. Use tg.Automatic()."
             )
+        return self
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

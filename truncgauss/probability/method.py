@@ -17,11 +17,10 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.batches import vmapped_in_turns
+from truncgauss.arrays.batches import moved_along, slopes_of, vmapped_in_turns, with_slopes
 from truncgauss.arrays.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import Batched, is_concrete, values_of
-from truncgauss.arrays.slopes import moved_along, slopes_of, with_slopes
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import (
     CovarianceLike,
@@ -29,6 +28,7 @@ from truncgauss.gaussian.problem import (
     Loc,
     Moments,
     Problem,
+    as_problem,
     over_rows,
     standardized,
 )
@@ -125,9 +125,6 @@ class Method:
         """The reason why `Automatic` chose the method for a problem, for `explain`."""
         return "as asked for"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        """Raise ValueError if the method does not apply to such inputs."""
-
     @staticmethod
     def check_kind(method: Any) -> None:
         """Raise TypeError for an argument `method` that is none."""
@@ -135,10 +132,13 @@ class Method:
 
     # --- Preparation
 
-    def serving(self, problem: Problem) -> "Method":
+    def for_problem(self, problem: Problem) -> "Method":
         """The method, or the one that replaces it, with the settings for a problem.
 
         These are settings that need concrete values, such as a rank.
+
+        Raises:
+            ValueError: if the method does not apply to such inputs.
         """
         return self
 
@@ -148,7 +148,18 @@ class Method:
         return not self.held_fields or getattr(self, self.held_fields[0]) is not None
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
-        """The method with its plan fixed, so that for one key it is one smooth function."""
+        """The method with its plan fixed, so that for one key it is one smooth function.
+
+        Raises:
+            ValueError: if the method does not apply.
+        """
+        problem = as_problem(loc, covariance, region)
+        fresh = with_fields(self, **dict.fromkeys(self.held_fields))
+        served = fresh.for_problem(problem)
+        return served.planned(problem) if self.held_fields else self
+
+    def planned(self, problem: Problem) -> "Method":
+        """The method with its plan for every row of a problem that it applies to."""
         return self
 
     def scaled(self, by: Array) -> "Method":
@@ -307,12 +318,11 @@ def prepared(method: Method, problem: Problem) -> Method:
     Raises:
         ValueError: if the method does not apply.
     """
-    method = method.serving(problem)
-    method.check(*problem)
+    method = method.for_problem(problem)
     values = values_of(problem)
     if values is None or 0 in problem.batch_shape or method.is_held:
         return method
-    return method.hold(*values)
+    return method.planned(values)
 
 
 def check_method(method: Any, after_region: bool = True) -> None:
@@ -398,8 +408,8 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
         return _estimate(method, problem, key)
     # Value and gradient from one program, compiled like that of a value.
     plain = lambda problem: _estimate(method, problem, key)
-    sloped = lambda problem: estimate_with_gradient(method, problem, key)
-    return by_gradient(plain, sloped, plain, problem)
+    sloped = lambda _, problem: estimate_with_gradient(method, problem, key)
+    return with_slopes(plain, sloped, problem, traced=plain)
 
 
 def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
@@ -509,29 +519,6 @@ def estimate_with_gradient(
 ) -> tuple[Estimate, Problem]:
     with jax.debug_nans(False):  # a stderr of NaN is no error
         return _with_gradient(method, problem, key)
-
-
-def by_gradient(
-    plain: Callable[[Problem], Estimate],
-    sloped: Callable[[Problem], tuple[Estimate, Problem]],
-    traced: Callable[[Problem], Estimate],
-    problem: Problem,
-) -> Estimate:
-    """The estimate of a problem, whose derivative at numbers is taken from a known gradient.
-
-    Args:
-        plain: the estimate of a problem of numbers.
-        sloped: the estimate of one, and its gradient.
-        traced: the estimate as JAX can differentiate it, for derivatives of higher order.
-        problem: with or without tracers of a derivative.
-    """
-
-    def some(moved: list[int], problem: Problem) -> tuple[Estimate, list[Array]]:
-        result, gradient = sloped(problem)
-        slopes = jax.tree.leaves(gradient)
-        return result, [slopes[k] for k in moved]
-
-    return with_slopes(plain, some, problem, traced=traced)
 
 
 def average(method: Method, problem: Problem, key: Array) -> Estimate:

@@ -44,11 +44,13 @@ class ProbitScores(Method):
     def reason(self, problem: Problem) -> str:
         return "a box of scores with the noise of their curves"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "ProbitScores":
+        region = problem.region
         if not self.applies(region):
             raise ValueError(
                 f"ProbitScores applies to a Selection.probit, got {type(region).__name__}."
             )
+        return self
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

@@ -11,12 +11,12 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
+from truncgauss.arrays.batches import with_slopes
 from truncgauss.arrays.compiling import Compiled, Cost
 from truncgauss.arrays.coordinates import check_one_order
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import as_float_array, common_dtype, is_concrete
-from truncgauss.arrays.slopes import with_slopes
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.quadrature.quadratic_tail import QuadraticForm, TailSlopes, tail_slopes
 
@@ -129,17 +129,18 @@ def _cost(forms: QuadraticForm, q: Array) -> Cost:
 def _tails(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
     """log P and error of rows, with their derivatives."""
 
-    def sloped(moved: list[int], *row: Any) -> tuple[tuple[Array, Array], list[Array]]:
+    def sloped(moved: list[int], *rows: Any) -> tuple[tuple[Array, Array], Any]:
         weights, df, shifts = (k in moved for k in range(3))
-        log_prob, error, *slopes = _with_slopes((weights, df, shifts), *row)
-        by = jax.tree.leaves(slopes)
-        return (log_prob, error), [by[k] for k in moved]
+        log_prob, error, *slopes = _with_slopes((weights, df, shifts), *rows)
+        return (log_prob, error), slopes
 
-    return with_slopes(lambda *row: _with_slopes((False,) * 3, *row)[:2], sloped, forms, q)
+    return with_slopes(
+        lambda *rows: _with_slopes((False, False, False), *rows)[:2], sloped, forms, q
+    )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _with_slopes(wanted: tuple[bool, ...], forms: QuadraticForm, q: Array) -> TailSlopes:
+def _with_slopes(wanted: tuple[bool, bool, bool], forms: QuadraticForm, q: Array) -> TailSlopes:
     """log P, error and slopes of rows: on few nodes, and on many where these are not enough."""
     if len(q) == 0:
         return TailSlopes(q, q, forms, q)

@@ -139,7 +139,7 @@ class Search:
         """
         rows = np.flatnonzero(self.error > above)
         rows = rows if len(rows) == len(self.error) else padded_to_power_of_two(rows)
-        held = method.hold(*problem_rows(self.problem, rows))
+        held = method.planned(problem_rows(self.problem, rows))
         error = self._evaluated(held, held, rows)
         self.owner[self.evaluation == len(self.evaluations) - 1] = len(self.attempts)
         method = held

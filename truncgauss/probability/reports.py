@@ -57,7 +57,7 @@ def explain(
     d, kind = problem.covariance.dimension, type(region).__name__
     lines = [f"problem  {kind} in {dimensions(d)}, {problem.loc.dtype}"]
     if not isinstance(method, Automatic):
-        chosen = prepared(method, problem).hold(*problem)
+        chosen = prepared(method, problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
     parts = parts_of(method, problem, key)
     left_out = d - sum(part.problem.covariance.dimension for _, part, _ in parts)

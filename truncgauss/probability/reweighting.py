@@ -108,7 +108,8 @@ class Reweighting(Method):
     def reason(self, problem: Problem) -> str:
         return "a selection known by injections"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "Reweighting":
+        region = problem.region
         if region.answers_points:
             raise ValueError(f"Reweighting applies to Injections, got {type(region).__name__}.")
         if np.ndim(self.df):
@@ -116,6 +117,7 @@ class Reweighting(Method):
                 f"Injections: df must be one number for all rows, got shape {np.shape(self.df)}. "
                 "Use tg.log_mean_weights for others."
             )
+        return self
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

@@ -14,15 +14,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import product
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import (
-    CovarianceLike,
-    Estimate,
-    Loc,
-    Moments,
-    Problem,
-    as_problem,
-    standardized,
-)
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, standardized
 from truncgauss.gaussian.regions.region import Region, as_linear
 from truncgauss.gaussian.total_moments import (
     Pieces,
@@ -188,19 +180,16 @@ class Separation(Method):
             return "a singular covariance"
         return "more than three dimensions, without a structure for an exact method"
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        check_linear("Separation", region)
-        if self.plan is not None:
-            check_plan(self.plan, Problem(loc, covariance, region))
-
-    def serving(self, problem: Problem) -> "Method":
+    def for_problem(self, problem: Problem) -> "Method":
         """The method for few factors, or for a singular covariance.
 
         The rank of one is found where no plan can be solved for outside of a trace.
         """
-        if self.plan is not None:
-            return self
         _, covariance, region = problem
+        check_linear("Separation", region)
+        if self.plan is not None:
+            check_plan(self.plan, problem)
+            return self
         d, factors = covariance.dimension, covariance.num_factors
         if factors is not None and region.is_box:
             # With fewer dimensions for each factor the coordinates were cheaper for the same error.
@@ -210,19 +199,12 @@ class Separation(Method):
                 return FactorLattice(self.num_points, self.num_replicates)
         if is_large(problem):
             warn(LARGE)
-        if self.rank is not None or not region.is_linear:
+        if self.rank is not None or values_of(problem) is not None:
             return self
-        return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))
+        return replace(self, rank=known_rank(problem))
 
-    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
-        """The method with its plan solved for this problem, or for each row of a batch."""
-        problem = as_problem(loc, covariance, region)
-        fresh = replace(self, plan=None)
-        served = fresh.serving(problem)
-        if not isinstance(served, Separation):
-            return served.hold(*problem)
-        served.check(*problem)
-        return served._planned(problem)[0]
+    def planned(self, problem: Problem) -> "Separation":
+        return self._planned(problem)[0]
 
     def _planned(self, problem: Problem) -> tuple["Separation", Plan]:
         """The method with a plan for every row of the problem, and the plan."""

@@ -13,16 +13,7 @@ from truncgauss.arrays import parallel
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.problem import (
-    CovarianceLike,
-    Estimate,
-    Loc,
-    Moments,
-    Problem,
-    as_problem,
-    over_rows,
-    standardized,
-)
+from truncgauss.gaussian.problem import Estimate, Moments, Problem, over_rows, standardized
 from truncgauss.gaussian.regions.region import GaussianLimits, Region, as_linear
 from truncgauss.gaussian.total_moments import Pieces, followed, pooled_moments, weighted_pieces
 from truncgauss.probability.method import (
@@ -123,19 +114,17 @@ class SequentialMonteCarlo(Method):
     def scaled(self, by: Array) -> "SequentialMonteCarlo":
         return self if self.twist is None else replace(self, twist=self.twist.scaled(by))
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
-        check_linear("SequentialMonteCarlo", region)
+    def for_problem(self, problem: Problem) -> "SequentialMonteCarlo":
+        check_linear("SequentialMonteCarlo", problem.region)
         if self.twist is not None:
-            m = as_linear(region).num_constraints
+            m = as_linear(problem.region).num_constraints
             counts = {"constraints": (self.twist.precision.shape[-1], m)}
-            check_held("SequentialMonteCarlo", self.twist, counts, Problem(loc, covariance, region))
+            check_held("SequentialMonteCarlo", self.twist, counts, problem)
+        return self
 
-    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "SequentialMonteCarlo":
+    def planned(self, problem: Problem) -> "SequentialMonteCarlo":
         """The method with its sites held. It still resamples: the value stays discontinuous."""
-        problem = as_problem(loc, covariance, region)
-        fresh = replace(self, twist=None)
-        fresh.check(*problem)
-        return replace(fresh, twist=_twists(problem)) if self.twisted else self
+        return replace(self, twist=_twists(problem)) if self.twisted else self
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array

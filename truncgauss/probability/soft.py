@@ -126,7 +126,8 @@ class SoftMonteCarlo(Method):
                 f"num_samples is {self.num_samples}. Leave it out."
             )
 
-    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+    def for_problem(self, problem: Problem) -> "SoftMonteCarlo":
+        _, covariance, region = problem
         if not region.answers_points:
             raise ValueError(f"SoftMonteCarlo: got {type(region).__name__}. Use tg.Automatic().")
         if widths := cast(Edge, self.edge).num_widths:
@@ -142,13 +143,14 @@ class SoftMonteCarlo(Method):
                     f"faces{order}. Give 1 width, {half}{faces} (one for each face)."
                 )
         if self.samples is None:
-            return
+            return self
         shape, d = jnp.shape(self.samples), covariance.dimension
         if len(shape) != 2 or shape[-1] != d:
             turned = " Write samples.T." if len(shape) == 2 and shape[0] == d else ""
             raise ValueError(
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {d}).{turned}"
             )
+        return self
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.arrays.batches import slopes_of, with_slopes
 from truncgauss.arrays.pytrees import varying_like
-from truncgauss.arrays.slopes import slopes_of, with_slopes
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS, Pieces, Surprises, merged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end

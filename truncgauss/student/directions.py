@@ -29,12 +29,7 @@ from truncgauss.arrays.linalg import product, row_norms
 from truncgauss.arrays.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions.region import as_linear
-from truncgauss.separation.lattice import (
-    lattice_bits,
-    lattice_points,
-    ndtri_of_bits,
-    open_uniforms,
-)
+from truncgauss.separation.lattice import lattice_bits, lattice_points, ndtri_of_bits, open_uniforms
 
 NUM_POINTS, NUM_REPLICATES = 1024, 16
 UNSEEN = 0.5  # points that may be missing where two limits are exceeded together

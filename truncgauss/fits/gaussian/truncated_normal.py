@@ -430,7 +430,6 @@ class TruncatedSample(Model):
             method = method.choice(problem)
         log_units = np.log(sample.scale).sum() + np.log(np.diagonal(root)).sum()
         size, units = jax.device_put((np.asarray(sample.weight), np.asarray(log_units)))
-        method.check(*problem)
         method = method.hold(*problem)
         return TruncatedLoss(sample.root, sample.region, method, self.key, size, units)
 

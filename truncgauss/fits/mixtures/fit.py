@@ -16,12 +16,7 @@ from truncgauss.arrays.progress import reported
 from truncgauss.arrays.pytrees import floats_as_float64
 from truncgauss.covariates.rows_fit import RowsFit
 from truncgauss.fits.gaussian.centring import COARSE
-from truncgauss.fits.mixtures.climb import (
-    ENDLESS,
-    MixtureDescent,
-    edge_of,
-    natural_coordinates,
-)
+from truncgauss.fits.mixtures.climb import ENDLESS, MixtureDescent, edge_of, natural_coordinates
 from truncgauss.fits.mixtures.curvature import (
     MixtureSummary,
     rough_point,
