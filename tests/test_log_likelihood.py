@@ -4,14 +4,14 @@ import re
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
 
 import truncgauss as tg
 from tests import published_rows
-from tests.row_quadrature import COVARIANCE, LOC, LOW, every_kind, row_by_quadrature, total
+from tests.referee import oracles
+from tests.row_quadrature import COVARIANCE, LOC, LOW, every_kind, total
 
 INF = np.inf
 
@@ -24,10 +24,7 @@ def test_rows_of_every_kind_agree_with_quadrature():
     lower, upper = every_kind()
     rows = tg.Observations(lower, upper, region=tg.Box(LOW, INF))
     result = tg.log_likelihood(rows, LOC, COVARIANCE)
-    expected = [
-        row_by_quadrature(LOC, COVARIANCE, *row, LOW, np.full(3, INF))
-        for row in zip(lower, upper, strict=True)
-    ]
+    expected = oracles.log_rows(lower, upper, LOC, COVARIANCE, LOW)
     np.testing.assert_allclose(result.log_prob, expected, rtol=1e-9, atol=1e-9)
     assert np.all(np.asarray(result.stderr) == 0.0)
 
@@ -42,7 +39,7 @@ def test_regions_and_noises_of_each_row_agree_with_quadrature():
     same = tg.Observations(lower, y, region=tg.Box(low, [4.0, INF]), noise=full)
     loc, covariance = LOC[:2], COVARIANCE[:2, :2]
     expected = [
-        row_by_quadrature(loc, covariance + full[i], lower[i], y[i], low[i], np.array([4.0, INF]))
+        oracles.log_rows(lower[i], y[i], loc, covariance + full[i], low[i], [4.0, INF])[0]
         for i in range(20)
     ]
     for observations in (rows, same):
@@ -127,16 +124,9 @@ def test_one_dimension_agrees_with_closed_forms_into_the_tails(shift):
     np.testing.assert_allclose(found.log_prob, expected, rtol=1e-9, atol=1e-9)
     both = tg.Observations(y, y + 0.5, region=tg.Box([0.0], [9.0]))
     found = tg.log_likelihood(both, loc, [[scale**2]])
-    ends = [((a - m) / scale, (b - m) / scale) for a, b, m in zip(y, y + 0.5, loc[:, 0])]
-    whole = [((0.0 - m) / scale, (9.0 - m) / scale) for m in loc[:, 0]]
-    expected = [log_interval(*part) - log_interval(*all_) for part, all_ in zip(ends, whole)]
+    inside = lambda *ends: oracles.log_interval(*((end - loc[:, 0]) / scale for end in ends))
+    expected = inside(y, y + 0.5) - inside(0.0, 9.0)
     np.testing.assert_allclose(found.log_prob, expected, rtol=1e-9, atol=1e-9)
-
-
-def log_interval(a, b):
-    """log(Phi(b) - Phi(a)) with fifty digits more than may cancel."""
-    with mpmath.workdps(400):
-        return float(mpmath.log(mpmath.ncdf(b) - mpmath.ncdf(a)))
 
 
 @pytest.mark.full

@@ -136,7 +136,8 @@ def log_rows(lower, upper, loc, covariance, box_low=-np.inf, box_high=np.inf):
     Entries with lower = upper are exact: their density times the probability of the others given
     them, less log P of the box.
     """
-    lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
+    lower = np.maximum(np.atleast_2d(lower), box_low)
+    upper = np.minimum(np.atleast_2d(upper), box_high)
     loc = np.broadcast_to(loc, lower.shape)
     exact, result = lower == upper, np.zeros(len(lower))
     for pattern in np.unique(exact, axis=0):
