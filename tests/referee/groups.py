@@ -200,6 +200,32 @@ def profiles(draw):
     return Case(kind, setup, f"np.full(2, {FALL})", oracle, 2e-5, refused=True)  # fmt: skip
 
 
+@law
+def profile_ranges(draw):
+    """Where rows say little: an interval holds the estimate and ends where the range of it does."""
+    seed, unit, origin = numbers(draw)
+    which = draw(st.sampled_from(["deviation", "table", "selection", "scale"]))
+    bound = origin + 0.5 * unit
+    name, least, most, call = {
+        "deviation": ("sigma[intercept]", 0.0, INF, "fit_clusters(y + d, one, g"),
+        "table": ("rho", -1.0, 1.0, "polychoric(np.histogram2d(x, x + 2 * u, 3)[0]"),
+        "selection": ("rho", -1.0, 1.0, "fit_selection(np.where(s, y, np.nan), one, s, z"),
+        "scale": ("sigma", 0.0, INF, f"fit_regression(y[k], one[k], truncated_low={bound}"),
+    }[which]
+    setup = f"rng = np.random.default_rng({seed}); x, z, u, e = rng.normal(size=(4, 24))\n"
+    setup += f"y, one = {origin} + {unit} * (0.6 * u + 0.8 * e), np.ones((24, 1))\n"
+    setup += f"g, s, z, k = np.arange(24) % 6, z + u > 0, np.c_[one, z], y > {bound}\n"
+    setup += f"d = {0.4 * unit} * x[g]\n"
+    setup += f"fit = tg.{call}, {QUIET})\n"
+    setup += f"ends, j = fit.profile('{name}'), fit.names.index('{name}')"
+
+    def oracle(names):
+        (low, high), value = names["ends"], names["fit"].estimates[names["j"]]
+        return np.clip([min(low, value), max(high, value)], least, most), 0.0
+
+    return Case(which, setup, "ends", oracle, 1e-12, refused=True)
+
+
 # --- Student's t ----------------------------------------------------------------------------------
 
 
