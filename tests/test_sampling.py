@@ -16,19 +16,11 @@ from scipy.special import log_ndtr, ndtr
 
 import truncgauss as tg
 from tests.draw_errors import KEY, band, distance, gap, matrix, tabulated
+from tests.referee import oracles
 from truncgauss.probability.separation import Separation
 from truncgauss.separation.plan import Plan
 
 INF = np.inf
-
-
-def log_mass(low, high):
-    """log(Phi(high) - Phi(low)) by SciPy: by logs in one tail, else by a difference."""
-    low, high = np.broadcast_arrays(low, high)
-    one_sided = np.where(np.isinf(high), log_ndtr(-low), log_ndtr(high))
-    with np.errstate(divide="ignore"):
-        both = np.log(np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
-    return np.where(np.isinf(low) | np.isinf(high), one_sided, both)
 
 
 def first_margin(rho, low, high):
@@ -40,7 +32,7 @@ def first_margin(rho, low, high):
         start, end = max(low[0], high[0] + 60.0 / high[0]), high[0]
     x = np.linspace(start, end, 20001)
     spread = math.sqrt(1 - rho**2)
-    second = log_mass((low[1] - rho * x) / spread, (high[1] - rho * x) / spread)
+    second = oracles.log_interval((low[1] - rho * x) / spread, (high[1] - rho * x) / spread)
     return tabulated(x, -0.5 * x * x + second)
 
 
