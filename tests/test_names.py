@@ -37,64 +37,6 @@ def test_the_regions_of_fit_shift_are_its_region():
     assert earlier.params == tg.fit_shift([841], [0.0], [[1.0]], region=box, **settings).params
 
 
-X, Y = np.random.default_rng(0).normal(size=(2, 60))
-PAIR, ONES, OUTCOMES = np.c_[np.ones(60), X], np.ones((60, 1)), np.digitize(X + Y, [-1, 0, 1])
-BOX = tg.Box([[0.0], [1.0]], [[np.inf], [2.0]])
-MIXTURE = {"weights": [0.5, 0.5], "locs": [[-3.0], [3.0]], "covariances": np.ones((2, 1, 1))}
-LIMITS = {"low": [-np.inf], "high": [1.0]}
-
-
-def of_limits(start=LIMITS):
-    return tg.fit_limits([400], [0.0], [[1.0]], start, 1000)
-
-
-def of_shift(start=None):
-    return tg.fit_shift([758, 232], [0.0], [[1.0]], BOX, 1000, start=start, num_starts=1)
-
-
-def of_mixture(start=MIXTURE):
-    return tg.fit_mixture(tg.Observations.exact(Y + 3 * np.sign(X)), 2, start=start)
-
-
-def of_rows(start=None):
-    return tg.fit_observations(tg.Observations.exact(np.c_[X, Y]), start=start)
-
-
-def of_truncated(start=None):
-    return tg.fit_truncated_normal(Y[Y > -1.0], low=-1.0, start=start)
-
-
-def of_regression(start=None):
-    return tg.fit_regression(Y, PAIR, censored_low=-0.5, start=start)
-
-
-def of_categories(start=None):
-    return tg.fit_regression(tg.Ordinal(OUTCOMES), PAIR, start=start)
-
-
-def of_selection(start=None):
-    return tg.fit_selection(Y, ONES, X + Y[::-1] > 0, PAIR, start=start)
-
-
-def of_clusters(start=None):
-    return tg.fit_clusters(Y, ONES, np.arange(60) % 20, censored_low=-1.0, start=start)
-
-
-FITS = of_limits, of_shift, of_mixture, of_rows, of_truncated, of_regression, of_categories
-FITS += of_selection, of_clusters
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("fitted", FITS)
-def test_every_fit_begins_at_the_parameters_of_another(fitted):
-    fit = fitted()
-    again = fitted(dict(fit.parameters()))
-    assert fit.converged and again.converged and again.num_steps <= min(fit.num_steps, 3)
-    np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"start must be a dictionary .* got the names mean"):
-        fitted({"mean": 0.0})
-
-
 def test_a_start_has_the_shapes_of_what_parameters_print(fit):
     start = dict(fit.parameters())
     assert [*start] == ["loc", "covariance"] and repr(fit.parameters()) == repr(start)
@@ -110,6 +52,7 @@ def test_a_start_without_names_works_with_a_warning_that_says_them(fit):
     with pytest.warns(DeprecationWarning, match=r"write start=\{'loc': ..., 'covariance': ...\}"):
         again = tg.fit_observations(rows, start=pair)
     np.testing.assert_allclose(again.estimates, fit.estimates)
-    box = tg.Box(LIMITS["low"], LIMITS["high"])
+    limits = {"low": [-np.inf], "high": [1.0]}
+    of_limits = lambda start: tg.fit_limits([400], [0.0], [[1.0]], start, 1000)
     with pytest.warns(DeprecationWarning, match=r"write start=\{'low': ..., 'high': ...\}"):
-        assert of_limits(box).params.high == of_limits().params.high
+        assert of_limits(tg.Box(**limits)).params.high == of_limits(limits).params.high
