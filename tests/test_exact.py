@@ -97,22 +97,6 @@ def test_two_dimensions_in_float32():
 
 
 @pytest.mark.full
-def test_two_dimensions_from_a_factor():
-    factor = jnp.array([[2.0, 0.0], [1.3, 0.4]])
-    low, high = jnp.array([-1.0, -0.5]), jnp.array([2.0, INF])
-    of_factor = jax.jit(
-        jax.value_and_grad(lambda factor: log_prob(jnp.zeros(2), tg.ScaleTril(factor), low, high))
-    )
-    value, slope = of_factor(factor)
-    rows = (x[None] for x in (jnp.zeros(2), factor @ factor.T, low, high))
-    other, (_, by_covariance, _, _) = rows_of_slopes(*rows)
-    np.testing.assert_allclose(value, other[0], rtol=1e-13)
-    np.testing.assert_allclose(
-        slope, jnp.tril(2 * by_covariance[0] @ factor), rtol=1e-11, atol=1e-13
-    )
-
-
-@pytest.mark.full
 def test_nearly_one_variable_cut_twice():
     """X2 = X1 to 1.4e-5 and less, at gaps between the limits up to one: gradients and moments.
 
@@ -467,30 +451,6 @@ def test_chains():
         value, stderr = ask(chain_of(100, coefficient), np.full(100, low), np.full(100, high))
         np.testing.assert_allclose(value, truth, rtol=1e-13, atol=3e-12)
         assert stderr <= 1e-10
-
-
-@pytest.mark.full
-def test_chain_beside_one_factor():
-    """Two coordinates that share a factor are a chain of one step; two more stand alone."""
-    factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])
-    # X1 and X4 share the factor; given X1, X4 is regressed on it; the others are independent.
-    slope = -3.0 / 5.0
-    chain = tg.Markov(
-        [slope, 0.0, 0.0], [math.sqrt(2.75 - slope**2 * 5.0), 0.4**0.5, 0.3**0.5], 5.0**0.5
-    )
-    loc, low, high = (
-        jnp.array(x) for x in ([0.1, 0.2, 0.3, 0.4], [-1.0, -0.5, -0.3, 1.0], [0.3, 2.5, INF, 9.0])
-    )
-    order = jnp.array([0, 3, 1, 2])
-    slopes = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
-    value, by_factor = slopes(loc, factor, low, high)
-    other, by_chain = slopes(loc[order], chain, low[order], high[order])
-    np.testing.assert_allclose(value, other, rtol=1e-13)
-    for one, two in zip(by_factor, by_chain):
-        np.testing.assert_allclose(one[order], two, rtol=1e-10, atol=1e-11)
-    for covariance in (factor, chain):
-        root = np.asarray(covariance.scale_tril)
-        np.testing.assert_allclose(root @ root.T, covariance.covariance_matrix, rtol=1e-14)
 
 
 def test_chain_that_no_grid_follows():

@@ -210,17 +210,6 @@ def test_gradients_of_exact_moments():
 
 
 @pytest.mark.slow
-def test_what_is_not_limited_follows_by_regression():
-    """Against the quadrature over all three coordinates, the free one included."""
-    matrix, loc = autoregression(3, 0.8), jnp.array([0.3, -0.2, 0.1])
-    box = tg.Box([-INF, 1.0, -INF], [INF, 1.5, -0.5])
-    exact = tg.truncated_moments(loc, matrix, box, tg.Exact())
-    moments = tg.truncated_moments(loc, matrix, box)
-    assert max(errors(moments, exact.mean, exact.covariance)) < 1e-12
-    assert not np.any(moments.covariance_stderr)
-
-
-@pytest.mark.slow
 def test_parts_of_a_gaussian():
     """Two blocks, mixed up, one free coordinate in each, and a batch of means."""
     mixed = np.array([4, 0, 3, 1, 2])

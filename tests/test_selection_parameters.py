@@ -78,18 +78,6 @@ def test_derivatives_in_mean_covariance_and_weights():
     np.testing.assert_allclose(value, closed(*arguments), rtol=1e-5)
 
 
-@pytest.mark.quick("3")
-@pytest.mark.parametrize("number", [2, 3, 4])
-def test_products_of_curves_beside_points(number):
-    weights = jnp.concatenate([THREE, 0.5 * THREE[:1]])[:number]
-    region = tg.Selection.probit(weights, jnp.array([1.0, 0.0, -1.0, 0.3])[:number], 0.7)
-    log_prob, stderr = tg.log_probability(LOC, COVARIANCE, region)
-    assert stderr < 1e-4 and (number > 3 or stderr == 0)
-    sampled = tg.log_probability(LOC, COVARIANCE, region, tg.ImportanceSampling())
-    assert sampled.stderr < 1e-3
-    assert abs(log_prob - sampled.log_prob) < 5 * np.hypot(stderr, sampled.stderr)
-
-
 def test_moments_draws_and_rows_behind_a_probit_curve():
     region = tg.Selection.probit(WEIGHTS, 1.0, 0.7)
     # X given w . X + t e >= m, by regression on that score.
