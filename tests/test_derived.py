@@ -110,7 +110,7 @@ def test_delta_method_by_finite_differences_behind_a_cut(information):
 
 
 @pytest.mark.full
-def test_mixtures_regressions_truncated_fits_and_fractions():
+def test_mixtures_regressions_and_fractions():
     y = np.concatenate([np.random.default_rng(0).normal(m, 1, 60) for m in (0.0, 5.0)])
     mixture = tg.fit_mixture(tg.Observations.exact(y), 2)
     gap = mixture.derived(lambda p: jnp.abs(p.locs[0, 0] - p.locs[1, 0]), "gap")
@@ -128,12 +128,6 @@ def test_mixtures_regressions_truncated_fits_and_fractions():
     error = (gradient @ fit.parameter_covariance @ gradient) ** 0.5
     np.testing.assert_allclose(ratio.standard_errors, error, rtol=1e-8)
 
-    cut_fit = tg.fit_truncated_normal(y[y > 0.0], low=0.0)
-    np.testing.assert_allclose(
-        cut_fit.derived("covariance").standard_errors,
-        cut_fit.standard_errors.covariance_matrix,
-        rtol=1e-8,
-    )
     shift = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), num_trials=1000)
     share = shift.derived(lambda p: jax.scipy.special.ndtr(p["shift[0]"]), "share")
     np.testing.assert_allclose(share.value, 0.841, rtol=1e-6)

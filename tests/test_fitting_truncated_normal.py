@@ -8,7 +8,6 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
-from truncgauss import fitting
 from truncgauss.arrays.pytrees import frozen_pytree
 from truncgauss.fits.gaussian.truncated_normal import packed
 from truncgauss.fitting.newton import derivatives, point, sloped
@@ -45,20 +44,6 @@ def test_one_dimension_agrees_with_another_optimiser(low, high):
         [fit.loc[0], fit.covariance_matrix[0, 0]], [loc, variance], rtol=1e-5
     )
     assert fit.certificate.positive_definite and fit.certificate.distance < 1e-6
-
-
-@pytest.mark.full
-def test_standard_errors_are_the_curvature_in_loc_and_covariance():
-    x = np.random.default_rng(1).normal(size=600)
-    x = x[(x >= -1.0) & (x <= 1.5)]
-    fit = tg.fit_truncated_normal(x, -1.0, 1.5)
-
-    def loss(p):
-        return -jnp.sum(tg.special.truncated_log_density(x, p[0], jnp.sqrt(p[1]), -1.0, 1.5))
-
-    errors = fitting.standard_errors(loss, jnp.array([fit.loc[0], fit.covariance_matrix[0, 0]]))
-    mine = [fit.standard_errors.loc[0], fit.standard_errors.covariance_matrix[0, 0]]
-    np.testing.assert_allclose(mine, errors, rtol=1e-6)
 
 
 @pytest.mark.full

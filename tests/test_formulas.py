@@ -476,43 +476,6 @@ def curved():
     return table, formula, tg.fit_regression(f"y ~ {formula}", data=table, **settings), settings
 
 
-@pytest.mark.full
-def test_effects_of_columns_inside_of_a_formula(curved):
-    table, formula, fit, settings = curved
-    effect = fit.margins({"site": "b"}, "recorded", variables="x")
-    at = lambda c: fit.predict(table.assign(site="b", x=table["x"] * (1.0 + c)), "recorded").value
-    slope = (at(1e-5) - at(-1e-5)) / (2e-5 * table["x"])
-    np.testing.assert_allclose(effect.value, np.average(slope, weights=settings["weights"]), 1e-7)
-    line = fit.margins(variables="x")
-    x, z = table["x"].to_numpy(), table["z"].to_numpy()
-    mean = np.average(np.column_stack([1.0 / x, z / x]), 0, settings["weights"])
-    by_hand = fit.derived(lambda p: mean @ p.coefficients[np.array([1, 6])])
-    np.testing.assert_allclose(line.value, [by_hand.value], rtol=1e-9)
-    np.testing.assert_allclose(line.standard_errors, [by_hand.standard_errors], rtol=1e-7)
-    assert line.notes == fit.margins(variables=["x", "z"]).notes == ()
-    points = table.assign(x=2.0, site="b", code=1)
-    some, every = (
-        fit.margins(points, "recorded", average=False),
-        fit.margins({"x": 2.0, "site": "b", "code": 1}, "recorded"),
-    )
-    weighted = np.average(some.value, 1, settings["weights"])
-    np.testing.assert_allclose(every.value, weighted, rtol=1e-12)
-    order = np.random.default_rng(1).permutation(90)
-    design = tables.formula(f"~ {formula}", table)[1]
-    outcome = table["y"].iloc[order]
-    settings = {**settings, "weights": outcome * 0.0 + settings["weights"][order]}
-    shuffled = tg.fit_regression(outcome, design, **settings).margins(variables="x")
-    np.testing.assert_allclose(shuffled.value, line.value, rtol=1e-8)
-    clusters = tg.fit_clusters(f"y ~ {formula}", None, np.arange(90) // 3, data=table)
-    b, mean = clusters.coefficients, np.mean([1.0 / x, z / x], axis=1)
-    np.testing.assert_allclose(clusters.margins(variables="x").value, [mean @ b[[1, 6]]], rtol=1e-9)
-    ordered = tg.Ordinal(np.digitize(table["y"], [0.5, 2.0]))
-    probit = tg.fit_regression(ordered, f"~ {formula}", data=table, progress=False)
-    at = lambda c: probit.predict(table.assign(x=x * (1.0 + c))).value
-    slope = np.mean((at(1e-5) - at(-1e-5)) / (2e-5 * x[:, None]), axis=0)
-    np.testing.assert_allclose(probit.margins(variables="x").value[0], slope, rtol=1e-6, atol=1e-9)
-
-
 def test_points_go_through_the_products_and_powers_of_a_formula(curved):
     """A number for all rows is the same point as in a table; without a formula a column moves
     alone."""

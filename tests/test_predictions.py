@@ -28,13 +28,6 @@ def tobit(affairs):
     return tg.fit_regression(affairs[0], affairs[1], censored_low=0.0)
 
 
-@pytest.fixture(scope="module")
-def probit(affairs):
-    lower = np.where(affairs[0] > 0, 0.0, -INF)
-    rows = tg.Observations(lower, np.where(affairs[0] > 0, INF, 0.0))
-    return tg.fit_observations(rows, affairs[1], covariance=[[1.0]])
-
-
 def tobit_kinds(x, theta):
     """Of each row: P(seen), the mean of what is seen, and that of what is recorded."""
     mean, scale = x @ theta[:-1], theta[-1]
@@ -85,30 +78,6 @@ def test_margins_of_a_tobit_model(tobit, affairs, kind):
     slopes = differences(lambda theta: values(x[:5], theta), theta)
     errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
     np.testing.assert_allclose(predicted.standard_errors[:5], errors, rtol=1e-6)
-
-
-@pytest.mark.full
-def test_margins_of_a_probit_model(probit, affairs):
-    x, theta = np.column_stack(list(affairs[1].values())), probit.estimates
-    values = lambda x, theta: stats.norm.cdf(x @ theta)
-    effects = probit.margins(kind="probability", low=0.0)
-    np.testing.assert_allclose(effects.value, effects_by_hand(values, x, theta), rtol=1e-6)
-    density = stats.norm.pdf(x @ theta).mean()
-    np.testing.assert_allclose(effects.value[:-1], density * theta[1:-1], rtol=1e-10)
-    slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
-    errors = np.einsum("pn,pq,qn->n", slopes, probit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(effects.standard_errors, errors, rtol=1e-6)
-    at = probit.margins({"male": 1.0, "age": 30.0}, "probability", low=0.0, variables=["rating"])
-    moved = np.where(np.isin(list(affairs[1]), ["male"]), 1.0, x)
-    moved[:, 1] = 30.0
-    np.testing.assert_allclose(at.value, stats.norm.pdf(moved @ theta).mean() * theta[5])
-    mean = probit.margins("mean", "probability", low=0.0)
-    at_mean = stats.norm.pdf(x.mean(0) @ theta) * theta[1:-1]
-    np.testing.assert_allclose(mean.value[:-1], at_mean, rtol=1e-10)
-    points = {name: column[:3] for name, column in affairs[1].items()}
-    each = probit.margins(points, "probability", low=0.0, average=False)
-    assert each.value.shape == each.standard_errors.shape == (6, 3)
-    np.testing.assert_allclose(each.value[0], stats.norm.pdf(x[:3] @ theta) * theta[1])
 
 
 @pytest.mark.full

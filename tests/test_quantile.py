@@ -26,14 +26,6 @@ def test_dunnetts_quantiles_of_the_recovery_data(tail, truth):
     assert result.stderr == 0
 
 
-@pytest.mark.full
-def test_two_independent_coordinates():
-    result = tg.quantile(0.95, np.zeros(2), np.eye(2), tail="both")
-    assert abs(result.value - 2.236476644557922) < 1e-12
-    single = tg.quantile(math.sqrt(0.95), [0.0], [[1.0]], tail="both")
-    assert abs(result.value - single.value) < 1e-12
-
-
 @pytest.mark.parametrize("share", [1e-300, 1e-12, 0.3, 0.95, 1 - 1e-12])
 def test_one_coordinate_in_any_tail(share):
     lower = tg.quantile(share, [0.3], [[4.0]])
@@ -70,17 +62,6 @@ def test_students_quantiles_in_any_tail_against_fifty_digits():
                 density = mpmath.exp(constant - (half + 0.5) * mpmath.log1p(x * x / df))
                 away = (beyond - min(wanted, 1 - wanted)) / (density * abs(x))
                 assert abs(away) < 1e-12, (df, share, value)
-
-
-@pytest.mark.full
-def test_quantile_of_a_probability_is_the_level():
-    rng = np.random.default_rng(3)
-    for d in (2, 2, 2):
-        factor = rng.normal(size=(d, d + 1))
-        matrix, loc, level = factor @ factor.T, rng.normal(size=d), rng.normal()
-        inside = tg.fraction_not_truncated(loc, matrix, tg.Box(-jnp.inf, np.full(d, level)))
-        result = tg.quantile(inside, loc, matrix)
-        np.testing.assert_allclose(result.value, level, atol=1e-10)
 
 
 def test_families_of_regions():
@@ -205,23 +186,6 @@ def test_singular_covariances_are_sampled_by_directions():
     noise = np.random.default_rng(0).normal(size=(80, 80))
     many = tg.quantile(0.95, np.zeros(80), np.eye(80) + 1e-9 * (noise + noise.T), df=1e12)
     assert abs(many.value - stats.norm.ppf(0.95 ** (1 / 80))) < 4 * many.stderr < 0.05
-
-
-@pytest.mark.full
-def test_derivatives_under_transformations():
-    def value(share, shift, correlation):
-        matrix = jnp.array([[1.0, correlation], [correlation, 1.0]])
-        return tg.quantile(share, jnp.array([shift, 0.0]), matrix).value
-
-    point = 0.9, 0.3, 0.5
-    slopes = jax.grad(value, (0, 1, 2))(*point)
-    for k, slope in enumerate(slopes):
-        step = np.zeros(3)
-        step[k] = 1e-5
-        difference = value(*(point + step)) - value(*(point - step))
-        np.testing.assert_allclose(slope, difference / 2e-5, rtol=1e-6)
-    batch = jax.jit(jax.vmap(lambda share: value(share, 0.3, 0.5)))(jnp.array([0.5, 0.9]))
-    np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
 
 
 def test_a_probability_near_1_in_a_trace():
