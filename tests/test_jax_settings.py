@@ -119,7 +119,6 @@ WORKLOADS = {
     "factor lattice": lambda: tg.log_probability(
         jnp.zeros(5), LOW_RANK, box(5), tg.probability.FactorLattice(64, 4)
     ),
-    "moments in two": lambda: tg.truncated_moments(*gaussian(2), box(2)),
     "moments in three": lambda: tg.truncated_moments(*gaussian(3), box(3)),
     "moments by separation": lambda: tg.truncated_moments(*gaussian(4), box(4), SMALL),
     "moments by particles": lambda: tg.truncated_moments(*gaussian(4), box(4), PARTICLES),
@@ -158,7 +157,6 @@ WORKLOADS = {
         (region.contains(jnp.zeros((5, 2))), region.margins(jnp.zeros((5, 2))))
         for region in (box(2), polyhedron(2), BALL, ELLIPSOID)
     ],
-    "selection": lambda: tg.log_probability(jnp.zeros(2), gaussian(2)[1], FADING),
     "slope of a selection": lambda: jax.grad(
         lambda loc: tg.log_probability(loc, gaussian(2)[1], FADING).log_prob
     )(jnp.zeros(2)),
@@ -167,7 +165,6 @@ WORKLOADS = {
     "t in three": lambda: slope_of_t(3),
     "draws of t": lambda: tg.truncated_samples(jax.random.key(0), *gaussian(2), box(2), 50, df=5.0),
     "quantile of t": lambda: tg.quantile(0.9, jnp.zeros(2), gaussian(2)[1], df=5.0),
-    "rows in part": lambda: tg.log_likelihood(CENSORED, *gaussian(3)),
     "slope of rows": slope_of_rows,
     "rows in a box": lambda: slope_of_rows(region=tg.Box(jnp.full(3, -3.0), jnp.full(3, 3.0))),
     "rows in a polyhedron": lambda: slope_of_rows(region=WIDE),
