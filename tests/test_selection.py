@@ -258,31 +258,6 @@ def test_two_regimes_are_two_conditional_likelihoods():
     assert np.isinf(fit.standard_errors.covariance_matrix[1, 2]) and len(fit.two_steps) == 2
 
 
-@pytest.mark.full
-def test_a_binary_outcome_is_a_probit_with_selection():
-    x, z, u, e = sample(400)
-    design, selected = {"constant": np.ones(400), "x": x}, 0.3 + 0.7 * x + z + u > 0
-    outcome = 0.2 + x + 0.6 * u + 0.8 * e > 0
-    selection = design | {"z": z}
-    fit = tg.fit_selection(outcome, design, selected, selection, binary=True, progress=False)
-    columns, others = as_matrix(design), as_matrix(selection)
-
-    def log_likelihood(p):
-        index, mean, rho = others @ p[:3], columns @ p[3:5], np.tanh(p[5])
-        sign = 2.0 * outcome - 1.0
-        cells = [
-            stats.multivariate_normal.cdf([i, s * m], cov=[[1, s * rho], [s * rho, 1]])
-            for i, m, s in zip(index[selected], mean[selected], sign[selected])
-        ]
-        return np.log(cells).sum() + stats.norm.logcdf(-index[~selected]).sum()
-
-    free = np.append(fit.estimates[:5], fit.estimates[-1])
-    np.testing.assert_allclose(fit.log_likelihood, log_likelihood(free), rtol=1e-6)
-    moves = [np.eye(6)[k] * step for k in range(6) for step in (-0.05, 0.05)]
-    assert fit.converged and all(log_likelihood(free + move) < fit.log_likelihood for move in moves)
-    assert fit.names[-2:] == ("rho", "athrho") and fit.two_steps == ()
-
-
 def test_two_formulas_are_told_apart_by_their_columns():
     nan = np.nan
     table = {

@@ -24,17 +24,14 @@ SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{fr
 
 def weights(draw, n):
     """Words, and an expression of weights, None for none; a row of weight 0 is no row."""
-    return draw(
-        st.sampled_from(
-            [
-                ("no weights", "None"),
-                ("equal weights", f"np.ones({n})"),
-                ("weights of 0", f"np.where(np.arange({n}) < 4, 0.0, 1.0)"),
-                ("integer weights", f"np.arange({n}) % 3 + 1"),
-                ("fractions", f"0.5 + np.arange({n}) % 2"),
-            ]
-        )
-    )
+    of = {
+        "no weights": "None",
+        "equal weights": f"np.ones({n})",
+        "weights of 0": f"np.where(np.arange({n}) < 4, 0.0, 1.0)",
+        "integer weights": f"np.arange({n}) % 3 + 1",
+        "fractions": f"0.5 + np.arange({n}) % 2",
+    }
+    return draw(st.sampled_from(list(of.items())))
 
 
 def weighted(w, rows):
@@ -148,12 +145,12 @@ def numbers(draw):
 
 @law
 def regressions(draw):
-    """Tobit, truncated and plain regressions, with a scale that may depend on x."""
+    """Tobit, truncated and plain regressions, or both, with a scale that may depend on x."""
     seed, unit, origin = numbers(draw)
     word, w = weights(draw, 24)
-    which = draw(
-        st.sampled_from(["plain", "censored_low", "censored_high", "truncated_low", "both"])
-    )
+    kinds = ["plain", "censored_low", "censored_high", "truncated_low", "both", "cut and censored"]
+    which = draw(st.sampled_from(kinds))
+    cut = which in ("truncated_low", "cut and censored")
     by_x, units = draw(st.booleans()), draw(st.sampled_from([1.0, 0.1, 10.0]))
     setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 200))\n"
     setup += "y = 0.4 + x + e * np.exp(0.3 * x)\n" if by_x else "y = 0.4 + x + e\n"
@@ -163,26 +160,26 @@ def regressions(draw):
         "censored_high": (-INF, 1.0),
         "truncated_low": (-1.0, INF),
         "both": (-0.5, 1.2),
+        "cut and censored": (-1.0, 1.2),
     }[which]
     low, high = (b * unit + origin for b in bounds)
-    setup += f"k = np.flatnonzero(y > {bounds[0] if which == 'truncated_low' else -9.0})[:24]\n"
-    clip = which in ("censored_low", "censored_high", "both")
+    setup += f"k = np.flatnonzero(y > {bounds[0] if cut else -9.0})[:24]\n"
+    clip = which not in ("plain", "truncated_low")
     value = f"{origin} + {unit} * y[k]"
     value = f"np.clip({value}, {text_of(low)}, {text_of(high)})" if clip else value
     setup += f"x, y, w = {units} * x[k], {value}, {w}\n"
     words = {"plain": "", "truncated_low": f"truncated_low={low}, "}
     words["both"] = f"censored_low={low}, censored_high={high}, "
+    words["cut and censored"] = f"truncated_low={low}, censored_high={high}, "
     more = words.get(which, f"{which}={low if which.endswith('low') else high}, ")
     more += "scale_design=design, " if by_x else ""
     setup += 'design = {"constant": np.ones(24), "x": x}\n'
     options, groups = information(draw, 24)
     setup += f"fit = tg.fit_regression(y, design, {more}{options}weights=w, {QUIET})\n"
-    asked = ["mean"] + ["observed", "mean_observed"] * (which != "plain") + ["recorded"] * clip
-    asked, on_average = (
-        draw(st.sampled_from([*asked, "quantile", "probability"])),
-        draw(st.booleans()),
-    )
-    on_average, bound = on_average and asked != "quantile", origin + 0.3 * unit
+    asked = ["mean"] + ["observed", "mean_observed"] * (which not in ("plain", "cut and censored"))
+    asked += ["recorded"] * (clip and not cut)
+    asked = draw(st.sampled_from([*asked, "quantile", "probability"]))
+    on_average, bound = draw(st.booleans()) and asked != "quantile", origin + 0.3 * unit
     more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
     call = f'margins(kind="{asked}", variables="x"' if on_average else f'predict(new, "{asked}"'
     call = f"{call}{more_of})"
@@ -208,16 +205,14 @@ def regressions(draw):
         mean = b[0] + b[1] * x
         z = (y - mean) / sigma
         exact = -z * z / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
-        if which == "truncated_low":
-            return exact - log_ndtr(-(low - mean) / sigma)
+        seen = log_ndtr(-(low - mean) / sigma) if cut else 0.0
         if not clip:
-            return exact
+            return exact - seen
         below, above = log_ndtr((low - mean) / sigma), log_ndtr(-(high - mean) / sigma)
-        return np.where(y <= low, below, np.where(y >= high, above, exact))
+        return np.where(y <= low, below, np.where(y >= high, above, exact)) - seen
 
     kind = f"{which}, {word}, {'scale by x' if by_x else 'one scale'}, {options}{call}"
-    refused = which == "truncated_low"
-    return fitted(kind, setup, rows_of, refused=refused, groups=groups, follows=follows)
+    return fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
 
 
 def prediction(kind, mean, sigma, low, high):
@@ -334,15 +329,32 @@ def ordered(draw):
 
 @law
 def selections(draw):
-    """Heckman's selection model, by the log-likelihood of its textbook."""
-    seed, unit, origin = numbers(draw)
+    """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too."""
+    (seed, unit, origin), binary = numbers(draw), draw(st.booleans())
     word, w = weights(draw, 80)
     setup = f"rng = np.random.default_rng({seed}); x, z, u, e = rng.normal(size=(4, 80)); w = {w}\n"
     setup += "s = 0.3 + z + u > 0; one = np.ones(80)\n"
-    setup += f"y = np.where(s, {origin} + {unit} * (1 + x + 0.6 * u + 0.8 * e), np.nan)\n"
+    outcome = "0.4 + x + 0.6 * u + 0.8 * e"
+    outcome = f"{outcome} > 0" if binary else f"{origin} + {unit} * ({outcome})"
+    setup += f"y = np.where(s, {outcome}, np.nan)\n"
     setup += 'outcome, selection = {"constant": one, "x": x}, {"constant": one, "z": z}\n'
     options, groups = information(draw, 80)
+    options += "binary=True, " * binary
     setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})"
+    kind = f"{word}, {options}"
+
+    def pairs_of(names, b):
+        g0, g1, b0, b1, rho = b
+        if not abs(rho) < 1:
+            return np.full(80, np.nan)
+        index, mean, s = g0 + g1 * names["z"], b0 + b1 * names["x"], names["s"]
+        ends = np.where(s, -INF, index), np.where(names["y"] == 0, mean, -INF)
+        others = np.where(s, index, INF), np.where(names["y"] == 1, mean, INF)
+        factor = np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
+        return oracles.log_box(0.0, factor, np.stack(ends, 1), np.stack(others, 1))
+
+    if binary:
+        return fitted(kind, setup, pairs_of, "[:5]", refused=True, groups=groups)
 
     def rows_of(names, b):
         g0, g1, b0, b1, rho, sigma = b
@@ -356,7 +368,6 @@ def selections(draw):
     said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
     products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
     follows = said, products, lambda numbers, scatter: []
-    kind = f"{word}, {options}"
     return fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
 
 

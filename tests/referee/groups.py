@@ -34,15 +34,8 @@ def clusters(draw):
     seed, unit, origin = numbers(draw)
     kind = draw(st.sampled_from(["exact", "censored", "binary", "ordered"]))
     unit, origin = (1.0, 0.0) if kind in ("binary", "ordered") else (unit, origin)
-    word, w = draw(
-        st.sampled_from(
-            [
-                ("no weights", "None"),
-                ("integer weights", "1 + g % 2"),
-                ("a weight of 0", "1.0 * (g > 0)"),
-            ]
-        )
-    )
+    of = {"no weights": "None", "integer weights": "1 + g % 2", "a weight of 0": "1.0 * (g > 0)"}
+    word, w = draw(st.sampled_from(list(of.items())))
     effect = draw(st.sampled_from([1.0, 0.4]))
     setup = f"rng = np.random.default_rng({seed}); g = rng.permutation(np.arange(40) ** 2 % 11)\n"
     setup += f"x, e = rng.normal(size=(2, 40)); z = x + e + {effect} * rng.normal(size=11)[g]\n"
