@@ -390,18 +390,44 @@ def test_coordinates_without_a_neighbour_are_independent():
 
 
 def test_the_guide_of_all_sites_is_the_inverse_of_the_sum_of_precisions():
-    """Beside dense inverses and a determinant: factor, mean and the integral of the product."""
+    """Beside dense inverses and a determinant: factor, mean and the integral of the product, in
+    which the site of a known coordinate is 1 at its value."""
     covariance = np.asarray(matrix())
     precision, force = RNG.uniform(0.0, 3.0, N), RNG.normal(size=N)
     sites = guide.FieldSites(jnp.asarray(precision[None]), jnp.asarray(force[None]))
     root = jnp.linalg.cholesky(covariance)
-    whole = guide.whole_guide(root, jnp.zeros((1, N)), sites)
+    exact = jnp.arange(N)[None] == 3
+    value = jnp.where(exact, sites.force / sites.precision, -jnp.inf)
+    rows = guide.Rows(value, value, jnp.zeros((1, N)), exact)
+    whole = guide.whole_guide(root, jnp.zeros((1, N)), rows, sites)
     spread = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision))
     np.testing.assert_allclose(whole.factor @ whole.factor.T, spread, atol=1e-10)
     np.testing.assert_allclose(whole.factor, np.tril(whole.factor), atol=0.0)
     np.testing.assert_allclose(whole.mean, spread @ force, atol=1e-10)
     _, log_det = np.linalg.slogdet(np.eye(N) + covariance * precision)
-    np.testing.assert_allclose(whole.log_mass, 0.5 * (force @ spread @ force - log_det), rtol=1e-10)
+    squares = force @ spread @ force - force[3] ** 2 / precision[3]
+    np.testing.assert_allclose(whole.log_mass, 0.5 * (squares - log_det), rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["chain", "few", "exact"])
+def test_known_values_that_say_almost_all_of_each_other_keep_their_digits(form):
+    """Beside the density of their innovations; it was .16 off, and said .016, of 6,400 values."""
+    n, rate = 300, 1e-5
+    news = np.random.default_rng(0).normal(size=n)
+    weights = np.append(0.0, np.full(n - 1, np.exp(-rate)))
+    scale = np.append(1.0, np.full(n - 1, np.sqrt(-np.expm1(-2.0 * rate))))
+    value = np.zeros(n)
+    for k in range(n):
+        value[k] = weights[k] * value[k - 1] + scale[k] * news[k]
+    if form == "chain":
+        line = tg.Directed(np.append(n, np.arange(n - 1))[:, None], weights[:, None], scale)
+    else:
+        kernel = lambda x, y: jnp.exp(-rate * jnp.abs(x - y)[0])
+        exact = form == "exact"
+        line = tg.Directed.from_points(np.arange(n), kernel, 4, block=32, exact=exact)
+    found = tg.log_likelihood(tg.Observations(value[None], value[None]), jnp.zeros(n), line)
+    truth = stats.norm.logpdf(news).sum() - np.log(scale).sum()
+    np.testing.assert_allclose(found.log_prob, truth, atol=1e-5)
 
 
 def test_the_guide_of_neighbours_is_the_inverse_of_the_sum_of_precisions():

@@ -354,7 +354,7 @@ def _guided(field: Any, rows: guide.Rows, key: Array) -> tuple[guide.FieldSites,
     if field.exact_root.size:
         root, noise = guide.noisy_root(field, rows)
         sites = guide.sites_of(field, rows, key, rows.noise - noise)
-        return sites, guide.whole_guide(root, noise, sites), jnp.zeros((), rows.low.dtype)
+        return sites, guide.whole_guide(root, noise, rows, sites), jnp.zeros((), rows.low.dtype)
     sites = guide.sites_of(field, rows, key, jnp.zeros_like(rows.noise))
     law = guide.conditionals(field, sites)
     change = jnp.abs(guide.change_by_half(field, sites, law))

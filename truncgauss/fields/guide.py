@@ -55,6 +55,16 @@ class FieldSites(NamedTuple):
     force: Array
 
 
+def log_sites(values: Array, rows: Rows, sites: FieldSites) -> Array:
+    """The log of each site, that of a known coordinate less its value there.
+
+    Such a site is steep where there is little noise: the value would have no digits beside it.
+    """
+    centre = jnp.where(rows.exact, rows.low, 0.0)
+    off = values - centre
+    return (sites.force - sites.precision * centre) * off - 0.5 * sites.precision * off**2
+
+
 class BlockConditional(NamedTuple):
     """The guide's distribution of a block given the state f: Normal(weights f + shift, factor
     factor^T)."""
@@ -150,7 +160,7 @@ class WholeGuide(NamedTuple):
         noise: variance of the noise that is not in it, in blocks.
         factor: that of the guide.
         mean: of the guide.
-        log_mass: log of the integral of the density times the sites.
+        log_mass: log of the integral of the density times the sites, as of `log_sites`.
     """
 
     root: Array
@@ -173,14 +183,19 @@ def noisy_root(field: Any, rows: Rows) -> tuple[Array, Array]:
     return jnp.where(within, whole, root), left
 
 
-def whole_guide(root: Array, noise: Array, sites: FieldSites) -> WholeGuide:
-    """The guide by all coordinates, without neighbours."""
+def whole_guide(root: Array, noise: Array, rows: Rows, sites: FieldSites) -> WholeGuide:
+    """The guide by all coordinates, without neighbours.
+
+    The integral is the ratio p(f) t(f) / q(f) at the mean of q: an error of that mean is squared.
+    """
     precision, force = (part.reshape(-1) for part in sites)
     factor = tilted_factor(root, precision)
-    pulled = factor.T @ force
+    mean = factor @ (factor.T @ force)
     shrunk = jnp.log(jnp.diagonal(factor)) - jnp.log(jnp.diagonal(root))
-    log_mass = jnp.sum(shrunk) + 0.5 * jnp.sum(pulled**2)
-    return WholeGuide(root, noise, factor, factor @ pulled, log_mass)
+    squares = solve_triangular(root, mean, lower=True) ** 2
+    at_sites = log_sites(mean.reshape(rows.low.shape), rows, sites)
+    log_mass = jnp.sum(shrunk) - 0.5 * jnp.sum(squares) + jnp.sum(at_sites)
+    return WholeGuide(root, noise, factor, mean, log_mass)
 
 
 def paths(

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from truncgauss.fields.guide import FieldSites, Rows, WholeGuide, slots_in_blocks
+from truncgauss.fields.guide import FieldSites, Rows, WholeGuide, log_sites, slots_in_blocks
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 from truncgauss.special.normal import log_interval_mass, separation_step
 from truncgauss.special.tails import LOG_SQRT_2PI, fixed_interval, standardize
@@ -87,9 +87,9 @@ def run(
         )
         random = jax.random.uniform(keys[1], (size,), dtype), normals
         drawn, offsets, gains = _drawn(factor, base, rows, sites, random)
-        p, h = (x[:, None] for x in sites)
         guide = jnp.sum(0.5 * offsets**2, axis=0) + jnp.sum(jnp.log(jnp.diagonal(factor)))
-        at_sites = jnp.sum(h * drawn - 0.5 * p * drawn**2, axis=0)
+        columns = jax.tree.map(lambda x: x[:, None], (rows, sites))
+        at_sites = jnp.sum(log_sites(drawn, *columns), axis=0)
         kept = offsets if exact else drawn
         cloud = cloud._replace(
             drawn=lax.dynamic_update_slice_in_dim(cloud.drawn, kept, k * size, 0),
@@ -223,8 +223,10 @@ def _drawn(
         offsets, gains = carry
         k, row, pivot, base, (low, high, noise, exact), (p, h), (shift, normal) = part
         mean = base + row @ offsets
-        variance = 1.0 / (1.0 / pivot**2 - p)
-        middle = variance * (mean / pivot**2 - h)
+        variance, centre = 1.0 / (1.0 / pivot**2 - p), jnp.where(exact, low, 0.0)
+        h -= p * centre  # of the site about the centre
+        off = variance * ((mean - centre) / pivot**2 - h)
+        middle = centre + off
         whole = jnp.sqrt(variance + noise)
         limits = fixed_interval(low, jnp.where(exact, jnp.inf, high), middle, whole)
         uniform = _uniforms(middle, shift)
@@ -234,7 +236,7 @@ def _drawn(
         left = jnp.sqrt(variance * noise) / whole
         draw = middle + variance / whole * value + left * normal
         ratio = 1.0 + p * variance
-        at_site = h * middle + 0.5 * variance * h**2 - 0.5 * p * middle**2
+        at_site = h * off + 0.5 * variance * h**2 - 0.5 * p * off**2
         site = at_site / ratio - 0.5 * jnp.log(ratio)
         offsets = lax.dynamic_update_index_in_dim(offsets, (draw - mean) / pivot, k, 0)
         return (offsets, gains + jnp.where(exact, density, log_mass) - site), draw
