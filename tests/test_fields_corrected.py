@@ -30,7 +30,10 @@ def test_the_integral_of_a_whole_field_is_that_of_the_dense_matrices(columns, mo
     monkeypatch.setattr(correction, "COLUMNS", columns)
     precision, force = RNG.exponential(size=N), RNG.normal(size=N)
     precision[:5] = force[:5] = 0.0
-    mass = correction.whole_log_mass(POINTS, kernel, np.full(N, 0.1), (precision, force))
+    known = np.arange(N) == 7  # whose site is 1 at its value
+    sites = precision, force, known
+    mass = correction.whole_log_mass(POINTS, kernel, np.full(N, 0.1), sites)
+    mass += 0.5 * force[7] ** 2 / precision[7]
     covariance = matrix() + 0.1 * np.eye(N)
     after = np.linalg.inv(np.linalg.inv(covariance) + np.diag(precision))
     shrunk = np.linalg.slogdet(after)[1] - np.linalg.slogdet(covariance)[1]

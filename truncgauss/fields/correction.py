@@ -6,7 +6,8 @@ kernel, P = Q^2 the precisions of the sites and h their forces,
 
     log int N(f; 0, K) exp(h^T f - f^T P f / 2) df = -log |L| + (u^T u - |L^{-1} u|^2) / 2,
 
-L the Cholesky factor of I + Q K Q and u = Q^{-1} h. That of K itself, which need not be positive
+L the Cholesky factor of I + Q K Q and u = Q^{-1} h. Of a known coordinate, whose site is taken to
+be 1 at its value, the square in u^T u is left out. That of K itself, which need not be positive
 definite to rounding, is not made.
 
 Reference:
@@ -35,18 +36,18 @@ def whole_log_mass(
         points: shape (n, p).
         kernel: covariance of the field at two points.
         nugget: variance at each point by itself, shape (n,).
-        sites: precisions and forces, (n,) each.
+        sites: precisions and forces, and whether a coordinate is known, (n,) each.
 
     Raises:
         ValueError: for a kernel that is not positive definite on the points.
     """
     from scipy.linalg import solve_triangular
 
-    precision, force, nugget = (np.asarray(x, np.float64) for x in (*sites, nugget))
+    precision, force, known, nugget = (np.asarray(x, np.float64) for x in (*sites, nugget))
     root = np.sqrt(precision)
     done: list[tuple[int, np.ndarray]] = []
     left = np.divide(force, root, out=np.zeros_like(root), where=root > 0)
-    log_mass = 0.5 * float(left @ left)
+    log_mass = 0.5 * float(left @ (left * (1.0 - known)))
     for first, panel in _columns(points, kernel):
         size = panel.shape[1]
         some = slice(first, first + size)

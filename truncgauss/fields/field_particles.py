@@ -298,7 +298,8 @@ class FieldParticles(Particles):
         first, second = jax.random.split(as_key(key))
         sites = jax.jit(guide.sites_of)(finer, rows, first, jnp.zeros_like(rows.noise))
         placed, n = finer.order.astype(int), finer.dimension
-        flat = (jnp.zeros(n).at[placed].set(x.reshape(-1)[:n]) for x in sites)
+        parts = *sites, rows.exact
+        flat = (jnp.zeros(n, x.dtype).at[placed].set(x.reshape(-1)[:n]) for x in parts)
         share = building.SHARE / (1.0 - building.SHARE)
         whole = correction.whole_log_mass(points, kernel, share * finer.noise**2, tuple(flat))
         counts = self.num_particles, self.num_replicates
@@ -357,7 +358,7 @@ def _guided(field: Any, rows: guide.Rows, key: Array) -> tuple[guide.FieldSites,
         return sites, guide.whole_guide(root, noise, rows, sites), jnp.zeros((), rows.low.dtype)
     sites = guide.sites_of(field, rows, key, jnp.zeros_like(rows.noise))
     law = guide.conditionals(field, sites)
-    change = jnp.abs(guide.change_by_half(field, sites, law))
+    change = jnp.abs(guide.change_by_half(field, rows, sites, law))
     return sites, law._replace(shift=building.after(law.shift, change)), change
 
 
@@ -417,7 +418,7 @@ def _beside_sites(
     log_probs, least = lax.map(run, jax.random.split(key, num_replicates))
     value, scatter = _mean(log_probs)
     unknown = jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)
-    return value, jnp.where(unknown, jnp.inf, scatter), guide.log_mass(law, field.guide_scale)
+    return value, jnp.where(unknown, jnp.inf, scatter), guide.log_mass(field, rows, sites, law)
 
 
 def _mean(log_probs: Array) -> tuple[Array, Array]:

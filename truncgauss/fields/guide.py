@@ -118,15 +118,22 @@ def conditionals(field: Any, sites: FieldSites, kind: str = "guide_") -> BlockCo
     return lax.scan(of_block, nothing, parts, reverse=True)[1]
 
 
-def log_mass(law: BlockConditional, scale: Array) -> Array:
+def log_mass(
+    field: Any, rows: Rows, sites: FieldSites, law: BlockConditional, kind: str = "guide_"
+) -> Array:
     """log of the integral of a field's density times the sites, of which law is the product.
 
-    It is the log of their ratio p(f) t(f) / q(f) at any f, as at 0, where t is 1. scale has the
-    factors of the blocks given their neighbours.
+    It is the log of their ratio p(f) t(f) / q(f) at any f, as at the mean of q: an error of that
+    mean is squared. Sites are as of `log_sites`.
     """
+    weights, scale = getattr(field, f"{kind}weights"), getattr(field, f"{kind}scale")
+    drawn = paths(law, jnp.zeros((*law.shift.shape, 1)), slots_in_blocks(field), field.width)
+    near = field.neighbours[:, : weights.shape[-1]].astype(int)
+    earlier = jnp.append(drawn.reshape(-1), 0.0)[near]
+    left = solve_triangular(scale, drawn - weights @ earlier[..., None], lower=True)
     logs = [jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)) for root in (law.factor, scale)]
-    left = solve_triangular(law.factor, law.shift[..., None], lower=True)
-    return jnp.sum(logs[0] - logs[1]) + 0.5 * jnp.sum(left**2)
+    at_sites = log_sites(drawn[..., 0], rows, sites)
+    return jnp.sum(logs[0] - logs[1]) + jnp.sum(at_sites) - 0.5 * jnp.sum(left**2)
 
 
 def tilted_factor(root: Array, precision: Array) -> Array:
@@ -139,7 +146,7 @@ def tilted_factor(root: Array, precision: Array) -> Array:
     return solve_triangular(upper, root.T, lower=False).T
 
 
-def change_by_half(field: Any, sites: FieldSites, law: BlockConditional) -> Array:
+def change_by_half(field: Any, rows: Rows, sites: FieldSites, law: BlockConditional) -> Array:
     """The change of log P by half of the guide's neighbours, the sites in place of the limits.
 
     These Gaussian integrals are exact. Beside fields of 2,000 wells, whose log P was 3 to 9 off, it
@@ -149,7 +156,7 @@ def change_by_half(field: Any, sites: FieldSites, law: BlockConditional) -> Arra
     if field.coarse_weights.shape[-1] >= field.guide_weights.shape[-1]:
         return jnp.zeros((), law.shift.dtype)
     coarse = conditionals(field, sites, "coarse_")
-    return log_mass(coarse, field.coarse_scale) - log_mass(law, field.guide_scale)
+    return log_mass(field, rows, sites, coarse, "coarse_") - log_mass(field, rows, sites, law)
 
 
 class WholeGuide(NamedTuple):
@@ -160,7 +167,7 @@ class WholeGuide(NamedTuple):
         noise: variance of the noise that is not in it, in blocks.
         factor: that of the guide.
         mean: of the guide.
-        log_mass: log of the integral of the density times the sites, as of `log_sites`.
+        log_mass: log of the integral of the density times the sites.
     """
 
     root: Array
@@ -184,10 +191,7 @@ def noisy_root(field: Any, rows: Rows) -> tuple[Array, Array]:
 
 
 def whole_guide(root: Array, noise: Array, rows: Rows, sites: FieldSites) -> WholeGuide:
-    """The guide by all coordinates, without neighbours.
-
-    The integral is the ratio p(f) t(f) / q(f) at the mean of q: an error of that mean is squared.
-    """
+    """The guide by all coordinates, without neighbours, and the integral as in `log_mass`."""
     precision, force = (part.reshape(-1) for part in sites)
     factor = tilted_factor(root, precision)
     mean = factor @ (factor.T @ force)
