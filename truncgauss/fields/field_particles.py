@@ -25,6 +25,9 @@ from truncgauss.words.arguments import explained_class
 
 LEAST_EFFECTIVE = 10.0
 MOST_LEFT = 0.1  # of the correction by a Gaussian integral
+# Of the root of the sum of squares of the changes of blocks, which may cancel. Of 27 fields of 196
+# points by 32 neighbours the error of seven was 3 to 40 times their sum, of all .3 times that root.
+CANCELLED = 0.5
 LARGEST_CHANGE = 3.0  # of log P by half of the neighbours, beyond which no error is known
 
 
@@ -89,8 +92,9 @@ class FieldParticles(Particles):
     Of `tg.Automatic`, too, it is the method for a `Box` under such a covariance. stderr is the
     scatter of the replicates. Of a field of `from_points` that is not exact it has a second part,
     in quadrature: how much log P changes with half of the neighbours by which draws are guided,
-    with Gaussian sites in place of the limits. That exceeds the error of the approximation where it
-    falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
+    with Gaussian sites in place of the limits, and half of the root of the sum of squares of what
+    each block adds to that, as some may cancel. That exceeds the error of the approximation where
+    it falls with their number at least as 1/m. stderr is inf where that change is above 3, as of
     coordinates that all depend on each other (`corrected` makes few neighbours good), or too few
     particles were effective.
 
@@ -351,14 +355,15 @@ def _less(limits: Array, loc: Array) -> Array:
 
 
 def _guided(field: Any, rows: guide.Rows, key: Array) -> tuple[guide.FieldSites, Any, Array]:
-    """The sites, the guide of draws, and the change of log P by half of its neighbours."""
+    """The sites, the guide of draws, and the size of a change by half of its neighbours."""
     if field.exact_root.size:
         root, noise = guide.noisy_root(field, rows)
         sites = guide.sites_of(field, rows, key, rows.noise - noise)
         return sites, guide.whole_guide(root, noise, rows, sites), jnp.zeros((), rows.low.dtype)
     sites = guide.sites_of(field, rows, key, jnp.zeros_like(rows.noise))
     law = guide.conditionals(field, sites)
-    change = jnp.abs(guide.change_by_half(field, rows, sites, law))
+    parts = guide.changes_by_half(field, rows, sites, law)
+    change = jnp.hypot(jnp.sum(parts), CANCELLED * jnp.sqrt(jnp.sum(parts**2)))
     return sites, law._replace(shift=building.after(law.shift, change)), change
 
 
@@ -418,7 +423,11 @@ def _beside_sites(
     log_probs, least = lax.map(run, jax.random.split(key, num_replicates))
     value, scatter = _mean(log_probs)
     unknown = jnp.min(least) < min(LEAST_EFFECTIVE, num_particles)
-    return value, jnp.where(unknown, jnp.inf, scatter), guide.log_mass(field, rows, sites, law)
+    return (
+        value,
+        jnp.where(unknown, jnp.inf, scatter),
+        jnp.sum(guide.log_masses(field, rows, sites, law)),
+    )
 
 
 def _mean(log_probs: Array) -> tuple[Array, Array]:
