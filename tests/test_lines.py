@@ -60,6 +60,8 @@ def test_the_covariance_is_the_matrix_of_the_kernel(smoothness):
     whole = matrix(smoothness=smoothness, noise=0.0) + np.diag(np.linspace(0.0, 1.0, N) ** 2)
     np.testing.assert_allclose(some.covariance_matrix, whole, atol=1e-13)
     np.testing.assert_allclose(some.variances, jnp.diagonal(whole), rtol=1e-13)
+    compiled = jax.jit(lambda scale: line(scale=scale).variances)  # of points of NumPy
+    np.testing.assert_allclose(compiled(0.8), line().variances, rtol=1e-13)
     by = jnp.linspace(0.5, 2.0, N)
     scaled = some.scaled(by)
     np.testing.assert_allclose(scaled.covariance_matrix, whole * by[:, None] * by, atol=1e-12)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from truncgauss.arrays.batches import differentiated_once
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.importing import imported
 from truncgauss.arrays.keys import PRNGKey, as_key
@@ -23,6 +24,10 @@ from truncgauss.probability.method import NUM_REPLICATES, Method, check_counts
 from truncgauss.special.logspace import log_mean_exp, standard_error
 from truncgauss.words.arguments import explained_class
 
+RESAMPLED = (
+    "{} has no second derivatives: particles are resampled. Use differences of gradients at one "
+    "key, or a dense covariance with tg.Separation()."
+)
 LEAST_EFFECTIVE = 10.0
 MOST_LEFT = 0.1  # of the correction by a Gaussian integral
 # Of the root of the sum of squares of the changes of blocks, which may cancel. Of 27 fields of 196
@@ -449,30 +454,14 @@ def _estimate(
 def _estimate_jvp(
     num_particles: int, num_replicates: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Estimate, Estimate]:
-    field, rows, key = primals
-    moved, moved_rows, _ = tangents
-    value, slopes = _once(field, rows, key, num_particles, num_replicates)
+    field, rows, key = differentiated_once(primals, RESAMPLED.format("FieldParticles"))
+    counts, (moved, moved_rows, _) = (num_particles, num_replicates), tangents
+    value, (shares, each) = _with_slopes(field, rows, key, *counts, lambda slopes: slopes)
+    slopes = jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), each)
     change = jnp.vdot(slopes.weights, moved.weights) + jnp.vdot(slopes.scale, moved.scale)
     change += jnp.vdot(slopes.exact_root, moved.exact_root)
     change += sum(map(jnp.vdot, slopes.rows, moved_rows[:3]))
     return value, Estimate(change, jnp.zeros_like(value.stderr))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def _once(
-    field: Any, rows: guide.Rows, key: Array, num_particles: int, num_replicates: int
-) -> tuple[Estimate, Any]:
-    counts = num_particles, num_replicates
-    value, (shares, slopes) = _with_slopes(field, rows, key, *counts, lambda slopes: slopes)
-    return value, jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes)
-
-
-@_once.defjvp
-def _once_jvp(*_: Any) -> Any:
-    raise ValueError(
-        "FieldParticles has no second derivatives: particles are resampled. Use differences of "
-        "gradients at one key, or a dense covariance with tg.Separation()."
-    )
 
 
 def likelihood(

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from truncgauss.arrays.batches import differentiated_once
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-from truncgauss.fields.field_particles import Particles
+from truncgauss.fields.field_particles import RESAMPLED, Particles
 from truncgauss.fields.guide import FieldSites, Rows
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.probability.method import NUM_REPLICATES, check_counts
@@ -35,7 +36,7 @@ from truncgauss.words.arguments import explained_class
 WINDOW, OVERLAP = 1000, 100  # places whose sites are fitted together
 NUM_STEPS, DAMPING = 8, 0.8
 SHARE = 0.5  # of the precision of a site
-RESAMPLED = 0.8  # of the particles; half of them gave twice the variance
+LEAST_SHARE = 0.8  # of the particles; half of them gave twice the variance
 LEAST_EFFECTIVE = 10.0
 LARGEST_SPREAD = 3.0  # of the logs of replicates, beyond which no error is known
 
@@ -283,7 +284,7 @@ def resampled(cloud: Cloud, row: Array, bits: Array) -> tuple[Cloud, Array]:
     """Replicates whose particles are too unequal, systematically resampled in order of the mean."""
     n = cloud.log_weights.shape[1]
     effective = effective_sample_size(cloud.log_weights)
-    needed = effective < RESAMPLED * n
+    needed = effective < LEAST_SHARE * n
 
     def of_one(needed: Array, level: Array, log_weights: Array, bits: Array) -> tuple[Array, ...]:
         order = jnp.argsort(level)
@@ -472,29 +473,13 @@ def line_estimate(
 def _line_estimate_jvp(
     num_particles: int, num_replicates: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Estimate, Estimate]:
-    field, rows, key = primals
-    change, change_rows, _ = tangents
-    value, slopes = _once(field, rows, key, num_particles, num_replicates)
+    field, rows, key = differentiated_once(primals, RESAMPLED.format("LineParticles"))
+    counts, (change, change_rows, _) = (num_particles, num_replicates), tangents
+    value, each = value_and_slopes(field, rows, key, *counts, lambda slopes: slopes)
+    slopes = jax.tree.map(lambda x: jnp.mean(x, axis=0), each)
     moves = LineSlopes(*field_parts(change), change_rows[:3])
     total: Any = sum(map(jnp.vdot, jax.tree.leaves(slopes), jax.tree.leaves(moves)))
     return value, Estimate(total, jnp.zeros_like(value.stderr))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def _once(
-    field: Any, rows: Rows, key: Array, num_particles: int, num_replicates: int
-) -> tuple[Estimate, LineSlopes]:
-    counts = num_particles, num_replicates
-    value, each = value_and_slopes(field, rows, key, *counts, lambda slopes: slopes)
-    return value, jax.tree.map(lambda x: jnp.mean(x, axis=0), each)
-
-
-@_once.defjvp
-def _once_jvp(*_: Any) -> Any:
-    raise ValueError(
-        "LineParticles has no second derivatives: particles are resampled. Use differences of "
-        "gradients at one key, or a dense covariance with tg.Separation()."
-    )
 
 
 @explained_class

@@ -138,15 +138,16 @@ class QuasiSeparable(Covariance):
                 "tg.Directed.from_points."
             )
         points = as_float_array(x, "from_quasiseparable: x")
-        known = values_of(points)
-        if known is None or points.ndim != 1 or not np.all(np.isfinite(np.asarray(known))):
+        known = values_of(x)  # NumPy's numbers become traced ones under `jax.jit`
+        if known is None or points.ndim != 1 or not np.all(np.isfinite(np.asarray(known, float))):
             raise ValueError(
                 "from_quasiseparable: x must be finite numbers of shape (n,), not traced by "
                 f"jax.jit, since points are sorted by them; got shape {points.shape}."
             )
         noise = jnp.broadcast_to(as_float_array(noise, "from_quasiseparable: noise"), points.shape)
-        building.check_distinct(points[:, None], noise if is_concrete(noise) else 1.0)
-        order = np.argsort(-np.asarray(known), kind="stable")
+        sites = np.asarray(known, points.dtype)
+        building.check_distinct(sites[:, None], noise if is_concrete(noise) else 1.0)
+        order = np.argsort(-sites, kind="stable")
         placed = points[order]
         observation = jax.vmap(kernel.observation_model)(placed)
         unit = jnp.sqrt(jnp.diagonal(kernel.stationary_covariance()))
