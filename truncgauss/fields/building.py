@@ -11,7 +11,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from truncgauss.arrays.pytrees import is_concrete, values_of
+from truncgauss.arrays.pytrees import AnyArray, is_concrete, values_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
@@ -121,7 +121,7 @@ def check_kernel(kernel: Any, points: Array) -> None:
         )
 
 
-def check_distinct(points: Array, noise: Any) -> None:
+def check_distinct(points: AnyArray, noise: Any) -> None:
     """Raise ValueError for two points at one place where neither has noise."""
     known = values_of(points)
     if known is None:
