@@ -48,10 +48,10 @@ def of_one_row(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _anywhere(leaf: Array) -> Any:
-    """What JAX traces in place of an array, of whose type the placement is a part.
+    """The array, or its shape and type alone, by which a function is traced.
 
-    Programs within the function are traced for that placement. Where an array is spread over the
-    devices of a mesh that each device uses for itself later, they are traced for none.
+    The type of an array includes the mesh that it is spread over, for which programs within the
+    function would be traced; each device is to run them by itself.
     """
     kind: Any = jax.typeof(leaf)
     if kind.sharding.mesh.explicit_axes:
