@@ -149,9 +149,13 @@ def fraction_not_truncated(
         >>> tg.likelihood.fraction_not_truncated(rows, [0.0], [[1.0]]).round(4)
         Array([0.5   , 0.1587], dtype=float64)
     """
-    return jnp.exp(
-        _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[2]
-    )
+    problem = prepared(observations, loc, covariance)
+    region, others, count = problem[0].region, (method, as_key(key)), problem[0].num_rows
+    if region is None or not region.answers_points or not is_concrete(others):
+        return jnp.exp(_log_likelihood(*problem, *others)[2])
+    Method.check_kind(method)
+    fractions: jax.Array = first_rows(_of_regions(*filled_problem(*problem), *others), count)
+    return fractions
 
 
 @reported
@@ -331,8 +335,9 @@ def row_terms(
     method: Method,
     key: jax.Array,
     equal: bool = False,
+    of_region: bool = False,
 ) -> RowTerms:
-    """The terms of the data and of the region of each row, unweighted.
+    """The terms of the data and of the region of each row, unweighted; or of the region alone.
 
     Arguments as `prepared` and `terms_of`.
     """
@@ -349,6 +354,7 @@ def row_terms(
             return RowTerms(value + log_observed, zeros, error**2, zeros)
     by_sign: dict[float, list[Any]] = {1.0: [], -1.0: []}
     terms = terms_of(observations, loc, covariance, key, equal)
+    terms = [term for term in terms if term.sign < 0] if of_region else terms
     for term, estimate in zip(terms, evaluated([term.integrals for term in terms], method)):
         value, rows = term.density, term.pattern.destinations
         squares = jnp.zeros(len(rows), dtype)
@@ -419,6 +425,15 @@ def _evaluated(
     error = jnp.sqrt(variance_of_sum(observations, terms, weights, weights, shared))
     spread = jnp.sqrt(terms.data_variance + terms.region_variance)
     return Estimate(value, weights * spread), error, terms.region
+
+
+@Compiled
+def _of_regions(
+    observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
+) -> jax.Array:
+    """P(Y in R) of each row."""
+    method, key = others
+    return jnp.exp(row_terms(observations, loc, covariance, method, key, of_region=True).region)
 
 
 def _log_likelihood(
