@@ -40,8 +40,14 @@ KINDS = {
     "observations": "tg.Observations",
     "known": "tg.Observations",
 }
+ONE_OBSERVATION = (
+    "The weights add up to 1: all rows together count as one observation, by which the standard "
+    "errors, AIC and BIC go. A weight says how often its row counts: multiply them by the number "
+    "of rows."
+)
 ARRAYS, NUMBER, COUNT = "numbers or an array of them", "one number", "a whole number"
 FLAG = "True or False"
+TRUTH = " True and False are no numbers here: write the number that is meant, such as 1.0."
 # Arguments that take a function, an object of this package or a constraint, and say so themselves.
 ANYTHING = set(
     "constraints distribution edge fit fun function large observed optimizer prior result small "
