@@ -231,7 +231,7 @@ def counts_of(x: Any, y: Any, weights: Any) -> tuple[np.ndarray, Any, list[Any],
                 f"column for each level, at most {MOST_LEVELS}. For answers give two columns, "
                 "polychoric(x, y), or tg.polychoric_matrix(data)."
             )
-        return counts, ("x", "y"), [range(1, size + 1) for size in counts.shape], []
+        return counts, ("x", "y"), [range(1, size + 1) for size in counts.shape], long(x)
     x, y, weights = tables.in_one_order("polychoric", x=x, y=y, weights=weights)
     columns: list[Ordinal] = []
     for values, name in ((x, "x"), (y, "y")):
@@ -261,6 +261,28 @@ def counts_of(x: Any, y: Any, weights: Any) -> tuple[np.ndarray, Any, list[Any],
     table = np.zeros((len(first.levels), len(second.levels)))
     np.add.at(table, tuple(column[seen] for column in codes), count[seen])
     return table, labels, [first.levels, second.levels], notes
+
+
+def long(counts: Any) -> list[str]:
+    """A sentence on a table of counts that has so many rows that it may hold answers.
+
+    Raises:
+        ValueError: if its columns have names and its rows are numbered, as of answers.
+    """
+    r, c = np.shape(counts)
+    if r <= 10 or r <= 4 * c:
+        return []
+    numbered = [*getattr(counts, "index", range(r))] == [*range(r)]
+    if hasattr(counts, "columns") and numbered:
+        raise ValueError(
+            f"polychoric: without y, x must be a table of counts (r, c), got {r} rows of answers "
+            f"in the columns {', '.join(map(str, counts.columns))}. Of answers give two columns, "
+            "polychoric(x[one], x[other]), or tg.polychoric_matrix(x); of counts x.to_numpy()."
+        )
+    return [
+        f"x was read as a table of counts, of {r} by {c} levels. If its rows are answers, they are "
+        "polychoric(x[:, 0], x[:, 1])."
+    ]
 
 
 def edge_of(tables: np.ndarray) -> np.ndarray:
