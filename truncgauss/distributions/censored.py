@@ -134,6 +134,8 @@ class Censored(TruncatedDistribution):
             lower, upper = value[..., 0], value[..., 1]
             if is_concrete(pairs):
                 check_pairs(np.asarray(pairs))
+            if is_concrete((pairs, self.low, self.high)):
+                check_beyond(np.asarray(pairs), np.asarray(self.low), np.asarray(self.high))
         else:
             lower = jnp.where(value <= self.low, -jnp.inf, value)
             upper = jnp.where(value >= self.high, jnp.inf, value)
@@ -172,6 +174,24 @@ def check_pairs(pairs: np.ndarray) -> None:
             f"Censored: lower must not be above upper, got {pairs[first].tolist()} in "
             f"{crossed.sum()} pair(s), first at index {first}. Exchange them."
         )
+
+
+def check_beyond(pairs: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Raise ValueError if an exact pair lies beyond a bound, where no value is known exactly."""
+    ends = pairs[..., 0], pairs[..., 1]
+    for side, write, beyond in (
+        ("low", "(-inf, low)", ends[0] < low),
+        ("high", "(high, inf)", ends[1] > high),
+    ):
+        exact = beyond & (ends[0] == ends[1]) & np.isfinite(ends[0])
+        if exact.any():
+            first = tuple(np.argwhere(exact)[0].tolist())
+            got = np.broadcast_to(ends[0], exact.shape)[first]
+            raise ValueError(
+                f"Censored: {exact.sum()} pair(s) are exact beyond {side}, first {got:g} at index "
+                f"{first}, where values are recorded as the bound. Write them {write}, or leave "
+                f"{side} out: with intervals=True pairs say themselves what is known."
+            )
 
 
 def check_supported(distribution: Any) -> None:
