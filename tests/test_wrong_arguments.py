@@ -275,6 +275,7 @@ HABITS = {
     "p-values": (lambda: tg.simultaneous([1.0, 2.0], np.eye(2)).pvalues, "p_values"),
     "a tolerance of Exact": (lambda: tg.Exact(rtol=1e-3), "takes no arguments"),
     "a place by name alone": (lambda: tg.Observations.exact(PAIRS, BOX), "and by name"),
+    "True for a number": (lambda: tg.TruncatedNormal(0.0, True), "scale must be a number"),
     "an argument left out": (lambda: tg.log_probability(LOC, COVARIANCE), r"such as tg\.Box"),
 }  # fmt: skip
 
@@ -364,6 +365,22 @@ SILENT_ERRORS = {
     ),
     "half a draw": (lambda: NORMAL.sample(KEY, (2.5,)), "whole numbers"),
     "a table of answers": (lambda: tg.polychoric(TABLE), "table of counts"),
+    "True for a bound": (
+        lambda: tg.fit_regression(Y, X, censored_low=True), "got True. It is the bound itself"
+    ),
+    "True for a variance": (lambda: tg.fit_regression(Y, X, noise=True), "no numbers here"),
+    "True for bounds": (lambda: tg.fit_truncated_normal(PAIRS, low=True), "low.*got True"),
+    "True for draws": (
+        lambda: tg.truncated_samples(KEY, **PROBLEM, num_samples=True), "num_samples.*got True"
+    ),
+    "True for steps": (lambda: tg.minimize(jnp.sin, 1.0, num_steps=True), "num_steps.*got True"),
+    "True for components": (lambda: tg.fit_mixture(ROWS, True), "num_components.*got True"),
+    "named columns of answers": (
+        lambda: tg.polychoric(FRAME.abs().round().reset_index(drop=True)), "24 rows of answers"
+    ),
+    "an exact value beyond a bound": (
+        lambda: tg.Censored(NORMAL, 0.0, intervals=True).log_prob([[-0.5, -0.5]]), "beyond low"
+    ),
     "no randomisations": (
         lambda: tg.quantile_residuals((ROWS, LOC, COVARIANCE), KEY, num_draws=-1), "num_draws"
     ),
@@ -385,5 +402,8 @@ def test_valid_calls_beside_these_stay():
     assert np.isfinite(tg.log_likelihood(missing, LOC, np.ones((2, 2))).log_prob).all()
     traced = jax.jit(lambda matrix: tg.log_likelihood(ROWS, LOC, matrix).log_prob)
     assert np.isnan(traced(np.ones((2, 2)))).all()
+    assert np.size(tg.polychoric(pandas.crosstab(TWO, TWO[::-1])).rho) == 1
+    single = tg.fit_regression(Y, X, weights=np.full(24, 1 / 24), num_profiles=0)
+    assert "count as one observation" in " ".join(single.notes)
     limit = tg.log_probability(**PROBLEM, df=np.inf, noncentral="Kshirsagar")
     assert limit.log_prob == ESTIMATE.log_prob

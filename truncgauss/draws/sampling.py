@@ -343,7 +343,8 @@ def check_order(function: str, key: Any, num_samples: Any) -> None:
 
 
 def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:
-    if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+    whole = isinstance(num_samples, (int, np.integer)) and not isinstance(num_samples, bool)
+    if not whole or num_samples < 1:
         order = " The order is (key, loc, covariance, region, num_samples)."
         more = order if isinstance(num_samples, Region) else ""
         if isinstance(num_samples, tuple | list):

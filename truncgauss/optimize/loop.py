@@ -103,7 +103,7 @@ def minimize(
         >>> result.params, result.converged
         (Array([ 1., -2.], dtype=float64), True)
     """
-    if not hasattr(num_steps, "__index__") or num_steps < 0:
+    if isinstance(num_steps, bool) or not hasattr(num_steps, "__index__") or num_steps < 0:
         raise ValueError(f"minimize: num_steps must be an int from 0 on, got {num_steps!r}.")
     if tolerance is not None and not tolerance >= 0:
         raise ValueError(f"minimize: tolerance must not be negative, got {tolerance}.")

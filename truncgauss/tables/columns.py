@@ -271,13 +271,10 @@ def each_row(
         cure = "Convert it." if is_float(str(values)) else cure
         raise ValueError(f"{what} must be numbers, got the text {values!r}. {cure}")
     word, scalar = (kind or what).rpartition(" ")[2], np.ndim(values) == 0
-    if word in BOUNDS and not scalar and np.asarray(values).dtype == bool:
-        side, end = ("left", "-inf") if word.endswith("low") else ("right", "inf")
-        raise ValueError(
-            f"{what} must be bounds, got truth values. Where these say which outcomes are "
-            f"censored, write the bound there and {end} elsewhere, or for `from_table` "
-            f"{side}_censored=(column, True)."
-        )
+    if (word in BOUNDS or scalar) and np.asarray(values).dtype == bool:
+        from truncgauss.tables.no_numbers import refuse_truth  # of which these alone have use
+
+        refuse_truth(values, what, word)
     if scalar:
         values = np.asarray([default if values is None else values])
     advice = next((LACKING[word] for word in LACKING if (kind or what).endswith(word)), OUTCOME)
@@ -312,9 +309,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
             array = array.astype(np.float64)  # numbers that pandas holds one by one
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
-    if array.dtype.kind in "OUScMmV" and not (
-        array.dtype.kind == "V" and array.dtype.names is None
-    ):
+    truth = array.dtype == bool and not array.ndim
+    if truth or array.dtype.kind in "OUScMmV" and (array.dtype.kind != "V" or array.dtype.names):
         from truncgauss.tables.no_numbers import refuse_cells  # of which these alone have use
 
         refuse_cells(array, where)

@@ -1,12 +1,13 @@
 """Sentences about cells that are no numbers, of which these alone have use."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from truncgauss.tables.censoring import advice, limit_of, misspelt
-from truncgauss.words.misfits import described
+from truncgauss.tables.columns import BOUNDS
+from truncgauss.words.misfits import TRUTH, described
 from truncgauss.words.numbers import is_float
 
 CATEGORIES = (
@@ -26,6 +27,8 @@ KINDS = {
 
 def refuse_cells(array: np.ndarray, where: str) -> None:
     """Raise ValueError for an array of cells that are no numbers; the message starts with where."""
+    if array.dtype == bool:
+        refuse_truth(array, where, where.rpartition(" ")[2])
     only = array.item() if array.dtype.kind == "O" and array.size == 1 else ""
     if not isinstance(only, str | bytes | int | float | None):
         refuse_object(only, where)
@@ -42,6 +45,19 @@ def refuse_cells(array: np.ndarray, where: str) -> None:
     if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
         remedy = "There is None; where a value is missing write NaN."
     raise ValueError(f"{where} holds {kind} (dtype {array.dtype}{such}), not numbers. {remedy}")
+
+
+def refuse_truth(values: Any, what: str, word: str) -> NoReturn:
+    """Raise ValueError for truth values in the place of bounds, or one of other numbers."""
+    if np.ndim(values) == 0:
+        of_bound = f" It is the bound itself, such as {word}=0.0." if word in BOUNDS else ""
+        raise ValueError(f"{what} must be numbers, got {values}.{of_bound or TRUTH}")
+    side, end = ("left", "-inf") if word.endswith("low") else ("right", "inf")
+    raise ValueError(
+        f"{what} must be bounds, got truth values. Where these say which outcomes are censored, "
+        f"write the bound there and {end} elsewhere, or for `from_table` "
+        f"{side}_censored=(column, True)."
+    )
 
 
 def refuse_object(value: Any, where: str) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -11,6 +12,7 @@ from truncgauss.words.names import is_key as is_key
 Class = TypeVar("Class", bound=type)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+TRUTH = "bool", "bool_"
 # Operations that take one number, which a tuple of results is not.
 OPERATIONS = "float int neg abs round format add radd sub rsub mul rmul truediv rtruediv pow rpow"
 
@@ -24,8 +26,11 @@ def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     @functools.wraps(function)
     def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            for name, position in flags:
-                check_flag(owner, name, position, args, kwargs)
+            for name, position, is_flag in flags:
+                value = args[position] if position < len(args) else kwargs.get(name, flags)
+                if value is not flags and (type(value).__name__ in TRUTH) != is_flag:
+                    kind = "True or False" if is_flag else "a number"  # "no" is true to Python
+                    raise TypeError(f"{owner}: {name} must be {kind}, got {value!r:.60}.")
             return function(*args, **kwargs)
         except Exception as error:
             from truncgauss.words import misfits  # of which only wrong calls have use
@@ -36,18 +41,15 @@ def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     return called
 
 
-def flags_of(signature: inspect.Signature) -> list[tuple[str, int]]:
-    """Names and positions of arguments that are True or False; of those by name alone, none."""
-    every = enumerate(signature.parameters.values())
-    flags = [(x, position) for position, x in every if x.annotation is bool]
-    return [(x.name, sys.maxsize if x.kind is x.KEYWORD_ONLY else at) for x, at in flags]
-
-
-def check_flag(owner: str, name: str, position: int, args: Any, kwargs: dict[str, Any]) -> None:
-    """Raise TypeError for an argument that is neither True nor False: to Python "no" is true."""
-    value = args[position] if position < len(args) else kwargs.get(name, True)
-    if type(value).__name__ not in ("bool", "bool_"):
-        raise TypeError(f"{owner}: {name} must be True or False, got {value!r:.60}.")
+def flags_of(signature: inspect.Signature) -> list[tuple[str, int, bool]]:
+    """Names and positions of arguments that are True or False, or numbers, which these are not;
+    and which of the two. Those by name alone have no position."""
+    numbers = re.compile(r"<class '(int|float)'>|(int|float) \| None|.*Real\[.*")
+    return [
+        (x.name, sys.maxsize if x.kind is x.KEYWORD_ONLY else at, x.annotation is bool)
+        for at, x in enumerate(signature.parameters.values())
+        if x.annotation is bool or numbers.fullmatch(str(x.annotation))
+    ]
 
 
 def explained_class(cls: Class) -> Class:

@@ -623,7 +623,7 @@ def prepared_loss(
     """The loss without plans, and the rows in units of their own; checked."""
     check_choice(structure, STRUCTURES, "fit_mixture: covariance")
     Method.check_kind(method)
-    if not isinstance(num_components, int) or num_components < 1:
+    if type(num_components) is not int or num_components < 1:
         several = isinstance(num_components, range | list | tuple)
         raise ValueError(
             f"fit_mixture: num_components must be a positive int, got {num_components!r}."
