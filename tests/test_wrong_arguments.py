@@ -255,6 +255,7 @@ ESTIMATE = tg.log_probability(**PROBLEM)
 NORMAL = tg.TruncatedNormal(0.0, 1.0, low=-1.0)
 MULTIVARIATE = tg.TruncatedMultivariateNormal(LOC, COVARIANCE, low=[-1.0, -1.0])
 FRAME = pandas.DataFrame(PAIRS, columns=["u", "v"], index=[f"r{i}" for i in range(24)])
+FIT = tg.fit_observations(ROWS, num_profiles=0)
 HABITS = {
     "ppf": (lambda: NORMAL.ppf(0.5), r"icdf\(q\)"),
     "pdf": (lambda: NORMAL.pdf(0.5), r"exp\(d\.log_prob"),
@@ -275,6 +276,14 @@ HABITS = {
     "p-values": (lambda: tg.simultaneous([1.0, 2.0], np.eye(2)).pvalues, "p_values"),
     "a tolerance of Exact": (lambda: tg.Exact(rtol=1e-3), "takes no arguments"),
     "a place by name alone": (lambda: tg.Observations.exact(PAIRS, BOX), "and by name"),
+    "draws of a fit": (lambda: FIT.sample, r"tg\.truncated_samples\(key, fit\.loc"),
+    "a test of a fit": (lambda: FIT.t_test, r"likelihood_ratio\(smaller, fit\)\.p_value"),
+    "a mean of a fit": (lambda: FIT.means_, "It is `loc`"),
+    "a far name of a fit": (lambda: FIT.beat, r"no 'beat'\. Its estimates"),
+    "an error of a prediction": (lambda: FIT.predict().stderr, "Write standard_errors"),
+    "a p-value of an estimate": (lambda: FIT.derived("loc[0]").pvalue, r"norm\.sf"),
+    "an end of minimize": (lambda: tg.minimize(jnp.cos, 3.0).x, "Write params"),
+    "draws of draws": (lambda: tg.truncated_draws(KEY, **PROBLEM, num_samples=2).x, "samples"),
     "True for a number": (lambda: tg.TruncatedNormal(0.0, True), "scale must be a number"),
     "an argument left out": (lambda: tg.log_probability(LOC, COVARIANCE), r"such as tg\.Box"),
 }  # fmt: skip

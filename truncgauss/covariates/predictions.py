@@ -25,7 +25,14 @@ from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64, frozen_pytree, static_field
 from truncgauss.covariates.whitening import Whitened
-from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, arrays_at, errors_of, jacobian_of
+from truncgauss.fitting.derived import (
+    AT_AN_EDGE,
+    NO_MAXIMUM,
+    Derived,
+    arrays_at,
+    errors_of,
+    jacobian_of,
+)
 from truncgauss.fitting.wald import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.likelihood.observations import Observations, as_observations
@@ -34,9 +41,11 @@ from truncgauss.likelihood.rows import row_terms
 from truncgauss.probability.automatic import Automatic
 from truncgauss.special.tails import ndtr
 from truncgauss.words import earlier
+from truncgauss.words.arguments import answering
 from truncgauss.words.names import check_choice, closest, listed
 from truncgauss.words.numbers import check_share
 
+answering(Derived)  # whose file those read that have no use for words
 KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
 SHARES = ("observed", "probability", "positive")  # kinds that are probabilities
 CHUNK = 256  # rows whose errors are computed together
@@ -151,6 +160,7 @@ class Covariates(NamedTuple):
         return np.asarray(values, float)
 
 
+@answering
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions:
     """Predictions of rows, or their marginal effects; `print` shows a table.

@@ -61,7 +61,7 @@ from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import drawing_rank, solved_plans
 from truncgauss.special.normal import truncated_quantile
 from truncgauss.student import student
-from truncgauss.words.arguments import is_key
+from truncgauss.words.arguments import answering, is_key
 from truncgauss.words.earlier import warn
 from truncgauss.words.names import check_choice
 
@@ -75,6 +75,7 @@ MOST_PLANNED = 500  # coordinates of a field for which accept-reject is tried
 MARGIN = 1e-9  # relative to the farthest limit, up to which limits leave no volume
 
 
+@answering
 class Draws(NamedTuple):
     """Draws, with their acceptance rate and effective sample size.
 

@@ -86,7 +86,8 @@ class Parameters:
         if name in self.__dict__.get("_names", ()):
             return self[name]
         known = [*arrays, *self.__dict__.get("_names", ())]
-        raise AttributeError(f"the fit has no parameter {name!r}, but {listed(known, name)}")
+        cure = " Of several write a function, lambda p: p[one] / p[other]." * ("/" in name)
+        raise AttributeError(f"the fit has no parameter {name!r}, but {listed(known, name)}{cure}")
 
 
 def gaussian_arrays(loc: Any, covariance: Any) -> dict[str, Any]:
@@ -310,9 +311,10 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         at = jnp.asarray(fit.estimates, jnp.float64)
         try:
             shaped = jax.eval_shape(lambda at: array_of(function(fit.parameters(at)), name), at)
-        except jax.errors.TracerArrayConversionError as error:
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
-                f"derived: {name}: write the function with jax.numpy, such as jnp.exp, not numpy."
+                f"derived: {name}: write the function with jax.numpy, such as jnp.exp, not numpy, "
+                "and without float or `if`."
             ) from error
         if not jnp.issubdtype(shaped.dtype, np.floating):
             raise ValueError(f"{name}: expected real numbers, got dtype {shaped.dtype}.")

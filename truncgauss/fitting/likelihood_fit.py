@@ -29,7 +29,7 @@ from truncgauss.fitting.profile import Profile, Unbounded
 from truncgauss.fitting.wald import LEAST_COVERED, coverages_of, table_of, untrusted
 from truncgauss.optimize.fit_result import Fit
 from truncgauss.optimize.uncertainty import Certificate, FreeErrors
-from truncgauss.words.names import closest, listed
+from truncgauss.words.names import listed
 from truncgauss.words.numbers import check_share
 
 STEPS_OF_PROFILE = 40  # of Newton's method to both ends, about
@@ -112,17 +112,9 @@ class LikelihoodFit(Ending):
     if not TYPE_CHECKING:  # type checkers should know the attributes above only
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_") or hasattr(type(self), name):  # the latter failed, and says why
-                return object.__getattribute__(self, name)
-            close = closest(name, dir(self))
-            cure = f"Did you mean {close!r}? " if close else ""
-            if name in ("resid", "residuals"):
-                own = 'effects("residual")' if hasattr(type(self), "effects") else ""
-                cure = f"They are {own or 'tg.quantile_residuals(fit, key)'}. "
-            raise AttributeError(
-                f"{type(self).__name__} has no {name!r}. {cure}Its estimates are `estimates`, "
-                "called `names`; one of them, with its error, is derived(name)."
-            )
+            from truncgauss.words.arguments import absent  # of which only wrong names have use
+
+            return absent(self, name)
 
         def __getitem__(self, name: Any) -> Any:
             kind = type(self).__name__

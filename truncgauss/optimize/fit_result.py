@@ -57,6 +57,12 @@ class FitResult(Fit):
     standard_errors: Any = None
     alternatives: tuple[Any, ...] = ()
     diagnosis: "Report | None" = None
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from truncgauss.words.arguments import absent  # of which only wrong names have use
+
+            return absent(self, name)
 
     def __str__(self) -> str:
         from truncgauss.optimize.constraints import named_leaves

@@ -140,8 +140,7 @@ def minimize(
     )
     run = Minimization(objective, free_coordinates, optimizer, rules, key)
     nothing = np.zeros(0, dtype)
-    done = run.through(Progress(state, Traces(nothing, nothing)), progress)
-    return run.result(done, tolerance)
+    return run.result(run.through(Progress(state, Traces(nothing, nothing)), progress), tolerance)
 
 
 def check_objective(objective: Any, coordinates: Coordinates, key: Any) -> None:
@@ -235,8 +234,9 @@ class Minimization:
         if int(state.status) == NONFINITE:
             from truncgauss.diagnosis.nonfinite import first_nonfinite  # where a fit failed
 
-            diagnosis = first_nonfinite(self.loss_of(state), state.free)
-            converged, reason = False, self.accusation(state, losses[-1], diagnosis)
+            loss_at = loss_function(self.objective, self.coordinates, state.key)
+            diagnosis = first_nonfinite(loss_at, state.free)
+            converged, reason = False, self.accusation(loss_at, state, losses[-1], diagnosis)
         elif state.key is not None:
             converged, reason = settled(losses)
             if converged and not gained(losses) and self.pulled(state):
@@ -253,12 +253,10 @@ class Minimization:
                 )
             elif converged and (direction := self.flat(state)):
                 if direction == EVERYWHERE:
-                    converged, reason = (
-                        False,
-                        (
-                            f"Not converged after {int(state.step)} steps: around the end the loss "
-                            "does not change in any direction. This is a plateau: start elsewhere."
-                        ),
+                    converged = False
+                    reason = (
+                        f"Not converged after {int(state.step)} steps: around the end the loss "
+                        "does not change in any direction. This is a plateau: start elsewhere."
                     )
                 else:
                     reason += (
@@ -357,8 +355,7 @@ class Minimization:
             for path, leaf in named_leaves(state.good)
             for index in np.ndindex(leaf.shape)
         ]
-        parts = scale * move
-        parts = parts / parts[np.argmax(np.abs(parts))]
+        parts = scale * move / max(scale * move, key=abs)
         shown = np.flatnonzero(np.abs(parts) > 1e-3)
         return " ".join(f"{parts[k]:+.3g} {names[k]}" for k in shown)
 
@@ -386,16 +383,13 @@ class Minimization:
         table = np.asarray(rows)
         return table.mean(axis=0), table.std(axis=0, ddof=1) / NUM_GRADIENTS**0.5
 
-    def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
-        return loss_function(self.objective, self.coordinates, state.key)
-
-    def accusation(self, state: State, loss: float, diagnosis: "Report") -> str:
+    def accusation(self, loss_at: Any, state: State, loss: float, diagnosis: "Report") -> str:
         """Why a fit ended in a number that is none: the step, the parameters, the primitive.
 
         Guilty is a parameter that alone, put back to where all was finite, mends it; or else those
         whose gradient is not finite.
         """
-        evaluate = jax.jit(jax.value_and_grad(self.loss_of(state)))
+        evaluate = jax.jit(jax.value_and_grad(loss_at))
         gradient = evaluate(state.free)[1]
         suspects = list(state.free) if int(state.step) else []
         guilty = [

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from truncgauss.tables.censoring import advice, limit_of, misspelt
-from truncgauss.tables.columns import BOUNDS
 from truncgauss.words.misfits import TRUTH, described
 from truncgauss.words.numbers import is_float
 
@@ -50,7 +49,11 @@ def refuse_cells(array: np.ndarray, where: str) -> None:
 def refuse_truth(values: Any, what: str, word: str) -> NoReturn:
     """Raise ValueError for truth values in the place of bounds, or one of other numbers."""
     if np.ndim(values) == 0:
-        of_bound = f" It is the bound itself, such as {word}=0.0." if word in BOUNDS else ""
+        of_bound = (
+            f" It is the bound itself, such as {word}=0.0."
+            if word.startswith(("censored", "truncated"))
+            else ""
+        )
         raise ValueError(f"{what} must be numbers, got {values}.{of_bound or TRUTH}")
     side, end = ("left", "-inf") if word.endswith("low") else ("right", "inf")
     raise ValueError(

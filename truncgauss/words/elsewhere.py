@@ -27,7 +27,14 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "fit_em em mclust": ("fit_mixture",),
         "means": ("locs",),
         "covs": ("covariances",),
-        "truncnorm": ("TruncatedNormal",),
+        "truncnorm": ("TruncatedNormal", "truncated_log_density"),
+        "truncatedgaussian truncated_gaussian mvtruncnorm truncatedmvn": (
+            "TruncatedMultivariateNormal",
+        ),
+        "multivariate_normal_cdf mvnun mvn_logcdf": ("log_probability",),
+        "mills inverse_mills mills_ratio imr": ("hazard",),
+        "residuals resid": ("qq", "quantile_residuals"),
+        "forest coefplot": ("simultaneous",),
         "tobit censreg truncreg polr probit oprobit ols lm": ("fit_regression",),
         "fit_tobit fit_probit fit_censored linear_regression": ("fit_regression",),
         "sphere hypersphere": ("Ball",),
@@ -56,6 +63,73 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     }.items()
     for word in words.split()
 }
+
+P_VALUE = (
+    "A p-value is tg.likelihood_ratio(smaller, fit).p_value, where smaller is the fit without what "
+    "is tested, or Wald's, 2 * scipy.stats.norm.sf(abs(fit.estimates / fit.errors))."
+)
+# What others call something that a fit with these attributes has otherwise, and the answer.
+OF_FITS: list[tuple[str, str, str]] = [
+    ("resid residuals", "effects", 'They are effects("residual").'),
+    ("resid residuals", "", "They are tg.quantile_residuals(fit, key)."),
+    (
+        "t_test wald_test f_test z_test pvalue pvalues p_value p_values pval tvalues zvalues "
+        "t_values z_values test tests",
+        "",
+        P_VALUE,
+    ),
+    ("sample rvs simulate draw draws", "completed", "Draws are sample(key, n)."),
+    (
+        "sample rvs simulate draw draws",
+        "loc covariance_matrix",
+        "Draws are tg.truncated_samples(key, fit.loc, fit.covariance_matrix, region, n), or "
+        "without a region jax.random.multivariate_normal(key, fit.loc, fit.covariance_matrix, "
+        "(n,)).",
+    ),
+    (
+        "sample rvs simulate draw draws",
+        "predict scale",
+        "Draws of an outcome are fit.predict(table).value plus fit.scale times standard normal "
+        "ones.",
+    ),
+    ("mean_ means_ mu mean means centers cluster_centers_ centroids", "locs", "They are `locs`."),
+    ("mean_ means_ mu mean means", "loc", "It is `loc`."),
+    ("covariances_ covs sigmas", "covariances", "They are `covariances`."),
+    (
+        "covariance cov covariance_ covariances_ Sigma",
+        "covariance_matrix",
+        "It is `covariance_matrix`.",
+    ),
+    ("weights_ pi probs mixing", "locs weights", "They are `weights`."),
+    (
+        "labels_ labels predict_proba posterior clusters membership memberships",
+        "responsibilities",
+        "Probabilities of components are `responsibilities`, of which "
+        "responsibilities.argmax(-1) are labels; of other rows predict(observations) has them.",
+    ),
+    (
+        "score score_samples",
+        "responsibilities",
+        "It is log_likelihood, of the rows of the fit; of others "
+        "tg.mixtures.mixture_log_likelihood(observations, fit.weights, fit.locs, "
+        "fit.covariances).",
+    ),
+    ("correlation corr r rho_ correlation_", "rho", "It is `rho`."),
+    ("correlation corr", "covariance_matrix", 'They are derived("correlation").'),
+    (
+        "effects effect marginal_effects get_margeff dydx avg_slopes slopes",
+        "margins",
+        "Marginal effects are margins().",
+    ),
+    (
+        "to_csv to_excel to_dict to_html to_latex as_latex as_csv",
+        "",
+        'Tables are those of to_frame(), such as fit.to_frame().to_csv("fit.csv").',
+    ),
+    ("x", "", "The estimates are `estimates`."),
+    ("success", "", "It is `converged`, and `reason` says why."),
+    ("rsquared r2 r_squared rsquared_adj R2", "aic", "There is none; compare fits by their aic."),
+]
 
 # What others call an argument that a function with these arguments has not, and what to write.
 INSTEAD: list[tuple[str, set[str], str]] = [

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from truncgauss.words.elsewhere import ELSEWHERE, HIGH, INSTEAD, LOW
+from truncgauss.words.elsewhere import ELSEWHERE, HIGH, INSTEAD, LOW, OF_FITS
 from truncgauss.words.names import closest, is_key
 from truncgauss.words.numbers import is_float
 
@@ -132,8 +132,31 @@ ATTRIBUTES = [
     ("nit niter n_iter nfev", "num_steps", "num_steps"),
     ("jac grad", "loss_trace", "gradient_norm"),
     ("hess_inv cov covariance", "parameter_covariance", "parameter_covariance"),
-    ("confint conf_int intervals ci", "step_down_p_values", "low and high"),
+    ("confint conf_int intervals interval ci", "low high", "low and high"),
+    ("stderr std_error se std sd error errors bse", "value standard_errors", "standard_errors"),
+    (
+        "effects effect mean estimate estimates values margins predicted_mean",
+        "value standard_errors",
+        "value",
+    ),
+    (
+        "pvalue pvalues p_value p_values pval",
+        "value standard_errors",
+        "2 * scipy.stats.norm.sf(abs(x.value / x.standard_errors)), of Wald's test against 0",
+    ),
+    ("interval intervals ci confint conf_int low high", "value wald", "wald() or profile()"),
+    ("to_csv to_excel to_dict to_html to_latex", "to_frame", "to_frame(), and that of the result"),
+    ("draws draw x value values sample", "samples acceptance_rate", "samples"),
+    ("ess n_eff neff", "samples acceptance_rate", "effective_sample_size"),
 ]
+# What a fit has for its own use, and how alike a name must be to be the one that was meant.
+INTERNAL = set(
+    "array_constants best centred coordinates coverages_along delta edges_beyond errors_from "
+    "first_cuts free_errors impossible_intervals loss names_of_start profile_along profile_fall "
+    "range_of remarks seconds_of_profiles seen_word size_in_words small_sample spreads untestable "
+    "with_intervals with_labels without_rows".split()
+)
+ALIKE = 0.75
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -395,7 +418,9 @@ def absence(value: Any, name: str) -> str:
     """A sentence on a name that a value has not, with what to write instead."""
     kind, cure = type(value), ""
     text = f"{kind.__name__!r} object has no attribute {name!r}"
-    every = {x for x in dir(value) if not x.startswith("_")}
+    every = {x for x in dir(value) if not x.startswith("_")} - INTERNAL
+    if "derived" in every:
+        return absence_of_fit(value, name, every)
     for words, needed, instead in ATTRIBUTES:
         if name in words.split() and every.issuperset(needed.split()):
             method: Any = getattr(kind, needed.split()[0], None)
@@ -406,11 +431,24 @@ def absence(value: Any, name: str) -> str:
             return f"{text}. Write {instead}."
     parameters = [*inspect.signature(kind).parameters]
     fields = [x for x in getattr(kind, "_fields", parameters) if x in every - {"validate_args"}]
-    close = closest(name, [*fields, *sorted(every - {*ABSENT})], 0.7)
+    close = closest(name, [*fields, *sorted(every - {*ABSENT})], ALIKE)
     if "distributions" in kind.__module__:
         fields += ["log_prob", "sample", "mean", "variance"]
     cure = f"Did you mean {close!r}?" if close else f"It has {', '.join(fields)}." if fields else ""
     return f"{text}. {cure}".rstrip()
+
+
+def absence_of_fit(fit: Any, name: str, every: set[str]) -> str:
+    """Likewise of a fit, whose estimates have names of their own."""
+    text = f"{type(fit).__name__} has no {name!r}."
+    for words, needed, sentence in OF_FITS:
+        if name in words.split() and every.issuperset(needed.split()):
+            return f"{text} {sentence}"
+    close = closest(name, sorted(every), ALIKE)
+    return (
+        f"{text} {f'Did you mean {close!r}? ' * bool(close)}Its estimates are `estimates`, called "
+        "`names`; one of them, with its error, is derived(name)."
+    )
 
 
 def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
