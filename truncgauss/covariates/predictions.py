@@ -150,10 +150,10 @@ class Covariates(NamedTuple):
         else:
             values = tables.read(table, what=what).values
             values = values.reshape(-1, 1) if values.ndim == 1 and len(self.names) == 1 else values
-        if values.ndim != 2 or values.shape[1] != len(self.names):
+        if values.ndim != 2 or values.shape[1] != len(self.names) or not len(values):
             raise ValueError(
-                f"{what} must have the {len(self.names)} column(s) {', '.join(self.names)}, got "
-                f"shape {values.shape}."
+                f"{what} must have the {len(self.names)} column(s) {', '.join(self.names)} and one "
+                f"row at least, got shape {values.shape}."
             )
         if len(wrong := np.argwhere(~np.isfinite(values))):
             raise ValueError(f"{what} holds NaN or infinity, first in row {wrong[0, 0]}.")

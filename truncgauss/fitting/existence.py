@@ -159,7 +159,7 @@ def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) 
         "There is no maximum: the observations are separated. The likelihood grows for ever along "
         f"the direction of {moved}: censored observations are met the better the farther that "
         "goes, and no other observation objects. Drop the covariates that separate them, or use a "
-        "prior."
+        "prior in NumPyro."
     )
 
 

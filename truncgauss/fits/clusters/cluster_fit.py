@@ -145,7 +145,7 @@ DETERMINED = (
 SEPARATED = (
     "There is no maximum: the outcomes are separated. The likelihood grows for ever along the "
     "direction of {}: no observation becomes less likely the farther that goes. Drop the "
-    "covariates that separate the observations, or use a prior."
+    "covariates that separate the observations, or use a prior in NumPyro."
 )
 MET_EXACTLY = (
     "There is no maximum: the effects explain the exact outcomes, and the likelihood grows as {} "
@@ -153,7 +153,7 @@ MET_EXACTLY = (
 )
 APART = (
     "There is no maximum: the outcomes of a cluster hardly differ: the likelihood grows with {}. "
-    "Use other terms, more observations in a cluster, or a prior."
+    "Use other terms, more observations in a cluster, or a prior in NumPyro."
 )
 VANISHED = (
     "There is no single maximum: the variance of the term {} falls to 0, where {} can be any. The "

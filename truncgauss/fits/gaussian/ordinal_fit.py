@@ -98,7 +98,7 @@ SINGULAR = (
 SEPARATED = (
     "There is no maximum: the ordered categories are separated. The likelihood grows for ever "
     "along the direction of {}: no category becomes less likely the farther that goes. Drop the "
-    "covariates that separate the categories, join categories, or use a prior."
+    "covariates that separate the categories, join categories, or use a prior in NumPyro."
 )
 OF_A_BOX = (
     "{}: a region that bounds ordered entries needs covariates with a constant, so that their "

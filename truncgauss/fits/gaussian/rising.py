@@ -14,15 +14,16 @@ ENDLESS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "
     f"{WIDEST:.0f} times the spread of its observations."
 )
+FEW = " Use more observations, or a prior in NumPyro."
 SPREAD_OUT = (
     " Inside their regions they look as spread as an exponential or uniform distribution: use "
-    "wider regions, more observations, or a prior."
+    "wider regions, more observations, or a prior in NumPyro."
 )
 
 
 def endless(rows: Observations) -> str:
     """The sentence that the likelihood grows as the Gaussian widens."""
-    return ENDLESS + (" Use more observations, or a prior." if rows.region is None else SPREAD_OUT)
+    return ENDLESS + (FEW if rows.region is None else SPREAD_OUT)
 
 
 def impossible(rows: Observations) -> np.ndarray:

@@ -59,7 +59,7 @@ WIDENS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "
     f"{WIDEST:.0f} standard deviations of the sample. Inside these bounds the observations look as "
     "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
-    "slope: use wider bounds, more observations, or a prior."
+    "slope: use wider bounds, more observations, or a prior in NumPyro."
 )
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic

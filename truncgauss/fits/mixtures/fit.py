@@ -42,7 +42,7 @@ from truncgauss.fits.mixtures.parameters import (
 from truncgauss.fits.mixtures.posteriors import Posterior, completed, posterior
 from truncgauss.fits.mixtures.search import ENOUGH_ROWS, without_region
 from truncgauss.fitting.derived import DerivedCoordinates
-from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.engine import check_count, check_settings, maximum_likelihood
 from truncgauss.fitting.existence import ABSURD
 from truncgauss.fitting.likelihood_fit import Ending
 from truncgauss.fitting.model import MOSTLY_UNSEEN, Model, arrays_of_start, in_words
@@ -258,6 +258,10 @@ class MixtureFit(RowsFit):
         """The true values and components of rows, old or new, under the fitted mixture; see
         `tg.mixtures.posterior`."""
         as_observations(observations, "predict", self.loss.observations)
+        if observations.dimension != (d := self.locs.shape[1]):
+            raise ValueError(
+                f"predict: the observations have {observations.dimension} column(s), the fit {d}."
+            )
         with jax.enable_x64(True):
             return posterior(observations, self.weights, self.locs, self.covariances, method)
 
@@ -286,6 +290,7 @@ class MixtureFit(RowsFit):
     @reported
     def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
         """Draws from the whole population, observed or not, without noise, (num_samples, d)."""
+        check_count("sample: num_samples", num_samples)
         choice, normal = jax.random.split(checked_key(key))
         with jax.enable_x64(True):
             logs = jnp.log(jnp.asarray(self.weights))

@@ -28,6 +28,7 @@ from truncgauss.fitting.likelihood_fit import Ending, LikelihoodFit, LikelihoodR
 from truncgauss.fitting.model import Model
 from truncgauss.likelihood.ordinal import LEFT_OUT, UNUSED, Ordinal, is_whole, limits_of
 from truncgauss.words import earlier
+from truncgauss.words.arguments import explained
 from truncgauss.words.numbers import check_share, single
 
 CORNERS = 2**13  # of cells whose masses are computed at once
@@ -111,6 +112,7 @@ class PolychoricFit(LikelihoodFit):
         return "\n".join(lines)
 
 
+@explained
 def polychoric(
     x: Any,
     y: Any = None,
