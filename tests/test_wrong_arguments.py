@@ -255,6 +255,7 @@ ESTIMATE = tg.log_probability(**PROBLEM)
 NORMAL = tg.TruncatedNormal(0.0, 1.0, low=-1.0)
 MULTIVARIATE = tg.TruncatedMultivariateNormal(LOC, COVARIANCE, low=[-1.0, -1.0])
 FRAME = pandas.DataFrame(PAIRS, columns=["u", "v"], index=[f"r{i}" for i in range(24)])
+FIT_OF_X = tg.fit_regression("y ~ x", data=TABLE, num_profiles=0)
 FIT = tg.fit_observations(ROWS, num_profiles=0)
 HABITS = {
     "ppf": (lambda: NORMAL.ppf(0.5), r"icdf\(q\)"),
@@ -276,6 +277,16 @@ HABITS = {
     "p-values": (lambda: tg.simultaneous([1.0, 2.0], np.eye(2)).pvalues, "p_values"),
     "a tolerance of Exact": (lambda: tg.Exact(rtol=1e-3), "takes no arguments"),
     "a place by name alone": (lambda: tg.Observations.exact(PAIRS, BOX), "and by name"),
+    "a list to start from": (
+        lambda: tg.minimize(lambda p: (p**2).sum(), [1, 2]), r"array\(\[1, 2\], float\)"
+    ),
+    "data of an objective": (lambda: tg.minimize(lambda p, y: p - y, 1.0), "parameters alone"),
+    "a function of NumPy": (
+        lambda: tg.first_nonfinite(lambda x: np.log(x), -1.0), "fun cannot be traced"
+    ),
+    "robust errors": (lambda: tg.fit_regression(Y, X, cov_type="HC1"), 'information="sandwich"'),
+    "two steps": (lambda: tg.polychoric(np.eye(2), method="2step"), r"fit\.two_step"),
+    "draws with derivatives": (lambda: MULTIVARIATE.rsample(KEY), "has no rsample"),
     "draws of a fit": (lambda: FIT.sample, r"tg\.truncated_samples\(key, fit\.loc"),
     "a test of a fit": (lambda: FIT.t_test, r"likelihood_ratio\(smaller, fit\)\.p_value"),
     "a mean of a fit": (lambda: FIT.means_, "It is `loc`"),
@@ -374,6 +385,13 @@ SILENT_ERRORS = {
     ),
     "half a draw": (lambda: NORMAL.sample(KEY, (2.5,)), "whole numbers"),
     "a table of answers": (lambda: tg.polychoric(TABLE), "table of counts"),
+    "no rows": (lambda: FIT_OF_X.predict({"x": []}), "one row at least"),
+    "another dimension": (
+        lambda: tg.TruncatedMultivariateNormal(LOC, np.eye(3), low=LOC), r"got \(2,\) and \(3, 3\)"
+    ),
+    "draws beyond memory": (
+        lambda: tg.truncated_samples(KEY, **PROBLEM, num_samples=10**15), "more than this machine"
+    ),
     "True for a bound": (
         lambda: tg.fit_regression(Y, X, censored_low=True), "got True. It is the bound itself"
     ),

@@ -338,6 +338,12 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
     """The remedy of a known pattern, the most specific first."""
     if not node.name:
         return "look at where that came from; nothing here made it"
+    if "in nan_slope" in f"{node.source} {feed[-1][0].source if feed else ''}":
+        return (
+            "this derivative is NaN by intention, as no rule has it: where an edge's custom_jvp "
+            "leaves out a width, give its rule that derivative too, or take the width out of the "
+            "gradient by jax.lax.stop_gradient; of draws take no second derivatives"
+        )
     maker = feed[-1][0] if feed else node
     ancestors = tapes.neighbourhood(node, 60) | tapes.neighbourhood(maker, 20)
     zero = any(isinstance(x, float) and x == 0 for x in operands)

@@ -26,7 +26,7 @@ from truncgauss.distributions.checks import (
     refuse,
     require,
 )
-from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
+from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution, lacking
 from truncgauss.distributions.univariate import entropy, log_density
 from truncgauss.draws.sampling import truncated_samples
 from truncgauss.draws.truncated_moments import truncated_moments
@@ -114,6 +114,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     }
     pytree_data_fields: tuple[str, ...] = ("loc", "covariance", "region", "method", "key")
     pytree_aux_fields = ("max_stderr",)
+    rsample = lacking("rsample")
 
     def __init__(
         self,
@@ -421,6 +422,11 @@ def truncated_problem(
                 raise ValueError(
                     f"{owner}: {name} must have shape (d, d), got {value.shape}, and loc (d,), got "
                     f"{np.shape(loc)}: they are exchanged. The mean comes first."
+                )
+            if value.ndim > 1 and np.ndim(loc) and np.shape(loc)[-1] not in (1, value.shape[-1]):
+                raise ValueError(
+                    f"{owner}: loc must have shape (d,) and {name} (d, d), got {np.shape(loc)} and "
+                    f"{value.shape}."
                 )
             if name == "precision_matrix":
                 # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is

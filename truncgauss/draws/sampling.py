@@ -12,6 +12,7 @@ Reference:
 """
 
 import math
+import os
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
@@ -357,7 +358,25 @@ def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: 
             got = "a traced value"
             more = ' It is a shape: under jax.jit name it in static_argnames="num_samples".'
         raise ValueError(f"num_samples must be a positive int, got {got}.{more}")
-    return as_problem(loc, covariance, region)
+    problem = as_problem(loc, covariance, region)
+    shape = *problem.batch_shape, problem.covariance.dimension
+    needed = float(num_samples) * math.prod(shape) * problem.loc.dtype.itemsize
+    if needed > 1e9 and needed > memory_of_host():
+        raise ValueError(
+            f"num_samples: {num_samples} draws take {needed / 1e9:.4g} GB, more than this machine "
+            "has. Draw fewer at a time, each part with a key of its own (jax.random.split)."
+        )
+    return problem
+
+
+def memory_of_host() -> float:
+    """Bytes of memory of this machine, or of its device; infinity where that is not known."""
+    stats = jax.devices()[0].memory_stats() or {}
+    try:
+        host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
+    return max(host, float(stats.get("bytes_limit", 0)))
 
 
 def _refuse_empty(problem: Problem, absent: np.ndarray) -> None:

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Give a warning at the line outside of the package that called it."""
     frame, level = inspect.currentframe(), 1
-    while frame and frame.f_back and frame.f_globals["__name__"].partition(".")[0] == "truncgauss":
+    while frame and frame.f_back and str(frame.f_globals.get("__name__")).startswith("truncgauss"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

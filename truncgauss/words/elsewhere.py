@@ -275,5 +275,45 @@ INSTEAD: list[tuple[str, set[str], str]] = [
         {"constraints"},
         "Bounds are constraints={{name: tg.fitting.Positive()}}, or others of tg.fitting.",
     ),
+    (
+        "args data",
+        {"objective", "start"},
+        "The objective is a function of the parameters alone: lambda params: "
+        "objective(params, data).",
+    ),
+    (
+        "callback",
+        {"objective", "start"},
+        "There is none: losses are in the result's loss_trace, and a loop of your own over "
+        "tg.progress(range(n)) with optax can do anything between steps.",
+    ),
+    ("bounds", {"objective", "start"}, "Bounds are constraints={{name: tg.fitting.Positive()}}."),
+    (
+        "cov_type vcov se_type",
+        {"information"},
+        'Robust standard errors are information="sandwich", with cluster= if rows depend.',
+    ),
+    (
+        "method",
+        {"selected", "outcome"},
+        "The fit is by maximum likelihood; Heckman's two steps are fit.two_step.",
+    ),
+    (
+        "method",
+        {"x", "correction"},
+        "The fit is by maximum likelihood; with thresholds of the margins it is fit.two_step.",
+    ),
+    (
+        "reml REML",
+        {"cluster", "terms"},
+        "The fit is by maximum likelihood; there is no restricted one (REML).",
+    ),
+    (
+        "prior",
+        {"outcome"},
+        "There is none; tg.log_likelihood of the observations is a function for "
+        "numpyro.factor, beside any prior.",
+    ),
+    ("alpha conf_level", {"level"}, "It is level=, 0.95 for alpha=0.05."),
     ("method solver", {"optimizer"}, "It is optimizer=, one of optax, such as optax.adam(1e-2)."),
 ]

@@ -80,10 +80,19 @@ MEANING = {
     "columns": 'the names of the outcomes, such as columns=["y"]',
     "scatter": "num_rows * numpy.cov(rows.T, ddof=0)",
 }
+# What functions that users write are called with.
+TAKES = {
+    "objective": "the parameters alone, and a key where key= is given; for others write "
+    "lambda params: objective(params, data)",
+    "kernel": "two points, such as lambda x, y: jnp.exp(-jnp.abs(x - y).sum())",
+    "fun": "the arguments that follow it, as in first_nonfinite(fun, x)",
+}
 # Arguments that take names or a list of them.
 LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
 # What distributions cannot compute, and how to get it from draws.
 ABSENT = {
+    "rsample": ": its draws, d.sample(key, (n,)), carry no derivatives; tg.weighted_samples draws "
+    "with weights that do",
     "cdf": ": take the share of draws, (d.sample(key, (100_000,)) <= x).all(-1).mean(0)",
     "icdf": ": take quantiles of draws, jnp.quantile(d.sample(key, (100_000,)), q, axis=0)",
     "entropy": "; average -log_prob over draws instead",
@@ -183,6 +192,7 @@ def explain(
             text = f"{text.partition('(')[0]}: the first argument must be a random key, such as "
             text += f"jax.random.key(0), got {key!r:.60}"
         raise TypeError(f"{text}. {advice(signature, args, kwargs)}") from None
+    explain_limits(owner, error, bound.arguments)
     if is_own(error) or type(error).__module__.partition(".")[0] not in BELOW:
         return
     taken = {
@@ -190,6 +200,7 @@ def explain(
         for name, value in bound.arguments.items()
         if name not in ("self", "cls")
     }
+    explain_of_user(owner, error, {name: value for name, (_, value) in taken.items()})
     # Arguments of a fit, or beside a table, that may name a column or have a value for each.
     named = {*taken} if {"data", "table"} & {*taken} else set()
     named |= {"low", "high", "weights", "noise"} if owner.startswith("fit_") else set()
@@ -208,6 +219,52 @@ def explain(
         cure = f" Exchange it with {turned}." if turned else advice_on(value, parameter, signature)
         raise (ValueError if isinstance(error, ValueError) else TypeError)(
             f"{owner}: {name} {said}.{cure}"
+        ) from error
+
+
+def explain_limits(owner: str, error: Exception, taken: Mapping[str, Any]) -> None:
+    """Raise again an error of limits that are equal in single precision alone."""
+    text, cure = str(error), " Condition on a coordinate"
+    low, high = taken.get("low"), taken.get("high")
+    if cure not in text or no_numbers(low) or no_numbers(high) or low is None or high is None:
+        return
+    from numpy import all as every_one
+    from numpy import asarray
+
+    try:
+        differ = bool(every_one(asarray(low, "float64") < asarray(high, "float64")))
+    except (TypeError, ValueError):
+        return
+    if differ:
+        raise ValueError(
+            f"{text.partition(cure)[0]} They are equal in float32 alone, which has seven digits: "
+            'write jax.config.update("jax_enable_x64", True) at the start, or take a number such '
+            "as the mean from all of them."
+        ) from None
+
+
+def explain_of_user(owner: str, error: Exception, taken: Mapping[str, Any]) -> None:
+    """Raise again an error of a function of the user's that was called with other arguments than it
+    takes, or that JAX cannot trace, and one of a start that is a list."""
+    text, start = str(error), taken.get("start")
+    for name, function in taken.items():
+        if not callable(function) or name not in TAKES:
+            continue
+        called = getattr(function, "__qualname__", type(function).__name__)
+        if isinstance(error, TypeError) and re.match(
+            rf"{re.escape(called)}\(\) (missing|takes)", text
+        ):
+            raise TypeError(f"{owner}: {name} is called with {TAKES[name]}: {text}.") from error
+        if type(error).__name__ in ("TracerArrayConversionError", "ConcretizationTypeError"):
+            raise TypeError(
+                f"{owner}: {name} cannot be traced by JAX. Write it with jax.numpy instead of "
+                "numpy, and without float or int."
+            ) from error
+    if isinstance(start, list | tuple) and start and all(map(is_real, start)):
+        raise TypeError(
+            f"{owner}: start is a {type(start).__name__} of {len(start)} parameters, each a number "
+            f"by itself, and so the function gets one. For one vector write jax.numpy.array({start}"
+            f", float). ({text:.80})"
         ) from error
 
 
