@@ -145,7 +145,7 @@ def named_columns(table: Any) -> dict[Hashable, Any] | None:
         if frame is table and hasattr(table, "__arrow_c_stream__") and not np.ndim(table):
             frame = narwhals.from_arrow(table, backend="pyarrow")
     except narwhals.exceptions.DuplicateError as error:
-        twice = str(error).partition("- ")[2].rpartition(" 2 times")[0]
+        twice = ", ".join(x.partition(" 2 times")[0] for x in str(error).split("- ")[1:])
         raise ValueError(f"data: two columns are called {twice}. Rename one.") from error
     if not isinstance(frame, narwhals.DataFrame):
         return None
