@@ -178,9 +178,8 @@ def with_slopes(
 ) -> T:
     """value(*arguments), whose derivative is taken from slopes that are computed along with it.
 
-    JAX's own needs the memory of all that led to the result, and through a loop or a choice by
-    numbers is not possible. Here slopes are computed where a derivative is asked for, and only in
-    what moves.
+    JAX's own needs the memory of all that led to the result, and is not known through some loops.
+    Here slopes are computed where a derivative is asked for, and only in what moves.
 
     Args:
         value: of the arguments: a tuple of arrays, of which the first alone has a derivative.
@@ -207,9 +206,8 @@ def with_slopes(
             whole = lambda *leaves: traced(*jax.tree.unflatten(structure, leaves))
             return moved_along(whole, moved, primals, tangents)
         results, slopes = sloped(moved, *jax.tree.unflatten(structure, primals))
-        slopes = jax.tree.leaves(slopes)
-        if len(slopes) > len(moved):
-            slopes = [slopes[k] for k in moved]
+        every = jax.tree.leaves(slopes)
+        slopes = [every[k] for k in moved] if len(every) > len(moved) else every
         (first, *others), form = jax.tree.flatten(results)
         change = _change(slopes, [tangents[k] for k in moved], first)
         return results, jax.tree.unflatten(form, [change, *map(jnp.zeros_like, others)])
@@ -256,7 +254,7 @@ def slopes_of(
     return result, slopes
 
 
-def differentiated_once(tree: T, message: str) -> T:
+def undifferentiated(tree: T, message: str) -> T:
     """The tree from which slopes are computed, whose own derivative is a ValueError."""
 
     @jax.custom_jvp

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.arrays.batches import differentiated_once
+from truncgauss.arrays.batches import undifferentiated
 from truncgauss.arrays.compiling import Compiled
 from truncgauss.arrays.importing import imported
 from truncgauss.arrays.keys import PRNGKey, as_key
@@ -454,7 +454,7 @@ def _estimate(
 def _estimate_jvp(
     num_particles: int, num_replicates: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Estimate, Estimate]:
-    field, rows, key = differentiated_once(primals, RESAMPLED.format("FieldParticles"))
+    field, rows, key = undifferentiated(primals, RESAMPLED.format("FieldParticles"))
     counts, (moved, moved_rows, _) = (num_particles, num_replicates), tangents
     value, (shares, each) = _with_slopes(field, rows, key, *counts, lambda slopes: slopes)
     slopes = jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), each)

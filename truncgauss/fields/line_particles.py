@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.arrays.batches import differentiated_once
+from truncgauss.arrays.batches import undifferentiated
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
 from truncgauss.fields.field_particles import RESAMPLED, Particles
@@ -473,7 +473,7 @@ def line_estimate(
 def _line_estimate_jvp(
     num_particles: int, num_replicates: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[Estimate, Estimate]:
-    field, rows, key = differentiated_once(primals, RESAMPLED.format("LineParticles"))
+    field, rows, key = undifferentiated(primals, RESAMPLED.format("LineParticles"))
     counts, (change, change_rows, _) = (num_particles, num_replicates), tangents
     value, each = value_and_slopes(field, rows, key, *counts, lambda slopes: slopes)
     slopes = jax.tree.map(lambda x: jnp.mean(x, axis=0), each)

@@ -166,8 +166,7 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     )
     ending = refused(ending, model.undetermined(path, errors), model.undetermined_reason)
     notes, stderr = [*model.other_maxima(ending, path)], ending.log_likelihood_stderr
-    weights = np.ones(0) if model.weights is None else np.asarray(model.weights)
-    if len(weights) > 1 and abs(weights.sum() - 1.0) < 1e-6:
+    if np.size(model.weights) > 1 and abs(np.sum(model.weights) - 1.0) < 1e-6:
         from truncgauss.words.misfits import ONE_OBSERVATION  # of which these alone have use
 
         notes.append(ONE_OBSERVATION)

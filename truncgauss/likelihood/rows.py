@@ -154,8 +154,7 @@ def fraction_not_truncated(
     if region is None or not region.answers_points or not is_concrete(others):
         return jnp.exp(_log_likelihood(*problem, *others)[2])
     Method.check_kind(method)
-    fractions: jax.Array = first_rows(_of_regions(*filled_problem(*problem), *others), count)
-    return fractions
+    return first_rows(_of_regions(*filled_problem(*problem), *others), count)
 
 
 @reported
@@ -335,6 +334,7 @@ def row_terms(
     method: Method,
     key: jax.Array,
     equal: bool = False,
+    *,
     of_region: bool = False,
 ) -> RowTerms:
     """The terms of the data and of the region of each row, unweighted; or of the region alone.
@@ -428,12 +428,9 @@ def _evaluated(
 
 
 @Compiled
-def _of_regions(
-    observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
-) -> jax.Array:
+def _of_regions(*problem: Any) -> Any:
     """P(Y in R) of each row."""
-    method, key = others
-    return jnp.exp(row_terms(observations, loc, covariance, method, key, of_region=True).region)
+    return jnp.exp(row_terms(*problem, of_region=True).region)
 
 
 def _log_likelihood(

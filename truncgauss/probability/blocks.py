@@ -27,13 +27,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.batches import (
-    differentiated_once,
-    flattened,
-    joined,
-    problem_rows,
-    with_slopes,
-)
+from truncgauss.arrays.batches import flattened, joined, problem_rows, undifferentiated, with_slopes
 from truncgauss.arrays.linalg import in_full_precision
 from truncgauss.arrays.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, numbers_of
@@ -142,7 +136,7 @@ def _by_blocks_jvp(
     whole = lambda primal, tangent: jnp.zeros_like(primal) if _is_zero(tangent) else tangent
     moved = jax.tree.map(whole, inputs, change, is_leaf=_is_zero)
     loc, region, matrix = inputs
-    inputs = loc, region, differentiated_once(matrix, RECOGNISED)
+    inputs = loc, region, undifferentiated(matrix, RECOGNISED)
     result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
     slope = slopes.log_prob
     (_, _, matrix_change), (_, _, matrix_moved) = change, moved

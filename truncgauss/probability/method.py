@@ -148,14 +148,9 @@ class Method:
         return not self.held_fields or getattr(self, self.held_fields[0]) is not None
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
-        """The method with its plan fixed, so that for one key it is one smooth function.
-
-        Raises:
-            ValueError: if the method does not apply.
-        """
+        """The method with its plan fixed, so that for one key it is one smooth function."""
         problem = as_problem(loc, covariance, region)
-        fresh = with_fields(self, **dict.fromkeys(self.held_fields))
-        served = fresh.for_problem(problem)
+        served = with_fields(self, **dict.fromkeys(self.held_fields)).for_problem(problem)
         return served.planned(problem) if self.held_fields else self
 
     def planned(self, problem: Problem) -> "Method":
@@ -448,10 +443,9 @@ def with_derivative(
     """An estimate, of which `jax.vmap` computes `width` rows at a time, and whose derivative is
     computed along with it, where one is needed.
 
-    A derivative then needs neither the intermediate values of all rows, which would fill the
-    memory, nor to compute them again. The rule stands outside of the loop over rows: where a loop
-    is differentiated in reverse, JAX forgets the rules of what is computed in it, and derivatives
-    of the gradient would be those of the functions that the rules are for.
+    The rule stands outside of the loop over rows: where a loop is differentiated in reverse, JAX
+    forgets the rules of what is computed in it, and derivatives of the gradient would be those of
+    the functions that the rules are for.
 
     Args:
         function: of the arguments.
