@@ -35,15 +35,21 @@ def served(
 
     def attribute(name: str) -> Any:
         if name not in homes:
-            from truncgauss.words.names import meant
-
-            cure = "" if name.startswith("_") else meant(name, homes)
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{cure}")
+            raise AttributeError(NoSuchName((package, name, homes)))
         value = getattr(imported(homes[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return sorted(homes), attribute, lambda: sorted(homes)
+
+
+class NoSuchName(tuple):  # type: ignore[type-arg]
+    """The message on a name that a package lacks, made when read: an import asks for names too."""
+
+    def __repr__(self) -> str:
+        from truncgauss.words.names import meant  # of which imports have no use
+
+        return f"module {self[0]!r} has no attribute {self[1]!r}{meant(*self[1:])}"
 
 
 class Moved:
@@ -76,8 +82,8 @@ class Moved:
 
 
 def imported(name: str) -> types.ModuleType:
-    """The module of that name, with the line on standard error should its import take more than a
-    second; without the line where JAX, on which that rests, is not there yet.
+    """The module of that name, with a line of progress where its import takes more than a second
+    and JAX, on which that line rests, is there.
 
     Raises:
         ImportError: if it uses what a series of JAX does not have that has not been tried.
@@ -91,19 +97,13 @@ def imported(name: str) -> types.ModuleType:
             return importlib.import_module(name)
     except (AttributeError, ImportError) as error:
         version = getattr(sys.modules.get("jax"), "__version__", "0.10")
-        if TRIED_JAX[0] <= series(version) <= TRIED_JAX[1]:
+        if TRIED_JAX[0] <= tuple(map(int, version.split(".")[:2])) <= TRIED_JAX[1]:
             raise
         first, last = (".".join(map(str, tried)) for tried in TRIED_JAX)
         raise ImportError(
             f"truncgauss was tried with JAX {first} to {last}, and {name} cannot be imported with "
             f"JAX {version}: {error}. Install a newer truncgauss, or pip install 'jax=={last}.*'."
         ) from error
-
-
-def series(version: str) -> tuple[int, int]:
-    """The first two numbers of a version."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
 
 
 class uncollected:
