@@ -270,6 +270,7 @@ class FractionsModel(Model):
             some_free = bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
         key, size, method = as_key(self.key), np.sum(self.trials), self.method
         if not some_free:
+            method.for_problem(problem)  # which refuses a plan of another problem
             return FractionLoss(self, at_held_matrix(method.hold(*problem)), key, size)
         # Coordinates of fixed boxes that have no limits are better left out: boxes are rows of
         # intervals, and one with one limited coordinate is an integral in one dimension.

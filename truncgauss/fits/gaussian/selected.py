@@ -500,6 +500,7 @@ class SelectedSample(Model):
         method = self.method
         if isinstance(method, Automatic):  # by shapes: zeros are those of one matrix alone
             method = method.choice(problem)
+        method.for_problem(problem)  # which refuses a plan of another problem
         mean, scatter = map(jnp.asarray, self.moments)
         size = jnp.asarray(np.sum(self.weights))
         unobserved = None if self.unobserved is None else jnp.asarray(self.unobserved)

@@ -430,6 +430,7 @@ class TruncatedSample(Model):
             method = method.choice(problem)
         log_units = np.log(sample.scale).sum() + np.log(np.diagonal(root)).sum()
         size, units = jax.device_put((np.asarray(sample.weight), np.asarray(log_units)))
+        method.for_problem(problem)  # which refuses a plan of another problem
         method = method.hold(*problem)
         return TruncatedLoss(sample.root, sample.region, method, self.key, size, units)
 
