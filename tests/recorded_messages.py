@@ -967,6 +967,10 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "formula, a category in quotes": lambda: tables.formula("C(g, 'b')", {"g": [*"abc"] * 3}),
     "formula, a dot": lambda: tables.formula("y ~ .", {"y": NINE, "x": NINE, "a b": NINE}),
     "formula, a function of R": lambda: tables.formula("y ~ sqrt(x)", {"y": NINE, "x": NINE}),
+    "formula, a power of R": lambda: tables.formula("y ~ x^2", {"y": NINE, "x": NINE}),
+    "formula, a survival time of R": lambda: tables.formula("Surv(y, x) ~ 1", {"y": NINE}),
+    "from_precision, a matrix": lambda: tg.Directed.from_precision(EYE),  # type: ignore[call-arg]
+    "log_probability, one mean for all": lambda: tg.log_probability(0.0, EYE, box(2)),
     "formula, the table first": lambda: tables.formula({"y": NINE}, "y ~ 1"),
     "from_file, one name that is not there": lambda: from_file("x,y\n1,2\n", "age"),
     "TruncatedNormal, a value by text": lambda: tg.TruncatedNormal().log_prob("0.5"),

@@ -93,6 +93,7 @@ class Directed(Covariance):
     methods = (field_particles.FieldParticles,)
     is_sparse = True
 
+    @explained
     def __init__(
         self, neighbours: Any, weights: Any, scale: Any, order: Any = None, noise: Any = 0.0
     ) -> None:
@@ -219,6 +220,7 @@ class Directed(Covariance):
         return cls.from_points(rows, entry, noise=noise, neighbour_points=places)
 
     @classmethod
+    @explained
     def from_precision(
         cls, indptr: Any, indices: Any, data: Any, noise: Any = 0.0, block: int = 64
     ) -> "Directed":

@@ -42,6 +42,8 @@ def other_dimensions(shape: tuple[int, ...], d: int, limited: int) -> ValueError
         cure = f"For bounds of each row give the region arrays ({limited}, 1) or ({limited}, {d})."
     elif shape[-1:] == (d,):
         cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
+    elif not shape and d > 1:
+        cure = f"For the same mean everywhere write jnp.full({d}, loc)."
     elif shape and limited == d > 1:
         cure = f"Give loc {d} entries in its last axis, one a coordinate."
     elif shape[-1:] == (limited,) and limited > 1:

@@ -37,3 +37,16 @@ def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
             raise ValueError(
                 f"formula {text!r}: there is no function {word!r}; write np.{word}, of NumPy."
             )
+    if "Surv(" in plain:
+        raise ValueError(
+            f"formula {text!r}: in place of R's Surv(time, event) write the time, or its log, and "
+            "censored_high=, which is that time where the event was not seen, and inf elsewhere."
+        )
+    outer, inner = plain, ""
+    while outer != inner:  # what stands in brackets may be a power
+        outer, inner = re.sub(r"\([^()]*\)", "", outer), outer
+    if power := re.search(r"(?<![\w.])([A-Za-z_]\w*) *(?:\*\*|\^) *(\d+)", outer):
+        raise ValueError(
+            f"formula {text!r}: {power[0]} of one column is that column, as powers are of sets of "
+            f"terms. For its values write I({power[1]}**{power[2]})."
+        )

@@ -75,8 +75,9 @@ MEANING = {
     "df": "the degrees of freedom, which come first",
     "num_total": "the number of all draws, found or not",
     "cov_diag": "the variances beside the factors, of shape (d,)",
+    "indices": "the columns of the entries, of a sparse matrix Q.indptr, Q.indices, Q.data",
     "initial_scale": "the standard deviation of the first coordinate",
-    "scale": "the length over which the process changes",
+    "scale": "the length over which a process changes; of Directed the deviation given neighbours",
     "columns": 'the names of the outcomes, such as columns=["y"]',
     "scatter": "num_rows * numpy.cov(rows.T, ddof=0)",
 }
