@@ -971,6 +971,7 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "formula, a survival time of R": lambda: tables.formula("Surv(y, x) ~ 1", {"y": NINE}),
     "from_precision, a matrix": lambda: tg.Directed.from_precision(EYE),  # type: ignore[call-arg]
     "log_probability, one mean for all": lambda: tg.log_probability(0.0, EYE, box(2)),
+    "plotting.save, a PDF": lambda: tg.plotting.save(tg.plotting.figure()[0], "a.pdf"),
     "formula, the table first": lambda: tables.formula({"y": NINE}, "y ~ 1"),
     "from_file, one name that is not there": lambda: from_file("x,y\n1,2\n", "age"),
     "TruncatedNormal, a value by text": lambda: tg.TruncatedNormal().log_prob("0.5"),

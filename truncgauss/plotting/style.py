@@ -269,7 +269,10 @@ def save(picture: Figure | Axes, stem: Any) -> list[str]:
 
     Args:
         picture: the figure, or Axes of it.
-        stem: path without suffix.
+        stem: path without suffix; .png and .svg are left out.
+
+    Raises:
+        ValueError: for the suffix of another format.
 
     Example:
         >>> import tempfile
@@ -280,6 +283,9 @@ def save(picture: Figure | Axes, stem: Any) -> list[str]:
     figure: Any = picture if hasattr(picture, "savefig") else getattr(picture, "figure", None)
     if figure is None:
         raise TypeError(f"save: needs a Figure or Axes and the path to write, got {picture!r}.")
+    if other := re.search(r"\.(pdf|eps|ps|jpe?g|tiff?|webp)$", str(stem), re.IGNORECASE):
+        raise ValueError(f"save: writes .png and .svg; for {other[0]} figure.savefig({stem!r}).")
+    stem = re.sub(r"\.(png|svg)$", "", str(stem))
     paths = [f"{stem}.png", f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):
         for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None})):

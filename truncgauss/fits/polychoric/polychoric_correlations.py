@@ -549,7 +549,8 @@ class PolychoricMatrix:
 
     def __str__(self) -> str:
         p, lower = len(self.names), self.correlations[tuple(self.pairs.T)]
-        ends = f" between {np.nanmin(lower):.3g} and {np.nanmax(lower):.3g}" if len(lower) else ""
+        known = lower[~np.isnan(lower)]
+        ends = f" between {known.min():.3g} and {known.max():.3g}" if len(known) else ""
         lines = [f"polychoric correlations of {p} variables, {len(self.pairs)} pairs{ends}"]
         if p <= 12:
             width = max(8, *map(len, self.names))
