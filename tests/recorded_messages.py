@@ -972,6 +972,10 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "from_precision, a matrix": lambda: tg.Directed.from_precision(EYE),  # type: ignore[call-arg]
     "log_probability, one mean for all": lambda: tg.log_probability(0.0, EYE, box(2)),
     "plotting.save, a PDF": lambda: tg.plotting.save(tg.plotting.figure()[0], "a.pdf"),
+    "log_probability, means in one dimension": lambda: tg.log_probability(NINE, [[1.0]], box(1)),
+    "value_and_gradient, a column": lambda: tg.plotting.value_and_gradient(
+        np.arange(3.0), np.arange(3.0), np.ones((3, 1))
+    ),
     "formula, the table first": lambda: tables.formula({"y": NINE}, "y ~ 1"),
     "from_file, one name that is not there": lambda: from_file("x,y\n1,2\n", "age"),
     "TruncatedNormal, a value by text": lambda: tg.TruncatedNormal().log_prob("0.5"),

@@ -3,6 +3,7 @@
 Loaded by what goes wrong alone.
 """
 
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -42,6 +43,8 @@ def other_dimensions(shape: tuple[int, ...], d: int, limited: int) -> ValueError
         cure = f"For bounds of each row give the region arrays ({limited}, 1) or ({limited}, {d})."
     elif shape[-1:] == (d,):
         cure = f"Give the region {d} coordinate(s), from -inf to inf where one is free."
+    elif d == limited == 1 and shape:
+        cure = f"For {math.prod(shape)} means in one dimension write loc[..., None]."
     elif not shape and d > 1:
         cure = f"For the same mean everywhere write jnp.full({d}, loc)."
     elif shape and limited == d > 1:

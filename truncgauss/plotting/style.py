@@ -165,10 +165,12 @@ def check_lengths(what: str, needed: Mapping[str, Any], others: Mapping[str, Any
     first, *_ = shapes.values()
     more = {name: np.shape(values) for name, values in others.items() if values is not None}
     if first == () or {*shapes.values()} != {first} or not {*more.values()} <= {(), first}:
-        *names, last = {**shapes, **more}
+        every = shapes | more
+        *names, last = every
+        longer = [f" Write {name}[..., 0]." for name in every if every[name] == (*first, 1)]
         raise ValueError(
             f"{what}: {', '.join(names)} and {last} must have one length, got shapes "
-            f"{', '.join(map(str, [*shapes.values(), *more.values()]))}."
+            f"{', '.join(map(str, every.values()))}.{''.join(longer)}"
         )
 
 
