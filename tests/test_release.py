@@ -32,7 +32,8 @@ def test_no_dependency_has_an_upper_bound_and_the_series_of_jax_are_those_of_the
     wanted = PROJECT["dependencies"] + sum(PROJECT["optional-dependencies"].values(), [])
     assert not [want for want in wanted if re.search(r"<|~=|==", want)]
     pins = re.findall(r"^jax==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert sorted(map(importing.series, pins)) == [*importing.TRIED_JAX]
+    series = sorted(tuple(map(int, pin.split(".")[:2])) for pin in pins)
+    assert series == [*importing.TRIED_JAX]
 
 
 def test_a_series_of_jax_that_was_not_tried_is_named_where_an_import_fails(monkeypatch, tmp_path):
