@@ -65,7 +65,6 @@ SPELLINGS = [  # beside those of the referee's law of spellings
     "I(x) + I(x**2)",
     "x*C(g)",
     "I(x)*C(g)",
-    "x**2",
     "(x + z)**2",
     "(x + z + d)**3",
     "0 + cr(x, df=4)",
