@@ -69,7 +69,7 @@ def pytest_configure(config):
             path.unlink(missing_ok=True)
 
 
-# Processor seconds and names of tests and cases that take more than 20 s, by `make test-times`.
+# Processor seconds and names of tests and cases that take more than 10 s, by `make test-times`.
 LONG = pathlib.Path(__file__).with_name("long_tests.txt").read_text().splitlines()
 LONG = {line.split(maxsplit=1)[1] for line in LONG}
 

@@ -42,7 +42,7 @@ jax.config.update("jax_enable_x64", True)
 from truncgauss.separation import lattice as points
 key = jax.random.key(0)
 """
-CALLS = """
+NUMBERS = """
 for function in (tg.special.log_ndtr, tg.special.ndtr, tg.special.hazard,
                  tg.special.hazard_excess, tg.special.sigmoid, tg.special.log_sigmoid,
                  tg.special.log1pexp, tg.special.log1mexp, tg.special.log_sum_exp,
@@ -70,6 +70,12 @@ for edge in (tg.Tanh(10), tg.Probit(0.1), tg.Bump(jnp.ones(3)), tg.Hard(),
     edge.value(jnp.zeros((2, 3)))
     jax.grad(lambda margin: edge.log_value(margin).sum())(jnp.full((2, 3), 0.5))
 
+one = tg.TruncatedNormal(jnp.zeros(3), 1.0, low=0)
+x = one.sample(key, (5,))
+one.log_prob(x), one.cdf(x), one.icdf(np.full(3, 0.5)), one.mean, one.variance, one.entropy()
+one.support(x), one.to_event().support(x), one.log_normalizer
+"""
+ARRAYS = """
 covariances = [
     tg.ScaleTril([[2.0, 0.0], [1.0, 1.0]]), tg.ScaleTril(jnp.stack([jnp.eye(2)] * 3)),
     tg.LowRank(jnp.ones((3, 2, 1)), jnp.ones(2)), tg.LowRank([[1.0], [2.0]], [1, 2]),
@@ -101,10 +107,6 @@ for region in regions[::3]:
     tg.log_probability([0.0, 0], jnp.eye(2), region, soft)
 tg.truncated_moments(np.zeros(2), [[1, 0], [0, 1]], regions[-1], soft, jax.random.key(1))
 
-one = tg.TruncatedNormal(jnp.zeros(3), 1.0, low=0)
-x = one.sample(key, (5,))
-one.log_prob(x), one.cdf(x), one.icdf(np.full(3, 0.5)), one.mean, one.variance, one.entropy()
-one.support(x), one.to_event().support(x), one.log_normalizer
 tg.parallel.spread(jnp.ones(4), tg.parallel.device_mesh(1))
 """
 INTEGRALS = """
@@ -164,8 +166,9 @@ def run(code: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.full
-def test_public_calls_have_the_shapes_that_their_annotations_say():
-    done = run(CALLS)
+@pytest.mark.parametrize("calls", [NUMBERS, ARRAYS], ids=["numbers", "arrays"])
+def test_public_calls_have_the_shapes_that_their_annotations_say(calls):
+    done = run(calls)
     assert done.returncode == 0, done.stderr
 
 
