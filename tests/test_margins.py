@@ -65,25 +65,17 @@ SPELLINGS = [  # beside those of the referee's law of spellings
     "I(x) + I(x**2)",
     "x*C(g)",
     "I(x)*C(g)",
-    "(x + z)**2",
-    "(x + z + d)**3",
-    "0 + cr(x, df=4)",
-    "0 + cs(x, df=4)",
-    "bs(x, degree=1, knots=[1.5])",
-    "scale(x) + z",
     "-1 + x + s",
     "0 + s:x",
     "C(s, contr.sum)*x",
     "C(d):x + z",
-    "x/z",
     "C(d)*C(g)",
-    "np.maximum(x, 1.7)",
     "I(s == 'b')*x",
     "`x`*z + {x**2}",
 ]
 
 
-@pytest.mark.quick("x + I(x**2)", "I(x) + I(x**2)", "x*C(g)")
+@pytest.mark.quick("x + I(x**2)", "`x`*z + {x**2}", "x*C(g)")
 @pytest.mark.parametrize("formula", SPELLINGS)
 def test_effects_are_differences_of_predictions_however_a_formula_is_written(formula):
     table = rows()

@@ -246,13 +246,14 @@ def gaussian_of(b, d):
 
 @law
 def gaussians(draw):
-    """Gaussians of one or two outcomes, truncated, censored, missing."""
+    """Gaussians of one or two outcomes, truncated, censored, missing, or measured with noise."""
     d, n = draw(st.integers(1, 2)), 24
     seed, unit, origin = numbers(draw)
     word, w = weights(draw, n)
     cut = draw(st.booleans())
     censored = draw(st.booleans())
     missing = draw(st.booleans()) if d == 2 else False
+    noise = 0.0 if cut else draw(st.sampled_from([0.0, 0.3 * unit**2]))
     low = origin - 0.7 * unit if cut else -INF
     setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
     setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
@@ -277,7 +278,8 @@ def gaussians(draw):
         fit = f"tg.fit_truncated_normal({data}, {bounds}, weights=w, {QUIET})"
     else:
         options, groups = information(draw, n)
-        rows = f"tg.Observations(lower, upper, {box}, weights=w)"
+        measured = f", noise={noise} * np.eye({d})" if noise else ""
+        rows = f"tg.Observations(lower, upper, {box}, weights=w{measured})"
         fit = f"tg.fit_observations({rows}, {options}{QUIET})"
     setup += f"fit = {fit}"
     said = "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]"
@@ -290,11 +292,11 @@ def gaussians(draw):
         gaussian = gaussian_of(b, d)
         if gaussian is None:
             return np.full(n, np.nan)
+        gaussian = gaussian[0], gaussian[1] + noise * np.eye(d)
         return oracles.log_rows(names["lower"], names["upper"], *gaussian, box_low, np.full(d, INF))
 
-    kind = (
-        f"d = {d}, {word}" + ", truncated" * cut + ", censored" * censored + ", missing" * missing
-    )
+    on = {"truncated": cut, "censored": censored, "missing": missing, "noise": noise}
+    kind = ", ".join([f"d = {d}", word, *(name for name, is_on in on.items() if is_on)])
     kind = f"{kind}, {options}{said}"
     return fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
 

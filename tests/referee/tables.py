@@ -223,6 +223,8 @@ def orders(draw):
 
 SPELLED = ["x", "I(x**2)", "I(x)", "z", "x:z", "C(g)", "x:C(g)", "s", "x:s", "np.log(x)", "d"]
 SPELLED += ["poly(x, 2)", "bs(x, df=4)", "center(x):z", "I(x*d)", "np.exp(-x)", "I(1/x)", "x:d"]
+SPELLED += ["(x + z)**2", "(x + z + d)**3", "x/z", "{x**2}", "`x`*z", "scale(x)", "I(x)*C(g)"]
+SPELLED += ["bs(x, degree=1, knots=[1.5])", "np.maximum(x, 1.7)", "0 + cr(x, df=4)"]
 LINES = "rng = np.random.default_rng({seed}); x, e = rng.uniform(0.5, 3, 60), rng.normal(size=60)\n"
 LINES += "k = np.arange(60); data = pd.DataFrame({{'x': x, 'z': rng.normal(size=60), 'g': k % 3,\n"
 LINES += (

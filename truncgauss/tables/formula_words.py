@@ -42,11 +42,12 @@ def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
             f"formula {text!r}: in place of R's Surv(time, event) write the time, or its log, and "
             "censored_high=, which is that time where the event was not seen, and inf elsewhere."
         )
-    outer, inner = plain, ""
-    while outer != inner:  # what stands in brackets may be a power
-        outer, inner = re.sub(r"\([^()]*\)", "", outer), outer
-    if power := re.search(r"(?<![\w.])([A-Za-z_]\w*) *(?:\*\*|\^) *(\d+)", outer):
+    outer, inner = re.sub(r"\{[^{}]*\}", "", plain), ""  # what stands in braces is Python
+    while outer != inner:  # in brackets it may be a power too
+        outer, inner = re.sub(r"\([^()]*\)", "...", outer), outer
+    if power := re.search(r"(?<![\w.])([A-Za-z_][\w.]*) *(?:\*\*|\^) *(\d+)", outer):
+        term = power[1].replace("...", "(...)")
         raise ValueError(
-            f"formula {text!r}: {power[0]} of one column is that column, as powers are of sets of "
-            f"terms. For its values write I({power[1]}**{power[2]})."
+            f"formula {text!r}: {term}**{power[2]} is {term} alone, as powers are of sets of terms. "
+            f"For the power of its values write I({term}**{power[2]})."
         )
