@@ -1,12 +1,11 @@
 """Every fit obeys the laws of a maximum-likelihood fit: the table of fits and laws.
 
-The order of the rows, their units, whether a row counts twice or stands there twice, the start, and
-a record of work that is read again change estimates, errors and the log-likelihood as they must.
-That rows on two processes are those of one is tested in `test_spread_rows`.
+Whether a row counts twice or stands there twice, the start, and a record of work that is read again
+change estimates, errors and the log-likelihood as they must. Units and the order of rows are part of
+the referee's cases; that rows on two processes are those of one is tested in `test_spread_rows`.
 """
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -249,49 +248,6 @@ def assert_same(name: str, found: Summary, expected: Summary) -> None:
 
 
 every_fit = pytest.mark.parametrize("name", CASES)
-
-
-@pytest.mark.quick("fit_shift")
-@every_fit
-def test_the_order_of_the_rows_does_not_matter(name):
-    case = CASES[name]
-    rows = case.rows
-    order = np.random.default_rng(5).permutation(len(next(iter(rows.values()))))
-    mixed = {key: value[order] for key, value in rows.items()}
-    assert_same(name, summary(case.fit(mixed, np.ones(case.num_columns), None)), plain(name))
-
-
-def powers(name: str, units: np.ndarray) -> float:
-    """The unit of an estimate: a product over the columns that its name says, 1 of a share."""
-    if re.match(r"weights|rho|athrho|cut|coefficients\[selected\]", name):
-        return 1.0
-    columns = re.findall(r"\d+", re.sub(r"^(locs|covariances)\[\d\]", "", name))
-    # `covariance[1, 0]` says its columns; the coefficients and the scale of one outcome do not.
-    return float(np.prod([units[int(j)] for j in columns])) if columns else float(units[0])
-
-
-def num_densities(rows: dict[str, np.ndarray], num_columns: int) -> np.ndarray:
-    """How many entries of each column are known exactly: their densities have a unit."""
-    if "lower" in rows:
-        return (rows["lower"] == rows["upper"]).sum(axis=0)
-    if "outcome" in rows:
-        return np.array([(rows["outcome"] > 0).sum()])
-    return np.full(num_columns, len(rows["y"]) if "y" in rows else 0)
-
-
-@pytest.mark.quick("fit_regression, censored", "fit_shift")
-@every_fit
-def test_results_have_the_units_of_the_rows(name):
-    case, base = CASES[name], plain(name)
-    units = np.array([3.7e3, 0.011])[: case.num_columns]
-    found = summary(case.fit(case.rows, units, None))
-    scale = np.array([powers(estimate, units) for estimate in found.names])
-    more = num_densities(case.rows, case.num_columns) @ np.log(units)
-    back = Summary(
-        found.names, found.estimates / scale, found.errors / scale,
-        found.log_likelihood + more, found.bic - 2.0 * more,
-    )  # fmt: skip
-    assert_same(name, back, base)
 
 
 @pytest.mark.quick("fit_truncated_normal", "fit_mixture", "fit_clusters")

@@ -7,7 +7,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
 from tests.referee.boxes import chain_factor
-from tests.referee.fits import QUIET, fitted, numbers
+from tests.referee.fits import QUIET, fitted, numbers, slopes
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -131,6 +131,39 @@ def shifts(draw):
 
     ours = "np.r_[0.0, fit.standard_errors]"  # of the expected information
     return Case(f"{k} intervals", setup, ours, oracle, np.r_[0.0, 1e-5], refused=True)
+
+
+@law
+def limits_of_regions(draw):
+    """Limits by counts of trials of several populations, and their errors."""
+    k, n = draw(st.integers(3, 4)), draw(st.sampled_from([300, 1000]))
+    scale, two = draw(st.sampled_from([1.0, 1e3])), draw(st.booleans())
+    loc = np.array([0.0, 0.4, -0.5, 0.9][:k])
+    moves = np.array(draw(st.lists(st.sampled_from([-20, 0, 9]), min_size=k, max_size=k)))
+    inside = lambda b: np.exp(oracles.log_interval(b[0] - loc, (b[1] if two else INF) - loc))
+    y = np.rint(n * inside([-0.6, 1.1])) + moves
+    setup = f"y, loc = np.array({y.tolist()}), {scale} * np.array({loc.tolist()})\n"
+    start = f'{{"low": [0.0], "high": [{f"{scale}" if two else "np.inf"}]}}'
+    setup += f"fit = tg.fit_limits(y, loc[:, None], [[{scale**2}]], {start}, {n}, progress=False)\n"
+    setup += f"b, s = (np.asarray(x)[:{1 + two}] / {scale} for x in (fit.estimates, fit.errors))"
+
+    def log_likelihood(b):
+        p = inside(b)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.sum(y * np.log(p) + (n - y) * np.log1p(-p)))
+
+    def oracle(names):
+        at = np.asarray(names["b"], float)
+        starts = at + np.array([[0.3], [-0.3]])
+        higher = oracles.best(log_likelihood, at, np.full(len(at), 0.1), starts)
+        p, found = inside(at), slopes(lambda u: inside(at + u), len(at))
+        expected = (found.T * (n / (p * (1 - p)))) @ found
+        higher = higher if higher > log_likelihood(at) + 1e-7 * n else log_likelihood(at)
+        return np.r_[higher, np.sqrt(np.diag(np.linalg.inv(expected)))], 0.0
+
+    tol = np.r_[1e-9, np.full(1 + two, 1e-5)]
+    ours = "np.r_[fit.log_likelihood, s]"
+    return Case(f"{k} populations", setup, ours, oracle, tol, refused=True)
 
 
 @law
