@@ -1,8 +1,8 @@
 """Every fit obeys the laws of a maximum-likelihood fit: the table of fits and laws.
 
-Whether a row counts twice or stands there twice, the start, and a record of work that is read again
-change estimates, errors and the log-likelihood as they must. Units and the order of rows are part of
-the referee's cases; that rows on two processes are those of one is tested in `test_spread_rows`.
+Whether a row counts twice or stands there twice, the start, and a record of work that is read
+again change estimates, errors and the log-likelihood as they must. Units and the order of rows are
+the referee's; that rows on two processes are those of one is tested in `test_spread_rows`.
 """
 
 import functools
@@ -19,11 +19,10 @@ QUIET: Any = {"num_profiles": 0, "progress": False}
 
 
 class Case(NamedTuple):
-    """Rows, a fit of them in other units, other starts, and how precisely it is the same."""
+    """Rows, a fit of them, other starts, and how precisely it is the same."""
 
     rows: dict[str, np.ndarray]
-    fit: Callable[[dict[str, np.ndarray], np.ndarray, Any], Any]
-    num_columns: int
+    fit: Callable[[dict[str, np.ndarray], Any], Any]
     start: Any
     tolerance: float = 1e-8
 
@@ -86,48 +85,37 @@ def begun(start):
     return {"start": start} if isinstance(start, dict) else {"num_starts": start} if start else {}
 
 
-def normal(rows, units, start):
+def normal(rows, start):
     if isinstance(start, tuple):
-        start = {"loc": start[0] * units, "covariance": start[1] * np.outer(units, units)}
-    limits = [limit * units for limit in LIMITS]
+        start = {"loc": start[0], "covariance": start[1]}
     return tg.fit_truncated_normal(
-        rows["y"] * units, *limits, weights=rows.get("weights"), start=start, **QUIET
+        rows["y"], *LIMITS, weights=rows.get("weights"), start=start, **QUIET
     )
 
 
-def observations(rows, units, start, limits=None):
+def observations(rows, start, limits=None):
     if isinstance(start, tuple):
-        start = {"loc": start[0] * units, "covariance": start[1] * np.outer(units, units)}
-    region = None if limits is None else tg.Box(*(limit * units for limit in limits))
-    noise = rows["noise"] * units**2 if "noise" in rows else None
+        start = {"loc": start[0], "covariance": start[1]}
+    region = None if limits is None else tg.Box(*limits)
     given = tg.Observations(
-        rows["lower"] * units, rows["upper"] * units, region, noise=noise,
-        weights=rows.get("weights"),
-    )  # fmt: skip
+        rows["lower"], rows["upper"], region, noise=rows.get("noise"), weights=rows.get("weights")
+    )
     return tg.fit_observations(given, start=start, **QUIET)
 
 
-def regression(rows, units, start, **limits):
+def regression(rows, start, **limits):
     design = {"constant": np.ones(len(rows["x"])), "x": rows["x"]}
-    limits = {name: limit * units[0] for name, limit in limits.items()}
-    return tg.fit_regression(
-        rows["outcome"] * units[0],
-        design,
-        weights=rows.get("weights"),
-        **begun(start),
-        **limits,
-        **QUIET,
-    )
+    options = begun(start) | limits | QUIET
+    return tg.fit_regression(rows["outcome"], design, weights=rows.get("weights"), **options)
 
 
-def mixture(rows, units, start):
+def mixture(rows, start):
     weights, locs = np.array([0.6, 0.4]), np.array([[0.2], [3.8]])
     weights, locs = start if isinstance(start, tuple) else (weights, locs)
     given = tg.Observations(
-        rows["lower"] * units, rows["upper"] * units, tg.Box([-0.5 * units[0]], [INF]),
-        weights=rows.get("weights"),
-    )  # fmt: skip
-    first = {"weights": weights, "locs": locs * units, "covariances": units**2 * np.ones((2, 1, 1))}
+        rows["lower"], rows["upper"], tg.Box([-0.5], [INF]), weights=rows.get("weights")
+    )
+    first = {"weights": weights, "locs": locs, "covariances": np.ones((2, 1, 1))}
     start = start if isinstance(start, dict) else first
     return tg.fit_mixture(given, 2, start=start, progress=False)
 
@@ -142,17 +130,17 @@ def counted(rows):
     return rows["counts"] * weights, rows["loc"][:, None], rows["trials"] * weights
 
 
-def shift(rows, units, start):
+def shift(rows, start):
     counts, loc, trials = counted(rows)
-    region = tg.Box(-0.4 * units, INF)
-    return tg.fit_shift(counts, loc * units, np.diag(units**2), region, trials, **begun(start))
+    region = tg.Box([-0.4], INF)
+    return tg.fit_shift(counts, loc, np.eye(1), region, trials, **begun(start))
 
 
-def limits(rows, units, start):
+def limits(rows, start):
     counts, loc, trials = counted(rows)
     if not isinstance(start, dict):
-        start = {"low": (0.0 if start is None else start) * units, "high": [INF]}
-    return tg.fit_limits(counts, loc * units, np.diag(units**2), start, trials, progress=False)
+        start = {"low": [0.0 if start is None else start], "high": [INF]}
+    return tg.fit_limits(counts, loc, np.eye(1), start, trials, progress=False)
 
 
 def families() -> dict[str, np.ndarray]:
@@ -161,11 +149,11 @@ def families() -> dict[str, np.ndarray]:
     return {"outcome": np.maximum(0.8 + rng.normal(size=(30, 1)) + rng.normal(size=(30, 3)), 0.0)}
 
 
-def clusters(rows, units, start):
-    outcome, weights = rows["outcome"] * units[0], rows.get("weights")
+def clusters(rows, start):
+    outcome, weights = rows["outcome"], rows.get("weights")
     if isinstance(start, np.ndarray):
         names = "coefficients[0]", "sigma[intercept]", "sigma"
-        start = dict(zip(names, start * units[0]))
+        start = dict(zip(names, start))
     return tg.fit_clusters(
         outcome.ravel(), np.ones((outcome.size, 1)), np.repeat(np.arange(len(outcome)), 3),
         censored_low=0.0, weights=None if weights is None else np.repeat(weights, 3),
@@ -179,10 +167,10 @@ def chosen() -> dict[str, np.ndarray]:
     return {"outcome": outcome, "x": x, "z": z}
 
 
-def selection(rows, units, start):
+def selection(rows, start):
     design = {"constant": np.ones(len(rows["x"])), "x": rows["x"]}
     return tg.fit_selection(
-        rows["outcome"] * units[0], design, np.isfinite(rows["outcome"]), design | {"z": rows["z"]},
+        rows["outcome"], design, np.isfinite(rows["outcome"]), design | {"z": rows["z"]},
         weights=rows.get("weights"), **begun(start), **QUIET,
     )  # fmt: skip
 
@@ -192,37 +180,34 @@ def levels() -> dict[str, np.ndarray]:
     return {"codes": np.digitize(0.5 * x + e, [-0.5, 0.7]), "x": x}
 
 
-def ordered(rows, units, start):
-    design = {"x": rows["x"] / units[0]}
-    weights = rows.get("weights")
-    return tg.fit_regression(
-        tg.Ordinal(rows["codes"]), design, weights=weights, **begun(start), **QUIET
-    )
+def ordered(rows, start):
+    options = {"weights": rows.get("weights")} | begun(start) | QUIET
+    return tg.fit_regression(tg.Ordinal(rows["codes"]), {"x": rows["x"]}, **options)
 
 
 NOISE = np.random.default_rng(3).uniform(0.2, 0.6, (60, 2))
 ELSEWHERE = np.array([1.0, -0.5]), np.array([[2.0, 0.3], [0.3, 0.5]])
 CASES = {
-    "fit_truncated_normal": Case({"y": seen()}, normal, 2, ELSEWHERE),
-    "fit_observations, exact": Case(observed(pair()), observations, 2, ELSEWHERE),
-    "fit_observations, censored": Case(censored(), observations, 2, ELSEWHERE),
-    "fit_observations, noisy": Case(observed(pair(), noise=NOISE), observations, 2, ELSEWHERE),
-    "fit_observations, missing": Case(missing(), observations, 2, ELSEWHERE),
+    "fit_truncated_normal": Case({"y": seen()}, normal, ELSEWHERE),
+    "fit_observations, exact": Case(observed(pair()), observations, ELSEWHERE),
+    "fit_observations, censored": Case(censored(), observations, ELSEWHERE),
+    "fit_observations, noisy": Case(observed(pair(), noise=NOISE), observations, ELSEWHERE),
+    "fit_observations, missing": Case(missing(), observations, ELSEWHERE),
     "fit_observations, region": Case(
-        observed(seen()), functools.partial(observations, limits=LIMITS), 2, ELSEWHERE
+        observed(seen()), functools.partial(observations, limits=LIMITS), ELSEWHERE
     ),
     "fit_regression, censored": Case(
-        line(-INF), functools.partial(regression, censored_low=0.0), 1, 3
+        line(-INF), functools.partial(regression, censored_low=0.0), 3
     ),
     "fit_regression, truncated": Case(
-        line(0.0), functools.partial(regression, truncated_low=0.0), 1, 3
+        line(0.0), functools.partial(regression, truncated_low=0.0), 3
     ),
-    "fit_mixture": Case(groups(), mixture, 1, (np.array([0.4, 0.6]), np.array([[-0.4], [4.6]]))),
-    "fit_clusters": Case(families(), clusters, 1, np.array([0.2, 0.5, 2.0]), 1e-7),
-    "fit_selection": Case(chosen(), selection, 1, 4, 1e-7),
-    "ordered": Case(levels(), ordered, 1, 3),
-    "fit_shift": Case(fractions(), shift, 1, 3),
-    "fit_limits": Case(fractions(), limits, 1, 0.7),
+    "fit_mixture": Case(groups(), mixture, (np.array([0.4, 0.6]), np.array([[-0.4], [4.6]]))),
+    "fit_clusters": Case(families(), clusters, np.array([0.2, 0.5, 2.0]), 1e-7),
+    "fit_selection": Case(chosen(), selection, 4, 1e-7),
+    "ordered": Case(levels(), ordered, 3),
+    "fit_shift": Case(fractions(), shift, 3),
+    "fit_limits": Case(fractions(), limits, 0.7),
 }
 
 
@@ -235,7 +220,7 @@ def summary(fit: Any) -> Summary:
 @functools.cache
 def plain(name: str) -> Summary:
     case = CASES[name]
-    return summary(case.fit(case.rows, np.ones(case.num_columns), None))
+    return summary(case.fit(case.rows, None))
 
 
 def assert_same(name: str, found: Summary, expected: Summary) -> None:
@@ -254,13 +239,13 @@ every_fit = pytest.mark.parametrize("name", CASES)
 @every_fit
 def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
     case = CASES[name]
-    n, units = len(next(iter(case.rows.values()))), np.ones(case.num_columns)
+    n = len(next(iter(case.rows.values())))
     weights = np.ones(n, int)
     weights[::3] = 2
     weights[1::7] = 0 if n > 3 else 3
-    weighted = case.fit(case.rows | {"weights": weights}, units, None)
+    weighted = case.fit(case.rows | {"weights": weights}, None)
     rows = {key: value.repeat(weights, axis=0) for key, value in case.rows.items()}
-    repeated = case.fit(rows, units, None)
+    repeated = case.fit(rows, None)
     assert_same(name, summary(weighted), summary(repeated))
     assert weighted.size_in_words == repeated.size_in_words
 
@@ -270,7 +255,7 @@ def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
 def test_another_start_ends_at_the_same_maximum(name):
     """At once, if it is the parameters of that fit."""
     case = CASES[name]
-    fit = functools.partial(case.fit, case.rows, np.ones(case.num_columns))
+    fit = functools.partial(case.fit, case.rows)
     other = fit(case.start)
     assert_same(name, summary(other), plain(name))
     again = fit(dict(other.parameters()))
@@ -292,6 +277,6 @@ def test_a_fit_that_is_read_from_its_record_is_the_same_to_the_bit(name, tmp_pat
     case = CASES[name]
     for _ in range(2):
         with tg.fitting.resumable(tmp_path / "fit.npz"):
-            found = summary(case.fit(case.rows, np.ones(case.num_columns), None))
+            found = summary(case.fit(case.rows, None))
         for mine, other in zip(found, plain(name), strict=True):
             np.testing.assert_array_equal(mine, other)
