@@ -34,24 +34,6 @@ def regression(n=60):
     return design @ [1.0, 2.0] + (0.5 + design[:, 1] ** 2) * rng.normal(size=n), design
 
 
-def test_sandwich_errors_are_those_of_least_squares():
-    y, design = regression()
-    fit = tg.fit_regression(y, design, information="sandwich")
-    inverse = np.linalg.inv(design.T @ design)
-    residuals = y - design @ fit.coefficients
-    middle = design.T @ (design * residuals[:, None] ** 2)
-    expected = np.sqrt(np.diagonal(inverse @ middle @ inverse))  # White's, without corrections
-    np.testing.assert_allclose(fit.standard_errors.coefficients, expected, rtol=1e-9)
-    assert "sandwich information" in str(fit)
-    # A constant mean, whose rows are joined otherwise; and a row that counts twice.
-    counts = 1 + np.arange(60) % 2
-    rows = tg.Observations.exact(y, weights=counts)
-    twice = tg.Observations.exact(np.repeat(y, counts))
-    fits = [tg.fit_observations(part, information="sandwich") for part in (rows, twice)]
-    np.testing.assert_allclose(fits[0].errors, fits[1].errors, rtol=1e-9)
-    np.testing.assert_allclose(fits[0].errors[0] ** 2, np.repeat(y, counts).var() / 90, rtol=1e-9)
-
-
 def test_functions_of_estimates_have_errors_by_the_delta_method():
     y, design = regression()
     fit = tg.fit_regression(y, design)

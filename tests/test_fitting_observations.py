@@ -74,30 +74,6 @@ def test_a_curvature_by_gradients_of_four_dimensions_is_the_exact_one():
     np.testing.assert_allclose(fit.best.hessian, exact, rtol=1e-6, atol=1e-8)
 
 
-def test_noise_is_taken_off_and_agrees_with_another_optimiser():
-    rng = np.random.default_rng(2)
-    noise = rng.uniform(0.1, 2.0, size=300)
-    y = rng.normal(0.5, 1.0, 300) + rng.normal(size=300) * np.sqrt(noise)
-    y, noise = y[y > 0.0], noise[y > 0.0]
-    rows = tg.Observations.exact(y, region=tg.Box([0.0], [INF]), noise=noise[:, None])
-    fit = tg.fit_observations(rows)
-
-    def loss(p):
-        scale = np.sqrt(np.exp(2 * p[1]) + noise)
-        return -np.sum(stats.norm.logpdf(y, p[0], scale) - stats.norm.logsf(-p[0] / scale))
-
-    options = {"xatol": 1e-9, "fatol": 1e-12}
-    best = optimize.minimize(loss, [0.5, 0.0], method="Nelder-Mead", options=options)
-    assert fit.converged and "other maxima" in fit.notes[0]
-    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-11)
-    found = [fit.loc[0], np.sqrt(fit.covariance_matrix[0, 0])]
-    np.testing.assert_allclose(found, [best.x[0], np.exp(best.x[1])], rtol=1e-5)
-    np.testing.assert_allclose(
-        fit.fraction_not_truncated,
-        np.mean(stats.norm.sf(-fit.loc[0] / np.sqrt(fit.covariance_matrix[0, 0] + noise))),
-    )
-
-
 def test_rows_of_weight_zero_need_not_lie_inside_their_limits():
     y, weights, others = np.random.default_rng(9).normal(size=20), np.ones(20), np.arange(20) != 3
     y[3], weights[3] = 1e9, 0.0

@@ -17,35 +17,6 @@ from truncgauss.probability.method import Method
 INF = jnp.inf
 
 
-def reference(x, low, high):
-    """loc, variance and log-likelihood by another optimiser on SciPy's density."""
-
-    def loss(p):
-        scale = np.exp(p[1])
-        a, b = (low - p[0]) / scale, (high - p[0]) / scale
-        return -stats.truncnorm.logpdf(x, a, b, p[0], scale).sum()
-
-    options = {"xatol": 1e-7, "fatol": 1e-12}
-    start = [x.mean(), np.log(x.std())]
-    best = optimize.minimize(loss, start, method="Nelder-Mead", options=options)
-    return best.x[0], np.exp(2 * best.x[1]), -best.fun
-
-
-@pytest.mark.quick("-1.0-1.5", "-inf-0.0")
-@pytest.mark.parametrize("low, high", [(0.5, np.inf), (-1.0, 1.5), (-np.inf, 0.0)])
-def test_one_dimension_agrees_with_another_optimiser(low, high):
-    x = np.random.default_rng(1).normal(size=600)
-    x = x[(x >= low) & (x <= high)]
-    fit = tg.fit_truncated_normal(x, low, high)
-    loc, variance, log_likelihood = reference(x, low, high)
-    assert fit.converged, fit.reason
-    np.testing.assert_allclose(fit.log_likelihood, log_likelihood, rtol=1e-11)
-    np.testing.assert_allclose(
-        [fit.loc[0], fit.covariance_matrix[0, 0]], [loc, variance], rtol=1e-5
-    )
-    assert fit.certificate.positive_definite and fit.certificate.distance < 1e-6
-
-
 @pytest.mark.full
 def test_wild_starts_and_float32_end_at_the_same_maximum():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])

@@ -49,37 +49,6 @@ def differences(function, theta):
     return np.array([slope(k) / (12.0 * steps[k]) for k in range(len(theta))])
 
 
-def effects_by_hand(values, x, theta):
-    """Average effects: derivatives by differences, and the change of the last column, a dummy."""
-    step = 1e-3
-    result = []
-    for j in range(1, x.shape[1] - 1):
-        unit = step * (np.arange(x.shape[1]) == j)
-        near, far = (values(x + c * unit, theta) - values(x - c * unit, theta) for c in (1, 2))
-        result.append(np.mean(8.0 * near - far) / (12.0 * step))
-    ends = [np.where(np.arange(x.shape[1]) == x.shape[1] - 1, c, x) for c in (0.0, 1.0)]
-    return np.array([*result, np.mean(values(ends[1], theta) - values(ends[0], theta))])
-
-
-@pytest.mark.quick("recorded")
-@pytest.mark.parametrize("kind", ["mean", "observed", "mean_observed", "recorded"])
-def test_margins_of_a_tobit_model(tobit, affairs, kind):
-    x, theta = np.column_stack(list(affairs[1].values())), tobit.estimates
-    values = lambda x, theta: tobit_kinds(x, theta)[kind]
-    effects = tobit.margins(kind=kind)
-    assert effects.names == (*NUMBERS, "male")
-    np.testing.assert_allclose(effects.value, effects_by_hand(values, x, theta), rtol=1e-6)
-    slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
-    covariance = slopes.T @ tobit.parameter_covariance @ slopes
-    np.testing.assert_allclose(effects.standard_errors**2, np.diagonal(covariance), rtol=1e-6)
-    np.testing.assert_allclose(effects.covariance, covariance, rtol=1e-5, atol=1e-12)
-    predicted = tobit.predict(kind=kind)
-    np.testing.assert_allclose(predicted.value, values(x, theta), rtol=1e-10)
-    slopes = differences(lambda theta: values(x[:5], theta), theta)
-    errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(predicted.standard_errors[:5], errors, rtol=1e-6)
-
-
 @pytest.mark.full
 def test_a_truncation_that_all_rows_share_bounds_new_outcomes(affairs):
     """As a bound given to `predict` does, while bounds that differ are asked for."""

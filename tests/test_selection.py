@@ -62,23 +62,6 @@ def test_the_maximum_is_that_of_the_likelihood_written_out(heckman):
     assert fit.names[0] == "coefficients[selected][constant]"
 
 
-def test_errors_follow_by_the_delta_method(heckman):
-    fit = heckman[1]
-    rho, sigma = fit.estimates[-4:-2]
-    named = dict(zip(fit.names, fit.errors))
-    np.testing.assert_allclose(named["rho"], (1.0 - rho**2) * named["athrho"], rtol=1e-6)
-    slope = fit.delta(lambda estimates: estimates[-4] * estimates[-3])
-    np.testing.assert_allclose(
-        [slope.value, slope.standard_errors], [fit.estimates[-2], named["lambda"]]
-    )
-    errors = fit.standard_errors.covariance_matrix
-    np.testing.assert_allclose(
-        errors[[0, 0, 1], [0, 1, 1]], [0, named["lambda"], 2 * sigma * named["sigma"]]
-    )
-    low, high = fit.profile("rho")
-    assert low < rho < high < 1.0
-
-
 def test_two_steps_are_a_probit_and_least_squares_with_the_inverse_mills_ratio(heckman):
     (outcome, design, selected, selection), fit = heckman
     x, z = as_matrix(design)[selected], as_matrix(selection)

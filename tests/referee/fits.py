@@ -246,14 +246,14 @@ def gaussian_of(b, d):
 
 @law
 def gaussians(draw):
-    """Gaussians of one or two outcomes, truncated, censored, missing, or measured with noise."""
+    """Gaussians of one or two outcomes, truncated, censored, missing, measured with noise."""
     d, n = draw(st.integers(1, 2)), 24
     seed, unit, origin = numbers(draw)
     word, w = weights(draw, n)
     cut = draw(st.booleans())
     censored = draw(st.booleans())
     missing = draw(st.booleans()) if d == 2 else False
-    noise = 0.0 if cut else draw(st.sampled_from([0.0, 0.3 * unit**2]))
+    noise = draw(st.sampled_from([0.0, 0.3])) * unit**2
     low = origin - 0.7 * unit if cut else -INF
     setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
     setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
@@ -267,7 +267,7 @@ def gaussians(draw):
         setup += "lower[::5, 1], upper[::5, 1] = -np.inf, np.inf\n"
     box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
     options, groups = "", None
-    if cut and not censored and not missing and draw(st.booleans()):
+    if cut and not (censored or missing or noise) and draw(st.booleans()):
         data, bounds = "y", f"region={box}"
         if d == 2 and draw(st.booleans()):  # by names, in another order
             data, bounds = (
