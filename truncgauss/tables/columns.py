@@ -145,8 +145,9 @@ def named_columns(table: Any) -> dict[Hashable, Any] | None:
         if frame is table and hasattr(table, "__arrow_c_stream__") and not np.ndim(table):
             frame = narwhals.from_arrow(table, backend="pyarrow")
     except narwhals.exceptions.DuplicateError as error:
-        twice = ", ".join(x.partition(" 2 times")[0] for x in str(error).split("- ")[1:])
-        raise ValueError(f"data: two columns are called {twice}. Rename one.") from error
+        from truncgauss.words.misfits import refuse_duplicates  # of which these alone have use
+
+        refuse_duplicates(table, str(error))
     if not isinstance(frame, narwhals.DataFrame):
         return None
     return {name: frame.get_column(name) for name in frame.columns}

@@ -143,6 +143,18 @@ INSTEAD: list[tuple[str, set[str], str]] = [
         {"method"},
         "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
     ),
+    (
+        "num_samples n_samples nsim n_draws",
+        {"method", "region"},
+        "Draws are for the method: method=tg.SoftMonteCarlo(num_samples), or "
+        "tg.Separation(num_points).",
+    ),
+    (
+        "seed rng random_state prngkey rng_key",
+        {"key"},
+        "It is key=, a random key such as jax.random.key(0).",
+    ),
+    ("probability prob p", {"level", "least"}, "The least probability is least=."),
     ("algorithm", {"method", "key"}, "It is method=, such as tg.Automatic() or tg.Exact()."),
     (
         "x value values q",
