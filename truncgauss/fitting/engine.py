@@ -167,7 +167,8 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     )
     ending = refused(ending, model.undetermined(path, errors), model.undetermined_reason)
     notes, stderr = [*model.other_maxima(ending, path)], ending.log_likelihood_stderr
-    if np.size(model.weights) > 1 and abs(np.sum(model.weights) - 1.0) < 1e-6:
+    weighted = np.size(model.weights) > 1 or hasattr(model, "sample")  # or weights are in that
+    if weighted and abs(float(loss.size) - 1.0) < 1e-6:
         notes.append(imported("truncgauss.words.misfits").ONE_OBSERVATION)
     if 0.1 < stderr < np.inf:
         notes.append(

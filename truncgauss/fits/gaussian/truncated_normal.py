@@ -13,7 +13,6 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.arrays import parallel
 from truncgauss.arrays.compiling import Cost
-from truncgauss.arrays.importing import imported
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.linalg import cholesky, namespace, solve_lower
 from truncgauss.arrays.progress import reported
@@ -223,8 +222,6 @@ def fit_truncated_normal(
         x = None if start is None else model.as_start(start)
         remarks = (UNUSED_START,) * (start is not None and x is None)
         remarks += (UNCHECKED,) * (statistics.lowest is None)
-        if statistics.num_rows > 1 and abs(float(statistics.weight) - 1.0) < 1e-6:
-            remarks += (imported("truncgauss.words.misfits").ONE_OBSERVATION,)
         model = dataclasses.replace(model, remarks=remarks)
         fit: ObservationsFit = maximum_likelihood(model, start=x, **settings)
         return fit
