@@ -1011,6 +1011,12 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "log_probability, a function as the region": lambda: probability(region=abs),
     "fit_mixture, a seed": lambda: tg.fit_mixture(rows(), 2, seed=1),  # type: ignore[call-arg]
     "minimize, a parameter that is not there": lambda: tg.minimize(lambda x: x["a"], {"b": 1.0}),
+    "fit_observations, weights": lambda: tg.fit_observations(rows(), weights=1.0),  # type: ignore[call-arg]
+    "from_points, noise of other points": lambda: tg.Directed.from_points(
+        NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
+    ),
+    "SoftMonteCarlo, the edge second": lambda: tg.SoftMonteCarlo(9, tg.Tanh(9.0)),  # type: ignore[arg-type]
+    "exact, rows of different lengths": lambda: exact([[1.0, 2.0], [3.0]]),
     "formula, a function that is not there": lambda: tables.formula("y ~ f(x)", {"y": NINE}),
     "formula, several outcomes of R": lambda: tables.formula("cbind(y, x) ~ 1", {"y": NINE}),
     "three widths of four faces": lambda: probability(

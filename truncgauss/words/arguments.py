@@ -52,8 +52,7 @@ def flags_of(signature: inspect.Signature) -> list[tuple[str, int, bool]]:
 
 
 def explained_class(cls: Class) -> Class:
-    """The class, which says what to write for arguments of its constructor that do not fit, and for
-    names that it has not."""
+    """The class, which says what to write for wrong arguments and for names that it has not."""
     setattr(cls, "__init__", explained(cls.__init__))  # type: ignore[misc]  # noqa: B010
     return cls if hasattr(cls, "__getattr__") else answering(cls)
 
@@ -79,8 +78,9 @@ def absent(value: Any, name: str) -> Any:
 
 def refuses_arithmetic(cls: Class) -> Class:
     """The class of a tuple of results, which says of which of them there are numbers."""
-    for operation in (*OPERATIONS.split(), "array_ufunc", "jax_array", "getitem"):
+    for operation in (*OPERATIONS.split(), "array_ufunc", "getitem"):
         setattr(cls, f"__{operation}__", functools.partialmethod(refused, operation))
+    setattr(cls, "__jax_array__", property(lambda x: refused(x, "jax_array")))  # noqa: B010
     return answering(cls)
 
 

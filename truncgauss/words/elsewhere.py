@@ -154,6 +154,18 @@ INSTEAD: list[tuple[str, set[str], str]] = [
         {"key"},
         "It is key=, a random key such as jax.random.key(0).",
     ),
+    (
+        "weights noise",
+        {"observations"},
+        "They belong to the observations: tg.Observations.exact(rows, {word}=...), or "
+        "tg.Observations.from_table.",
+    ),
+    ("kind sides tail", {"contrasts", "alternative"}, "It is alternative=."),
+    (
+        "nu dof df",
+        {"covariance_matrix", "scale_tril"},
+        "Degrees of freedom come first: tg.TruncatedMultivariateStudentT(df, loc, ...).",
+    ),
     ("probability prob p", {"level", "least"}, "The least probability is least=."),
     ("algorithm", {"method", "key"}, "It is method=, such as tg.Automatic() or tg.Exact()."),
     (
