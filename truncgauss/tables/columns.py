@@ -309,10 +309,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         if array.dtype == object and {*map(type, array.flat)} <= {int, float, np.int64, np.float64}:
             array = array.astype(np.float64)  # numbers that pandas holds one by one
     except (ValueError, OverflowError) as error:
-        from truncgauss.words.misfits import refuse_no_numbers
-
-        refuse_no_numbers(f"{where} must be numbers or an array of them", values)
-        raise ValueError(f"{where} is no table of numbers: {error}.") from error
+        why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
+        raise ValueError(f"{where} is no table of numbers: {why}.") from error
     truth = array.dtype == bool and not array.ndim
     if truth or array.dtype.kind in "OUScMmV" and (array.dtype.kind != "V" or array.dtype.names):
         from truncgauss.tables.no_numbers import refuse_cells  # of which these alone have use
