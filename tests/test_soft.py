@@ -19,12 +19,6 @@ SHIFTS = jnp.linspace(-5.0, 5.0, 500)
 @pytest.mark.parametrize("dimension", [1, 5])
 @pytest.mark.parametrize("high", [1000.0, 1e300])
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_a_method_with_many_samples_prints_their_shape():
-    samples = np.zeros((300, 2))
-    assert "samples=float64[300, 2])" in repr(tg.SoftMonteCarlo(samples=samples))
-    assert repr(tg.Box([0.0], [1.0])) == "Box(low=array([0.]), high=array([1.]))"
-
-
 def test_the_first_users_programme(dimension, high, dtype):
     """500 shifts, limits [0, 1000] and [0, 1e300]: value and gradient, no NaN, one compilation."""
     high = min(high, float(jnp.finfo(dtype).max))
@@ -270,3 +264,9 @@ def test_replicates_that_count_alike_are_not_exact(points, replicates):
     assert tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [np.inf]), narrow).stderr > 1e-5
     wide = tg.SoftMonteCarlo(4096, 8, points="lattice", edge=tg.Tanh(4.0))
     assert tg.log_probability([0.1], [[1.0]], tg.Box([0.0], [np.inf]), wide).stderr < 1e-6
+
+
+def test_a_method_with_many_samples_prints_their_shape():
+    samples = np.zeros((300, 2))
+    assert "samples=float64[300, 2])" in repr(tg.SoftMonteCarlo(samples=samples))
+    assert repr(tg.Box([0.0], [1.0])) == "Box(low=array([0.]), high=array([1.]))"

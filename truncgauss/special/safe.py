@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
 
 from truncgauss.special.tails import Arrays, with_slopes_where
-from truncgauss.words.arguments import explained
+from truncgauss.words.arguments import explained as _explained
 
 WIDTH = "To train it, train its logarithm: exp(log_width)."
 
@@ -86,7 +86,7 @@ def _norm_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Array, Arra
     return _norm(x, axis), jnp.sum(_direction(x, axis) * dx, axis)
 
 
-@explained
+@_explained
 def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
     r"""Euclidean norm with gradient 0 at zero, which neither overflows nor underflows.
 
@@ -159,7 +159,7 @@ def _bump_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return value, slope * (u * dwidth - dx)
 
 
-@explained
+@_explained
 def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
     r"""The bump function: smooth, positive on (-width, width) and 0 elsewhere.
 
@@ -210,7 +210,7 @@ def _bell_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return value, value * u / width * (u * dwidth - dx)
 
 
-@explained
+@_explained
 def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
     r"""The Gaussian function, positive everywhere.
 
@@ -256,7 +256,7 @@ _clipped.defvjp(
 )
 
 
-@explained
+@_explained
 def clipped_gradient(
     x: Real[ArrayLike, "*shape"], bound: Real[ArrayLike, "..."]
 ) -> Float[Array, "*shape"]:
@@ -286,7 +286,7 @@ def clipped_gradient(
     return _clipped(x, bound)
 
 
-@explained
+@_explained
 def clipped_logits(
     logits: Real[ArrayLike, "*shape"], span: Real[ArrayLike, "..."], axis: int = -1
 ) -> Float[Array, "*shape"]:
