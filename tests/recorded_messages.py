@@ -989,6 +989,36 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "from_file, a kept text alone": lambda: from_file("x,y\n1,2\n", ["x"], "y"),
     "design, one name that is not there": lambda: tables.design({"x": NINE}, "age"),
     "design, a category alone": lambda: tables.design({"x": NINE}, ["x"], "x"),
+    "margins, a name as the points": lambda: line().margins("wage"),
+    "wald, a probability of error": lambda: line().wald(alpha=0.05),  # type: ignore[call-arg]
+    "safe, a logarithm": lambda: tg.safe.log(0.0),
+    "safe, a norm": lambda: tg.safe.norm(NINE),
+    "safe_norm, an axis that is not there": lambda: tg.safe.safe_norm(NINE, 1),
+    "bump, a wrong name": lambda: tg.safe.bump(NINE, size=1.0),  # type: ignore[call-arg]
+    "truncated_mean, a negative scale": lambda: tg.special.truncated_mean(0.0, -1.0, 0.0, 1.0),
+    "log_probability, True as degrees of freedom": lambda: probability(df=True),
+    "MaternProcess, True": lambda: tg.MaternProcess(True, 1.0),
+    "fit_limits, no start": lambda: tg.fit_limits([0.5], [0.0], EYE[:1, :1]),  # type: ignore[call-arg]
+    "fit_regression, a start of texts": lambda: regression(
+        start={"coefficients": ["a"], "log_scale": [0.0]}
+    ),
+    "fit_regression, columns of one name": lambda: tg.fit_regression(
+        "y ~ x", data=DataFrame(np.ones((3, 3)), columns=["y", "x", "x"])
+    ),
+    "an estimate, in a function of JAX": lambda: jnp.exp(probability()),  # type: ignore[arg-type]
+    "an estimate, an item by name": lambda: probability()["log_prob"],  # type: ignore[call-overload]
+    "log_probability, a number of draws": lambda: probability(num_samples=1000),
+    "log_probability, a function as the region": lambda: probability(region=abs),
+    "fit_mixture, a seed": lambda: tg.fit_mixture(rows(), 2, seed=1),  # type: ignore[call-arg]
+    "minimize, a parameter that is not there": lambda: tg.minimize(lambda x: x["a"], {"b": 1.0}),
+    "fit_observations, weights": lambda: tg.fit_observations(rows(), weights=1.0),  # type: ignore[call-arg]
+    "from_points, noise of other points": lambda: tg.Directed.from_points(
+        NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
+    ),
+    "SoftMonteCarlo, the edge second": lambda: tg.SoftMonteCarlo(9, tg.Tanh(9.0)),  # type: ignore[arg-type]
+    "exact, rows of different lengths": lambda: exact([[1.0, 2.0], [3.0]]),
+    "formula, a function that is not there": lambda: tables.formula("y ~ f(x)", {"y": NINE}),
+    "formula, several outcomes of R": lambda: tables.formula("cbind(y, x) ~ 1", {"y": NINE}),
     "three widths of four faces": lambda: probability(
         method=tg.SoftMonteCarlo(64, edge=tg.Bump([0.1, 0.2, 0.3]))
     ),

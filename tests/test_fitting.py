@@ -78,6 +78,19 @@ def test_a_fit_that_is_not_finished_says_so():
     assert not kink.converged and "Stalled" in kink.reason
 
 
+def test_a_loss_without_a_minimum_is_called_so():
+    endless = tg.minimize(lambda x: -x, 0.0, num_steps=50, progress=False)
+    assert not endless.converged and "seems to decrease without end" in endless.reason
+    short = tg.minimize(lambda x: jnp.sum(jnp.log(x)), jnp.array([1.0, 2.0]), progress=False)
+    assert not short.converged and "Bound the parameters" in short.reason
+    assert "tg.fitting.Positive()" in short.reason
+
+
+def test_a_gradient_that_is_nan_at_the_start_is_printed_as_nan():
+    result = tg.minimize(lambda x: jnp.sqrt(x) * 0.0, 0.0, progress=False)
+    assert np.isnan(result.gradient_norm) and "gradient norm nan" in str(result)
+
+
 def test_a_loss_that_turns_nan_stops_the_fit_and_names_the_culprit():
     result = tg.minimize(
         lambda p: jnp.log(p["scale"]) + p["shift"] ** 2,

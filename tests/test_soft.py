@@ -264,3 +264,9 @@ def test_replicates_that_count_alike_are_not_exact(points, replicates):
     assert tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [np.inf]), narrow).stderr > 1e-5
     wide = tg.SoftMonteCarlo(4096, 8, points="lattice", edge=tg.Tanh(4.0))
     assert tg.log_probability([0.1], [[1.0]], tg.Box([0.0], [np.inf]), wide).stderr < 1e-6
+
+
+def test_a_method_with_many_samples_prints_their_shape():
+    samples = np.zeros((300, 2))
+    assert "samples=float64[300, 2])" in repr(tg.SoftMonteCarlo(samples=samples))
+    assert repr(tg.Box([0.0], [1.0])) == "Box(low=array([0.]), high=array([1.]))"

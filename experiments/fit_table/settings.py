@@ -87,8 +87,11 @@ def names_of_formula(text: str, columns: Mapping[str, Any]) -> list[str]:
     """The columns that a formula names, also those that are not there: as far as it can be read."""
     try:
         formulaic = importlib.import_module("formulaic")
+    except ImportError:  # which is said where the formula is used
+        return names_in(text, columns)
+    try:
         names = variables(formulaic.Formula(text), columns)
-    except (ImportError, SyntaxError, ValueError):  # which are said where the formula is used
+    except (formulaic.errors.FormulaicError, SyntaxError, ValueError):  # likewise
         return names_in(text, columns)
     return [x for x in names if x in columns or not re.search(rf"(?<!\w){x}\s*\(", text)]
 

@@ -5,6 +5,7 @@ the derivative by them would be 0, and under `jax.jit` or `jax.vmap` there would
 """
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -149,6 +150,35 @@ def closes_over_traced(value: Any) -> bool:
             inside += filter(callable, vars(type(part)).values())
         stack += [(x, closed) for x in inside]
     return False
+
+
+def explain_call(
+    name: str,
+    error: Exception,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Raise an error of a call again in words on its arguments: one that JAX traces, a function
+    that closes over such a value, or what `words.misfits.explain` answers."""
+    from truncgauss.words.misfits import explain
+
+    untraceable = jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError
+    leaves = jax.tree.leaves((args, kwargs))
+    if isinstance(error, untraceable) and any(isinstance(x, jax.core.Tracer) for x in leaves):
+        raise TypeError(
+            f"{name}: an argument is traced by JAX (jit, vmap or grad), but {name} needs numbers: "
+            "call it outside of these; it compiles by itself what it needs."
+        ) from error
+    hidden = isinstance(error, untraceable) or "compiler_options" in str(error)
+    closing = [x for x in (*args, *kwargs.values()) if hidden and closes_over_traced(x)]
+    if closing:
+        what = getattr(closing[0], "__name__", type(closing[0]).__name__)
+        raise TypeError(
+            f"{name}: {what} closes over a value that JAX traces (grad, jit or vmap). Make it a "
+            "field of the method or edge; a fit needs numbers, outside of these."
+        ) from error
+    explain(name, error, signature, args, kwargs)
 
 
 def form_of(jaxpr: Jaxpr) -> tuple[Any, ...]:

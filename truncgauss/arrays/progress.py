@@ -233,25 +233,9 @@ def reported(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             with bar(None, function.__name__, said):
                 return function(*args, **kwargs)
         except Exception as error:
-            from truncgauss.arrays.closures import closes_over_traced
-            from truncgauss.words.misfits import explain
+            from truncgauss.arrays.closures import explain_call  # of use to wrong calls
 
-            name, traced = function.__name__, jax.core.Tracer
-            given = any(isinstance(leaf, traced) for leaf in jax.tree.leaves((args, kwargs)))
-            if given and isinstance(error, NEEDS_NUMBERS):
-                raise TypeError(
-                    f"{name}: an argument is traced by JAX (jit, vmap or grad), but {name} needs "
-                    "numbers: call it outside of these; it compiles by itself what it needs."
-                ) from error
-            hidden = isinstance(error, NEEDS_NUMBERS) or "compiler_options" in str(error)
-            closing = [x for x in (*args, *kwargs.values()) if hidden and closes_over_traced(x)]
-            if closing:
-                what = getattr(closing[0], "__name__", type(closing[0]).__name__)
-                raise TypeError(
-                    f"{name}: {what} closes over a value that JAX traces (grad, jit or vmap). Make "
-                    "it a field of the method or edge; a fit needs numbers, outside of these."
-                ) from error
-            explain(name, error, signature, args, kwargs)
+            explain_call(function.__name__, error, signature, args, kwargs)
             raise
 
     return shown

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from truncgauss.arrays.importing import imported
+
 T = TypeVar("T")
 # What inputs are outside of a program: few numbers stay with NumPy, see `as_float_input`.
 AnyArray: TypeAlias = jax.Array | np.ndarray
@@ -50,6 +52,9 @@ def frozen_pytree(cls: type[T]) -> type[T]:
     Two values with equal static fields share one compilation; their leaves may be traced, batched
     and differentiated. Identity is the only equality, because leaves may be arrays.
     """
+    if "__repr__" not in vars(cls):
+        shown: Any = lambda x: imported("truncgauss.words.terminal").summary_of(x)  # noqa: E731
+        setattr(cls, "__repr__", shown)  # noqa: B010
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
     leaves = tuple(field.name for field in fields if not field.metadata.get("static"))
@@ -66,9 +71,8 @@ def frozen_pytree(cls: type[T]) -> type[T]:
         return value
 
     def flatten(value: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return tuple(getattr(value, name) for name in leaves), tuple(
-            getattr(value, name) for name in static
-        )
+        both = (tuple(getattr(value, name) for name in names) for names in (leaves, static))
+        return next(both), next(both)
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
@@ -162,9 +166,7 @@ def as_float_array(value: Any, name: str = "this value") -> jax.Array:
             array = as_jax_array(on_host.astype(dtype, copy=False))
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     if not is_float and not str(array.dtype).startswith(("int", "uint", "bool")):
-        from truncgauss.words.misfits import refuse_value
-
-        refuse_value(array, name)
+        imported("truncgauss.words.misfits").refuse_value(array, name)
     place = jax.typeof(array).sharding
     if any(axis is not None for axis in place.spec):
         whole = jax.sharding.PartitionSpec(*[None] * array.ndim)
@@ -176,21 +178,19 @@ def check_numbers(value: Any, name: str) -> None:
     """Raise an error for what is no number of JAX in a value, or in a tree of values.
 
     Raises:
-        ValueError: for text, complex or masked numbers, and whole ones beyond the largest float64.
+        ValueError: for text, True, complex or masked numbers, and whole ones beyond float64.
         TypeError: for NumPy's long doubles.
     """
     for leaf in () if isinstance(value, jax.Array) else jax.tree.leaves(value):
         dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.dtype(float)
         if (
-            isinstance(leaf, str | bytes | complex | np.ma.MaskedArray)
+            isinstance(leaf, str | bytes | complex | bool | np.bool_ | np.ma.MaskedArray)
             or hasattr(leaf, "axes")
             or dtype.kind not in "biuf"
             or (dtype.kind == "f" and dtype.itemsize > 8)
             or (type(leaf) is int and abs(leaf) >= _INFINITE)
         ):
-            from truncgauss.words.misfits import refuse_leaf
-
-            refuse_leaf(leaf, name)
+            imported("truncgauss.words.misfits").refuse_leaf(leaf, name)  # of no use to others
 
 
 def host_numbers(value: Any, name: str) -> np.ndarray:

@@ -22,6 +22,7 @@ from scipy import special
 
 from truncgauss import tables
 from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.importing import imported
 from truncgauss.arrays.keys import as_key
 from truncgauss.arrays.pytrees import as_float_array, floats_as_float64, frozen_pytree, static_field
 from truncgauss.covariates.whitening import Whitened
@@ -827,9 +828,9 @@ def points_of(fit: Any, at: Any) -> EffectPoints:
     weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
     points = EffectPoints(sources, rows, rows, weights, getattr(fit.observations, "index", None))
     values: Mapping[Any, Any] = {}
+    if isinstance(at, str | list | tuple) and at != "mean":
+        imported("truncgauss.words.misfits").refuse_names_as_points(at)
     if isinstance(at, str):
-        if at != "mean":
-            raise ValueError(f'margins: at must be "mean", values or a table, got {at!r}.')
         refuse_gaps(points)
         levels, every = levels_of(fit), {name: x for part in sources for name, x in part.items()}
         values = {

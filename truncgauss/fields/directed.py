@@ -180,6 +180,11 @@ class Directed(Covariance):
         exact = exact or (exact is None and len(points) <= MOST_EXACT)
         plan = building.arranged(places, neighbours, block, exact)
         check_numbers(noise, "from_points: noise")
+        if np.shape(noise) not in ((), (len(points),)):
+            raise ValueError(
+                f"from_points: noise must be a number or have shape ({len(points)},), one for each "
+                f"point, got {np.shape(noise)}."
+            )
         if is_concrete(noise) and not np.all(np.asarray(noise) > 0):
             building.check_distinct(points, noise)
         noise = jnp.broadcast_to(as_float_array(noise, "from_points: noise"), (len(points),))

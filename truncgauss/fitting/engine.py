@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from truncgauss.arrays.compiling import Compiled
+from truncgauss.arrays.importing import imported
 from truncgauss.arrays.progress import bar
 from truncgauss.arrays.pytrees import Estimate
 from truncgauss.fitting.descent import Path
@@ -166,10 +167,9 @@ def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> An
     )
     ending = refused(ending, model.undetermined(path, errors), model.undetermined_reason)
     notes, stderr = [*model.other_maxima(ending, path)], ending.log_likelihood_stderr
-    if np.size(model.weights) > 1 and abs(np.sum(model.weights) - 1.0) < 1e-6:
-        from truncgauss.words.misfits import ONE_OBSERVATION  # of which these alone have use
-
-        notes.append(ONE_OBSERVATION)
+    weighted = np.size(model.weights) > 1 or hasattr(model, "sample")  # or weights are in that
+    if weighted and abs(float(loss.size) - 1.0) < 1e-6:
+        notes.append(imported("truncgauss.words.misfits").ONE_OBSERVATION)
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates"

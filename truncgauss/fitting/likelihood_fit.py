@@ -363,6 +363,7 @@ class LikelihoodFit(Ending):
         clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
         return f"the {self.information} information{clusters}"
 
+    @reported
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2), in the order of `names`: symmetric, from the
         standard errors.
@@ -376,6 +377,7 @@ class LikelihoodFit(Ending):
         half = float(special.ndtri(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
+    @reported
     def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
         """The table of estimates as a DataFrame, one row for each name.
 

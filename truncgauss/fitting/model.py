@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.arrays.importing import imported
 from truncgauss.arrays.pytrees import Estimate, frozen_pytree
 from truncgauss.fitting.descent import SAME, Descent, Path
 from truncgauss.fitting.existence import UNDETERMINED
@@ -289,12 +290,17 @@ def arrays_of_start(what: str, start: Any, names: Sequence[str], earlier: Any = 
         ValueError: for something else, or other names.
     """
     shape = f"{{{', '.join(f'{name!r}: ...' for name in names[:10])}{', ...' * bool(names[10:])}}}"
+    values: list[Any] = []
     if isinstance(start, Mapping):
-        if set(start) == set(names):
-            return [start[name] for name in names]
+        values = [start[name] for name in names] if set(start) == set(names) else []
     elif earlier is not None or (isinstance(start, tuple | list) and len(start) == len(names)):
-        warn_of(f"{what}: a start without names", f"start={shape}")
-        return list(start if earlier is None else earlier)
+        values = list(start if earlier is None else earlier)
+        text = str(dict(zip(names, [np.asarray(value).tolist() for value in values])))
+        text = shape if len(text) > 100 else text.replace("inf", "jnp.inf")
+        warn_of(f"{what}: a start without names", f"start={text}")
+    imported("truncgauss.words.misfits").check_start(what, dict(zip(names, values)))
+    if values:
+        return values
     got = f"the names {', '.join(map(str, start))}" if isinstance(start, Mapping) else repr(start)
     raise ValueError(
         f"{what}: start must be a dictionary {shape}, such as dict(fit.parameters()) of another "

@@ -21,6 +21,8 @@ def no_region(loc: Any, covariance: Any, region: Any) -> TypeError:
                 "covariance, region)."
             )
     cure = "For bounds write tg.Box(low, high)."
+    if callable(region):
+        cure = "Of a function of x write tg.Selection(function, dimension), for bounds tg.Box."
     if isinstance(region, list | tuple) and any(isinstance(part, Region) for part in region):
         cure = "Of k boxes write one, tg.Box(lows, highs) of arrays (k, d): a row is a region."
     if np.ndim(cast(Any, covariance)) == 1 and np.ndim(cast(Any, region)) == 2:

@@ -25,6 +25,7 @@ from truncgauss.optimize.steps import (
     EXHAUSTED,
     NONFINITE,
     RUNNING,
+    STALLED,
     STUCK,
     Optimizer,
     Rules,
@@ -41,9 +42,20 @@ if TYPE_CHECKING:
     from truncgauss.diagnosis.nonfinite import Report
 
 PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
+FAR_PROBES = (1e1, 1e3, 1e6)  # likewise, from where the steps were used up
 FEW_PARAMETERS, FLAT_STEP = 20, 0.01  # of which flat directions are sought, and by what step
 NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
 EVERYWHERE = "every direction"
+STOPPED_SHORT = (
+    "Stalled after {} steps: the loss still falls downhill, but the steps of the optimiser led to "
+    "a higher one, or to one that is no number; the relative gradient is {:.1e}. Bound the "
+    "parameters by constraints=, such as tg.fitting.Positive(), or give another optimizer=."
+)
+ENDLESS = (
+    "Not converged: after {} steps the loss has fallen from {:.4g} to {:.4g}, and still falls at "
+    "a distance of {:.2g} downhill: it seems to decrease without end. Check its sign, as of a "
+    "log-likelihood, which is maximised, or bound the parameters by constraints=."
+)
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
 
 
@@ -229,7 +241,7 @@ class Minimization:
 
     def result(self, done: Progress, tolerance: float) -> FitResult:
         """The end of the fit with the sentence that explains it."""
-        state, losses = done.state, done.traces.loss
+        state, (losses, norms) = done.state, done.traces
         diagnosis = None
         if int(state.status) == NONFINITE:
             from truncgauss.diagnosis.nonfinite import first_nonfinite  # where a fit failed
@@ -251,6 +263,10 @@ class Minimization:
                     f"{relative:.1e}, but the loss still falls at a distance of {far:.2g} along "
                     "it. This is a plateau, or the way to a minimum at infinity: start elsewhere."
                 )
+            elif int(state.status) == EXHAUSTED and (far := self.still_falling(state, FAR_PROBES)):
+                reason = ENDLESS.format(int(state.step), losses[0], losses[-1], far)
+            elif int(state.status) == STALLED and not converged and self.still_falling(state):
+                reason = STOPPED_SHORT.format(int(state.step), relative)
             elif converged and (direction := self.flat(state)):
                 if direction == EVERYWHERE:
                     converged = False
@@ -266,16 +282,16 @@ class Minimization:
         return FitResult(
             params=self.coordinates.params(state.good),
             loss=float(state.loss if int(state.step) else losses[-1]),
-            gradient_norm=float(state.gradient_norm),
+            gradient_norm=float(state.gradient_norm if int(state.step) else norms[-1]),
             loss_trace=losses,
-            gradient_norm_trace=done.traces.gradient_norm,
+            gradient_norm_trace=norms,
             num_steps=int(state.step),
             converged=converged,
             reason=reason,
             diagnosis=diagnosis,
         )
 
-    def still_falling(self, state: State) -> float:
+    def still_falling(self, state: State, probes: tuple[float, ...] = PROBES) -> float:
         """Distance downhill from the end to which the loss falls at every probe; 0 if it does not.
 
         On a plateau the gradient is as small as at a minimum, but a step along it, of any length,
@@ -285,7 +301,7 @@ class Minimization:
             return 0.0
         size = max([1.0, *(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(state.good))])
         lowest = float(state.loss)
-        for part in PROBES:
+        for part in probes:
             # By the program of the loop, along minus the gradient.
             step = -part * size / state.gradient_norm
             free = jax.tree.map(
@@ -297,7 +313,7 @@ class Minimization:
             if not loss < lowest - 4.0 * float(jnp.finfo(state.best.dtype).eps) * abs(lowest):
                 return 0.0
             lowest = loss
-        return PROBES[-1] * size
+        return probes[-1] * size
 
     def flat(self, state: State) -> str:
         """The direction in free coordinates along which the loss is constant, in words; EVERYWHERE

@@ -352,7 +352,9 @@ def check_counts(method: Method, *names: str) -> None:
         count = getattr(method, name)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             whole = isinstance(count, float) and count >= 1 and count.is_integer()
-            cure = f" Write {count:.0f}." if whole else ""
+            cure = (
+                f" Write {count:.0f}." if whole else " Give it as edge=." * hasattr(count, "width")
+            )
             raise ValueError(
                 f"{type(method).__name__}: {name} must be a positive int, got {count!r}.{cure}"
             )

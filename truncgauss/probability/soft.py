@@ -110,7 +110,7 @@ class SoftMonteCarlo(Method):
         kind, shape = jnp.result_type(self.samples), jnp.shape(self.samples)
         if not jnp.issubdtype(kind, jnp.floating):
             raise ValueError(
-                f"SoftMonteCarlo: samples must be draws of the standard normal, got {kind}."
+                f"SoftMonteCarlo: samples must be draws of the standard normal, (n, d), got {kind}."
             )
         # Those of JAX may be spread over devices and hosts; NaN among them is NaN in the estimate.
         host = isinstance(self.samples, np.ndarray)

@@ -184,10 +184,10 @@ def _frame(
     origin = jnp.where(narrow | (a >= 0), jnp.where(no_end, 0.0, end), loc)
     # Beyond this many scales an end has no influence, and no derivative.
     far = jax.lax.stop_gradient(4.0 * FAR * scale)
-    start = jnp.maximum(sign * (jnp.where(no_end, loc, end) - loc), -far)
+    start = sign * (jnp.where(no_end, loc, end) - loc)
     width = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     width = jnp.where(narrow, width, jnp.where(either, far, jnp.minimum(width, far)))
-    start = jnp.where(no_end, -far, start)
+    start = jnp.where(no_end, -far, jnp.maximum(start, -far))
     return _Frame(a, interval.width, origin, sign, narrow, scale, start, width)
 
 

@@ -6,6 +6,7 @@ References:
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +15,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, Real
 
 from truncgauss.special.tails import Arrays, with_slopes_where
+from truncgauss.words.arguments import explained as _explained
 
 WIDTH = "To train it, train its logarithm: exp(log_width)."
 
 
 def _as_floats(*values: ArrayLike) -> list[Array]:
     try:
-        arrays = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
+        arrays = tuple(jnp.asarray(v) if isinstance(v, list | tuple | str) else v for v in values)
         dtype = jnp.result_type(*arrays, 0.0)
         return [jnp.asarray(value, dtype) for value in arrays]
     except (TypeError, ValueError):
@@ -84,6 +86,7 @@ def _norm_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Array, Arra
     return _norm(x, axis), jnp.sum(_direction(x, axis) * dx, axis)
 
 
+@_explained
 def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
     r"""Euclidean norm with gradient 0 at zero, which neither overflows nor underflows.
 
@@ -110,6 +113,8 @@ def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
         [0.0, 0.0]
     """
     (x,) = _as_floats(x)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"safe_norm: axis must be one of x, of shape {x.shape}, got {axis}.")
     if jnp.iscomplexobj(x):
         x = _norm(jnp.stack([x.real, x.imag], axis=-1), -1)
     if jnp.finfo(x.dtype).bits < 32:  # the inverses of its smallest numbers overflow
@@ -154,6 +159,7 @@ def _bump_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return value, slope * (u * dwidth - dx)
 
 
+@_explained
 def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
     r"""The bump function: smooth, positive on (-width, width) and 0 elsewhere.
 
@@ -204,6 +210,7 @@ def _bell_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return value, value * u / width * (u * dwidth - dx)
 
 
+@_explained
 def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
     r"""The Gaussian function, positive everywhere.
 
@@ -249,6 +256,7 @@ _clipped.defvjp(
 )
 
 
+@_explained
 def clipped_gradient(
     x: Real[ArrayLike, "*shape"], bound: Real[ArrayLike, "..."]
 ) -> Float[Array, "*shape"]:
@@ -278,6 +286,7 @@ def clipped_gradient(
     return _clipped(x, bound)
 
 
+@_explained
 def clipped_logits(
     logits: Real[ArrayLike, "*shape"], span: Real[ArrayLike, "..."], axis: int = -1
 ) -> Float[Array, "*shape"]:
@@ -315,3 +324,9 @@ def clipped_logits(
     replaced = jnp.where(infinite, 0.0, jnp.where(jnp.isnan(logits), logits, -span))
     relative = jnp.where(any_infinite, replaced, logits)
     return jnp.where(relative < top - span, top - span, relative)
+
+
+def __getattr__(name: str) -> Any:
+    from truncgauss.words.misfits import absence_of_safe  # of which only wrong names have use
+
+    raise AttributeError(absence_of_safe(name))

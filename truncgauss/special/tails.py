@@ -154,6 +154,8 @@ def standardize(low: Reals, high: Reals, loc: Reals = 0.0, scale: Reals = 1.0) -
         [0.5, inf, inf]
     """
     low, high, loc, scale = as_floats(low, high, loc, scale)
+    if not isinstance(scale, jax.core.Tracer) and jnp.any(scale < 0.0):
+        raise ValueError(f"scale must be positive, got {float(jnp.min(scale)):g}.")
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
     proper = (scale > 0) & jnp.isfinite(loc)
     nan_propagator = jax.lax.stop_gradient(jnp.where(proper, 0.0, jnp.nan))

@@ -145,8 +145,9 @@ def named_columns(table: Any) -> dict[Hashable, Any] | None:
         if frame is table and hasattr(table, "__arrow_c_stream__") and not np.ndim(table):
             frame = narwhals.from_arrow(table, backend="pyarrow")
     except narwhals.exceptions.DuplicateError as error:
-        twice = ", ".join(x.partition(" 2 times")[0] for x in str(error).split("- ")[1:])
-        raise ValueError(f"data: two columns are called {twice}. Rename one.") from error
+        from truncgauss.words.misfits import refuse_duplicates  # of which these alone have use
+
+        refuse_duplicates(table, str(error))
     if not isinstance(frame, narwhals.DataFrame):
         return None
     return {name: frame.get_column(name) for name in frame.columns}
@@ -308,7 +309,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         if array.dtype == object and {*map(type, array.flat)} <= {int, float, np.int64, np.float64}:
             array = array.astype(np.float64)  # numbers that pandas holds one by one
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{where} is no table of numbers: {error}.") from error
+        why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
+        raise ValueError(f"{where} is no table of numbers: {why}.") from error
     truth = array.dtype == bool and not array.ndim
     if truth or array.dtype.kind in "OUScMmV" and (array.dtype.kind != "V" or array.dtype.names):
         from truncgauss.tables.no_numbers import refuse_cells  # of which these alone have use

@@ -1,5 +1,6 @@
 """What R and other packages write in formulas, and what stands for it here."""
 
+import builtins
 import importlib
 import re
 from collections.abc import Mapping
@@ -12,6 +13,16 @@ RANDOM = (
     'tg.fit_clusters("y ~ week", cluster="patient", '
     'terms=(tg.RandomEffects("1 + week"), tg.Residual()), data=table).'
 )
+# What functions of R are here.
+FUNCTIONS = {
+    "factor": "a category is C(x)",
+    "cbind": "several outcomes stand beside the formula, as in fit_regression(table[['a', 'b']], "
+    "'~ x', data=table)",
+    "s": "a smooth curve is a spline, bs(x, df=5)",
+    "ns": "a natural spline is cr(x, df=5, constraints='center')",
+    "ifelse": "write np.where(condition, a, b)",
+    "ordered": "an ordered outcome is tg.Ordinal(values)",
+}
 REFERENCE = re.compile(r"\bC\(([^,()]+), *(?:\w+ *= *)?(['\"][^'\"]*['\"]) *\)")  # of no contrast
 
 
@@ -51,3 +62,8 @@ def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
             f"formula {text!r}: {term}**{power[2]} is {term} alone, as powers are of sets of terms. "
             f"For the power of its values write I({term}**{power[2]})."
         )
+    for word in re.findall(r"(?<![\w.])(?:as\.)?([A-Za-z_]\w*)\(", plain):
+        if not (word in there or word in by_name or word == "offset" or hasattr(builtins, word)):
+            known = ", ".join(sorted(x for x in there if x.islower() and x not in ("np", "contr")))
+            cure = FUNCTIONS.get(word, f"there are {known}, and those of NumPy, such as np.sqrt")
+            raise ValueError(f"formula {text!r}: there is no function {word!r}; {cure}.")

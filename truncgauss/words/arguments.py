@@ -42,8 +42,7 @@ def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 
 def flags_of(signature: inspect.Signature) -> list[tuple[str, int, bool]]:
-    """Names and positions of arguments that are True or False, or numbers, which these are not;
-    and which of the two. Those by name alone have no position."""
+    """Names of arguments that are flags or numbers, positions if any, and whether it is a flag."""
     numbers = re.compile(r"<class '(int|float)'>|(int|float) \| None|.*Real\[.*")
     return [
         (x.name, sys.maxsize if x.kind is x.KEYWORD_ONLY else at, x.annotation is bool)
@@ -53,8 +52,7 @@ def flags_of(signature: inspect.Signature) -> list[tuple[str, int, bool]]:
 
 
 def explained_class(cls: Class) -> Class:
-    """The class, which says what to write for arguments of its constructor that do not fit, and for
-    names that it has not."""
+    """The class, which says what to write for wrong arguments and for names that it has not."""
     setattr(cls, "__init__", explained(cls.__init__))  # type: ignore[misc]  # noqa: B010
     return cls if hasattr(cls, "__getattr__") else answering(cls)
 
@@ -80,13 +78,16 @@ def absent(value: Any, name: str) -> Any:
 
 def refuses_arithmetic(cls: Class) -> Class:
     """The class of a tuple of results, which says of which of them there are numbers."""
-    for operation in (*OPERATIONS.split(), "array_ufunc"):
+    for operation in (*OPERATIONS.split(), "array_ufunc", "getitem"):
         setattr(cls, f"__{operation}__", functools.partialmethod(refused, operation))
+    setattr(cls, "__jax_array__", property(lambda x: refused(x, "jax_array")))  # noqa: B010
     return answering(cls)
 
 
 def refused(value: Any, operation: str, *others: Any, **options: Any) -> Any:
-    """Raise TypeError for an operation that takes one number."""
+    """Raise TypeError for an operation that takes one number, and for an item by name."""
+    if operation == "getitem" and not isinstance(others[0], str):
+        return tuple.__getitem__(value, *others)
     from truncgauss.words import misfits  # of which only wrong calls have use
 
     return misfits.refuse_operation(value, operation, *others)

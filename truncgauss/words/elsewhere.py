@@ -143,6 +143,30 @@ INSTEAD: list[tuple[str, set[str], str]] = [
         {"method"},
         "Accuracy is for the method: method=tg.Automatic(rtol=1e-5).",
     ),
+    (
+        "num_samples n_samples nsim n_draws",
+        {"method", "region"},
+        "Draws are for the method: method=tg.SoftMonteCarlo(num_samples), or "
+        "tg.Separation(num_points).",
+    ),
+    (
+        "seed rng random_state prngkey rng_key",
+        {"key"},
+        "It is key=, a random key such as jax.random.key(0).",
+    ),
+    (
+        "weights noise",
+        {"observations"},
+        "They belong to the observations: tg.Observations.exact(rows, {word}=...), or "
+        "tg.Observations.from_table.",
+    ),
+    ("kind sides tail", {"contrasts", "alternative"}, "It is alternative=."),
+    (
+        "nu dof df",
+        {"covariance_matrix", "scale_tril"},
+        "Degrees of freedom come first: tg.TruncatedMultivariateStudentT(df, loc, ...).",
+    ),
+    ("probability prob p", {"level", "least"}, "The least probability is least=."),
     ("algorithm", {"method", "key"}, "It is method=, such as tg.Automatic() or tg.Exact()."),
     (
         "x value values q",

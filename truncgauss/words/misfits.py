@@ -68,6 +68,7 @@ MEANING = {
     "high": "the upper bound, jnp.inf where there is none",
     "low": "the lower bound, -jnp.inf where there is none",
     "radius": "one positive number",
+    "width": "the distance over which an edge rises, a positive number",
     "level": "the threshold of the field",
     "num_components": "how many components the mixture has",
     "start": "the parameters to start from, an array or a tree of arrays",
@@ -80,6 +81,12 @@ MEANING = {
     "scale": "the length over which a process changes; of Directed the deviation given neighbours",
     "columns": 'the names of the outcomes, such as columns=["y"]',
     "scatter": "num_rows * numpy.cov(rows.T, ddof=0)",
+}
+# Likewise of `fit_limits`.
+OF_LIMITS = {
+    "observed": "the share of draws that each region held, between 0 and 1",
+    "start": 'the limits to begin with, such as start={"low": [-1.0], "high": [1.0]}, one of each '
+    "for a coordinate",
 }
 # What functions that users write are called with.
 TAKES = {
@@ -261,6 +268,11 @@ def explain_of_user(owner: str, error: Exception, taken: Mapping[str, Any]) -> N
                 f"{owner}: {name} cannot be traced by JAX. Write it with jax.numpy instead of "
                 "numpy, and without float or int."
             ) from error
+    if isinstance(error, KeyError) and isinstance(start, Mapping) and "objective" in taken:
+        there = ", ".join(map(repr, start))
+        raise KeyError(
+            f"{owner}: the objective asks for {text}, which start has not: it has {there}."
+        ) from error
     if isinstance(start, list | tuple) and start and all(map(is_real, start)):
         raise TypeError(
             f"{owner}: start is a {type(start).__name__} of {len(start)} parameters, each a number "
@@ -401,6 +413,8 @@ def refuse_leaf(leaf: Any, name: str) -> None:
         text = str(leaf if isinstance(leaf, str | bytes) else leaf.ravel()[0])
         cure = f"Convert it, such as by float({text!r})." if is_float(text) else "Convert it."
         raise ValueError(f"{name} must be numbers, got the text {text!r}. {cure}")
+    if type(leaf).__name__ in ("bool", "bool_"):
+        raise ValueError(f"{name} must be numbers, got {leaf}.{TRUTH}")
     if getattr(dtype, "kind", "") == "f" and dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be numbers in float64 or float32, got {dtype}, which JAX does not "
@@ -419,6 +433,33 @@ def refuse_leaf(leaf: Any, name: str) -> None:
             f"{name} goes by position, and would lose its labels {labelled[0]!r:.60}. Bring it "
             "into the order of loc, and give its .to_numpy()."
         )
+
+
+def check_start(what: str, start: Mapping[str, Any]) -> None:
+    """Raise ValueError for a start of a fit with a parameter that is no number or array of them."""
+    for name, value in start.items():
+        refuse_no_numbers(f"{what}: start: {name} must be numbers or an array of them", value)
+
+
+def refuse_names_as_points(at: Any) -> None:
+    """Raise ValueError for names of covariates in the place of the points of `margins`."""
+    if isinstance(at, str) or all(isinstance(x, str) for x in at):
+        raise ValueError(
+            'margins: at says where effects are taken: "mean", {name: value} or a table of points; '
+            f"got {at!r}. Which covariates they are of is variables={at!r}."
+        )
+
+
+def refuse_duplicates(table: Any, error: str) -> NoReturn:
+    """Raise ValueError for a table of which several columns have one name, by narwhals' message."""
+    names = re.findall(r"- (.*?) (\d+) times", error)
+    shown = ", ".join(f"{name} ({count} columns)" for name, count in names[:5])
+    more = f" and {len(names) - 5} more" if names[5:] else ""
+    cure = ", or keep the first of each: data.loc[:, ~data.columns.duplicated()]"
+    raise ValueError(
+        f"data: each column needs a name of its own, but several share {shown}{more}. Rename them"
+        f"{cure * hasattr(table, 'loc')}."
+    ) from None
 
 
 def refuse_value(value: Any, name: str) -> NoReturn:
@@ -496,6 +537,21 @@ def absence(value: Any, name: str) -> str:
     return f"{text}. {cure}".rstrip()
 
 
+def absence_of_safe(name: str) -> str:
+    """Likewise of `tg.safe`, of a function that others have in such a module."""
+    text = (
+        f"tg.safe has no {name!r}. It has bell, bump, clipped_gradient, clipped_logits, safe_norm"
+    )
+    if name in ("norm", "linalg_norm", "hypot", "distance"):
+        return f"tg.safe has no {name!r}. It is safe_norm(x, axis)."
+    if name in ("log", "sqrt", "div", "divide", "power", "reciprocal", "where", "safe_log"):
+        return (
+            f"{text}. Elsewhere make the argument safe before the function and choose after it: "
+            "jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1.0)), -jnp.inf)."
+        )
+    return f"{text}; functions of logarithms are in tg.special."
+
+
 def absence_of_fit(fit: Any, name: str, every: set[str]) -> str:
     """Likewise of a fit, whose estimates have names of their own."""
     text = f"{type(fit).__name__} has no {name!r}."
@@ -514,6 +570,12 @@ def refuse_operation(value: Any, operation: str, *others: Any) -> Any:
     if (operation == "add" and type(others[0]) is tuple) or others == ("",):
         return getattr(tuple, f"__{operation}__")(value, *others)
     kind, fields = type(value).__name__, type(value)._fields
+    if operation == "getitem":
+        close = closest(others[0], fields, ALIKE) or fields[0]
+        raise TypeError(
+            f"{kind} has no items by name, as [{others[0]!r}]. It has {', '.join(fields)}: write "
+            f"x.{close}."
+        )
     write = "jnp.exp(x.log_prob)" if fields[0] == "log_prob" else f"x.{fields[0]}"
     article, names = "An" if kind[0] in "AEIOU" else "A", f"{', '.join(fields[:-1])} and"
     raise TypeError(
@@ -603,5 +665,6 @@ def taken_by(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
         lacking = []
     if every and every[0].name == "key" and args and not is_key(args[0]):
         lacking = []  # the others moved by one place
-    more = "".join(f" {name} is {MEANING[name]}." for name in lacking if name in MEANING)
+    meaning = MEANING | (OF_LIMITS if {"observed", "num_trials"} <= {*plain} else {})
+    more = "".join(f" {name} is {meaning[name]}." for name in lacking if name in meaning)
     return f"It takes {words or 'no arguments'}.{more}"

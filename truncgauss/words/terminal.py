@@ -1,11 +1,28 @@
 """Text for the width of a terminal."""
 
 import contextlib
+import dataclasses
 import re
 import shutil
 import sys
 import textwrap
 from typing import Any
+
+MOST_SHOWN = 30  # numbers of an array in a repr
+
+
+def summary_of(value: Any) -> str:
+    """The repr of a dataclass, with the type and shape in the place of an array of many numbers."""
+    fields = [field.name for field in dataclasses.fields(value) if field.repr]
+    parts = [f"{name}={short(getattr(value, name))}" for name in fields]
+    return f"{type(value).__qualname__}({', '.join(parts)})"
+
+
+def short(value: Any) -> str:
+    """The repr of a value; of an array of more than `MOST_SHOWN` numbers its type and shape."""
+    if getattr(value, "size", 0) > MOST_SHOWN and hasattr(value, "dtype"):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    return repr(value)
 
 
 def wrapped(line: str, indent: str = "  ") -> str:
