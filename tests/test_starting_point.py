@@ -97,7 +97,7 @@ B;2;<1.0;0.5
 B;2.5;nd;0.5
 B;3.1;2.4;0.5
 A;;3.1;0.5
-A;4;NA;0.5
+A;4;NaN;0.5
 """
 
 
@@ -120,7 +120,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
     written = config.load(path)
     entry = written.outcomes["conc"]
     assert (entry.censored_low, entry.truncated_low, entry.log) == ("limit", -1.0, True)
-    assert written.units_row and written.censoring == "text" and written.missing == ("NA",)
+    assert written.units_row and written.censoring == "text" and written.missing == ("NaN",)
     assert written.covariates == ("depth",) and written.categories == {"site": "A"}
     data = written.read_data()
     assert data.incomplete.tolist() == [4] and len(data.rows) == 5
@@ -133,7 +133,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
     ("words", "message"),
     [
         ([], "which column is to be fitted? Add --outcome COLUMN: depth, conc, limit. It has site"),
-        ([], "; conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NA'; limit: numbers."),
+        ([], "; conc: numbers, 1 censored such as <0.5, 1 not detected, 1 'NaN'; limit: numbers."),
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
         (["--outcome", "log(conc)"], "name the column itself, conc; for its logarithm add --log"),
         (["--outcome", "conc,depth"], "several columns are written apart, conc depth"),

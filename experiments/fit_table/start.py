@@ -197,9 +197,9 @@ def column_of(
             counts["numbers"] += 1
         elif cell is not None:
             counts["undetected" if cell[1] is None else "limits"] += 1
-        elif text in ABSENT:
+        elif not text:
             counts["empty"] += 1
-        elif text.casefold() in MISSING:
+        elif text in ABSENT or text.casefold() in MISSING:
             absent[text].append(line)
         else:
             others[text].append(line)

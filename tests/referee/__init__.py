@@ -5,6 +5,7 @@ from tests.referee import (
     distributions as distributions,
     fits as fits,
     groups as groups,
+    statements as statements,
     tables as tables,
 )
 from tests.referee.frame import (

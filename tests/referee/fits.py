@@ -329,6 +329,17 @@ def ordered(draw):
     return fitted(f"{word}, {options}", setup, rows_of, groups=groups, follows=follows)
 
 
+def heckman(b, x, z, s, y):
+    """Log-likelihoods of rows of a selection by z of outcomes y on x, which s says are seen."""
+    g0, g1, b0, b1, rho, sigma = b
+    if not (abs(rho) < 1 and sigma > 0):
+        return np.full(len(x), np.nan)
+    index = g0 + g1 * z
+    r = np.where(s, (y - b0 - b1 * x) / sigma, 0.0)
+    seen = norm.logpdf(r) - np.log(sigma) + log_ndtr((index + rho * r) / np.sqrt(1 - rho**2))
+    return np.where(s, seen, log_ndtr(-index))
+
+
 @law
 def selections(draw):
     """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too."""
@@ -358,15 +369,7 @@ def selections(draw):
     if binary:
         return fitted(kind, setup, pairs_of, "[:5]", refused=True, groups=groups)
 
-    def rows_of(names, b):
-        g0, g1, b0, b1, rho, sigma = b
-        if not (abs(rho) < 1 and sigma > 0):
-            return np.full(80, np.nan)
-        index = g0 + g1 * names["z"]
-        r = np.where(names["s"], (names["y"] - b0 - b1 * names["x"]) / sigma, 0.0)
-        seen = norm.logpdf(r) - np.log(sigma) + log_ndtr((index + rho * r) / np.sqrt(1 - rho**2))
-        return np.where(names["s"], seen, log_ndtr(-index))
-
+    rows_of = lambda names, b: heckman(b, *(names[name] for name in "xzsy"))
     said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
     products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
     follows = said, products, lambda numbers, scatter: []
