@@ -8,6 +8,7 @@ from scipy import stats
 from tests.normal_truth import DIGITS, Truth
 from tests.referee import oracles
 from tests.referee.boxes import gaussian, limits, lines, log_box_of, text
+from tests.referee.fits import slopes
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -118,6 +119,27 @@ def draws(draw):
     impossible = np.isneginf(log_box_of(parts, factor))
     words = f"{name}, d = {d}" + ", mixed" * mixed  # which no singular covariances may be
     return Case(words, setup, "x.mean()", oracle, 1e-6, "x.std() / 40", impossible or mixed)
+
+
+@law
+def conditionals(draw):
+    """Means and covariances given what is known, by slopes of the log-likelihood in the mean."""
+    d, errors = draw(st.integers(1, 2)), draw(st.booleans())
+    loc, low, high = limits(draw, d)
+    matrix, noise = np.array([[1.0, 0.6], [0.6, 2.0]])[:d, :d], errors * (0.5 * np.eye(d) + 0.1)
+    parts = {"loc": loc, "low": low, "high": high, "S": matrix, "N": noise}
+    setup = lines(parts) + f"rows = tg.Observations(low[None], high[None]{', noise=N' * errors})\n"
+    setup += "m = tg.conditional_moments(rows, loc, S)"
+
+    def oracle(names):
+        of = lambda u: oracles.log_rows(low, high, loc + matrix @ u, matrix + noise)
+        along = lambda u: slopes(lambda v: of(u + v), d, 0.02)
+        parts = loc + along(np.zeros(d)), matrix + slopes(along, d, 0.02)
+        return np.concatenate([part.ravel() for part in parts]), 0.0
+
+    ours = "np.r_[m.mean.ravel(), m.covariance.ravel()]"
+    words, wrong = f"d = {d}" + ", noise" * errors, bool(np.any(low > high))
+    return Case(words, setup, ours, oracle, 1e-6, must_refuse=wrong)
 
 
 @law
