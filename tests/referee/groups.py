@@ -30,7 +30,7 @@ def integrated(rows, labels):
 
 @law
 def clusters(draw):
-    """One random intercept; outcomes exact, below a limit, binary or ordered."""
+    """One random intercept; outcomes exact, below a limit, binary or ordered, some missing."""
     seed, unit, origin = numbers(draw)
     kind = draw(st.sampled_from(["exact", "censored", "binary", "ordered"]))
     unit, origin = (1.0, 0.0) if kind in ("binary", "ordered") else (unit, origin)
@@ -51,7 +51,8 @@ def clusters(draw):
         "binary": ("1.0 * (z > 0)", one, ", binary=True", 0.0),
         "ordered": ("np.digitize(z, [-0.5, 0.8])", '{"x": x}', "", 0.0),
     }[kind]
-    setup += f"y = {outcome}; w = {w}\n"
+    gaps = kind != "ordered" and draw(st.booleans())
+    setup += f"y = {outcome}; w = {w}\n" + "y[::6] = np.nan\n" * gaps
     y = "tg.Ordinal(y)" if kind == "ordered" else "y"
     setup += f"fit = tg.fit_clusters({y}, {design}, g{more}, weights=w, {QUIET})"
 
@@ -74,9 +75,9 @@ def clusters(draw):
             r = (y - mean) / sigma
             rows = -r * r / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
             rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
-        return integrated(rows, names["g"])
+        return integrated(np.where(np.isnan(y), 0.0, rows), names["g"])
 
-    return fitted(f"{kind}, {word}", setup, rows_of, refused=True)
+    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True)
 
 
 @law
