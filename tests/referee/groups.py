@@ -103,7 +103,7 @@ def ordered_pairs(draw):
 
 @law
 def shifts(draw):
-    """The shift of a mean by counts of trials inside of intervals, and its errors."""
+    """The shift of a mean by counts inside of intervals, or by shares, and its errors."""
     k, n = draw(st.integers(1, 3)), draw(st.sampled_from([100, 1000]))
     scale = draw(st.sampled_from([1.0, 2.0, 1e3]))
     low = np.array(draw(st.lists(st.sampled_from([0.0, -1.0, -INF]), min_size=k, max_size=k)))
@@ -112,7 +112,8 @@ def shifts(draw):
     array = lambda x: f"np.array({np.asarray(x, float).tolist()})".replace("inf", "np.inf")
     setup = f"y, low, high = {array(y)}, {array(low)}, {array(high)}\n"
     setup += f"box = tg.Box({scale} * low[:, None], {scale} * high[:, None])\n"
-    setup += f"fit = tg.fit_shift(y, [0.0], [[{scale**2}]], box, {n}, progress=False)"
+    seen, trials = draw(st.sampled_from([("y", n), (f"y / {n}", None)][:k]))
+    setup += f"fit = tg.fit_shift({seen}, [0.0], [[{scale**2}]], box, {trials}, progress=False)"
 
     share = lambda t: np.exp(oracles.log_interval(low - t / scale, high - t / scale))
 
@@ -127,11 +128,12 @@ def shifts(draw):
         starts = scale * np.linspace(-3.0, 3.0, 7)[:, None]
         higher = oracles.best(log_likelihood, shift, np.array([scale / 10]), starts) - value
         p, slope = share(shift[0]), oracles.slope(lambda t: share(shift[0] + t), 1, scale / 10)
-        truth = np.sqrt(1 / np.sum(n * slope[0] ** 2 / (p * (1 - p))))
-        return np.r_[0.0 if higher < 1e-7 * n else higher, truth], 0.0
+        scatter = 1.0 if trials else np.sum((y - n * p) ** 2 / (n * p * (1 - p))) / (k - 1)
+        truth = np.sqrt(scatter / np.sum(n * slope[0] ** 2 / (p * (1 - p))))  # as is expected
+        return np.r_[0.0 if higher < 1e-7 * n else higher, truth, truth], 0.0
 
-    ours = "np.r_[0.0, fit.standard_errors]"  # of the expected information
-    return Case(f"{k} intervals", setup, ours, oracle, np.r_[0.0, 1e-5], refused=True)
+    ours = "np.r_[0.0, fit.standard_errors, fit.parameter_covariance[0] ** 0.5]"
+    return Case(f"{k} intervals, {seen}", setup, ours, oracle, np.r_[0.0, 1e-5, 1e-5], refused=True)
 
 
 @law
