@@ -153,7 +153,8 @@ def profiles(draw):
     y = "tg.Ordinal(1 * (z > 0))" if which == "binary" else "y"
     design = '{"x": x}' if which == "binary" else '{"constant": one, "x": x}'
     setup += f"fit = tg.fit_regression({y}, {design}, {option.get(which, '')}{QUIET})\n"
-    setup += f'ends = np.array(fit.profile("{name}"))'
+    ways = [f'fit.profile("{name}")', f'fit.derived("{name}").profile()']
+    setup += f"ends = np.array({draw(st.sampled_from(ways))})"
 
     def rows_of(names, b):
         x, y = names["x"], names["y"]
