@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
@@ -221,6 +222,27 @@ def profile_ranges(draw):
         return np.clip([min(low, value), max(high, value)], least, most), 0.0
 
     return Case(which, setup, "ends", oracle, 1e-12, refused=True)
+
+
+@law
+def ratios(draw):
+    """Tests of a fit against a smaller one, also where a variance of that is 0, at its edge."""
+    seed, unit, origin = numbers(draw)
+    models = "regression(y, one", "regression(y, both", "clusters(y, one, g", "clusters(y, both, g"
+    small, large = draw(st.sampled_from([(0, 1), (0, 2), (0, 3), (2, 3), (1, 3)]))
+    setup = f"rng = np.random.default_rng({seed}); x, u, e = rng.normal(size=(3, 40))\n"
+    setup += "g, one = np.arange(40) % 8, np.ones((40, 1)); both = np.c_[one, x]\n"
+    setup += f"y = {origin} + {unit} * (0.3 * x + {draw(st.sampled_from([0.4, 0.0]))} * u[g] + e)\n"
+    setup += f"small, fit = tg.fit_{models[small]}, {QUIET}), tg.fit_{models[large]}, {QUIET})"
+    ours = "np.array(tg.likelihood_ratio(small, fit))"
+    degrees, edge = [0, 1, 1, 2][large] - [0, 1, 1, 2][small], large >= 2 > small
+
+    def oracle(names):
+        gain = max(2.0 * (names["fit"].log_likelihood - names["small"].log_likelihood), 0.0)
+        p = [stats.chi2.sf(gain, k) if k else gain == 0.0 for k in (degrees, degrees - edge)]
+        return np.r_[gain, degrees, np.mean(p)], 0.0
+
+    return Case(f"{models[small]}), {models[large]})", setup, ours, oracle, 1e-10)
 
 
 # --- Student's t ----------------------------------------------------------------------------------
