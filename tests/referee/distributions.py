@@ -8,6 +8,7 @@ from scipy import stats
 from tests.normal_truth import DIGITS, Truth
 from tests.referee import oracles
 from tests.referee.boxes import gaussian, limits, lines, log_box_of, text
+from tests.referee.fits import slopes
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -95,22 +96,50 @@ def densities(draw):
 
 @law
 def draws(draw):
-    """The mean of draws inside a box, beside the slope of log P in the mean."""
+    """The mean of draws inside a box, beside the slope of log P in the mean; of mixtures too."""
     d = draw(st.integers(1, 3))
     name, parts, cov, factor = gaussian(draw, d)
     loc, low, high = limits(draw, d, odd=False)
     parts = {"loc": loc, "low": low, "high": high} | parts
     setup = lines(parts) + f"key = jax.random.key({draw(st.integers(0, 99))})\n"
-    setup += f"x = tg.truncated_samples(key, loc, {cov}, tg.Box(low, high), 400)[:, 0]"
+    mixed = cov == "S" and draw(st.booleans())
+    way = f"tg.truncated_samples(key, loc, {cov}, tg.Box(low, high), 1600)"
+    mixture = "tg.TruncatedMixture([0.5, 0.5], [loc, loc + 4], [S, S], low, high)"
+    setup += f"x = {f'{mixture}.sample(key, (1600,))' if mixed else way}[:, 0]"
 
     def oracle(names):
         root = factor({key: np.asarray(names[key]) for key in parts})
         along = (root @ root.T)[0]
-        log_p = lambda t: oracles.log_box(loc + t * along, root, low, high)[0]
-        return loc[0] + oracles.slope(log_p, 1)[0], 1e-6
+        log_p = lambda t, move: oracles.log_box(loc + move + t * along, root, low, high)[0]
+        moves = [0.0, 4.0][: 1 + mixed]
+        means = [loc[0] + m + oracles.slope(lambda t, m=m: log_p(t, m), 1)[0] for m in moves]
+        weights = np.exp([log_p(0.0, move) for move in moves])
+        return np.average(np.nan_to_num(means), weights=weights), 1e-6
 
     impossible = np.isneginf(log_box_of(parts, factor))
-    return Case(f"{name}, d = {d}", setup, "x.mean()", oracle, 1e-6, "x.std() / 20", impossible)
+    words = f"{name}, d = {d}" + ", mixed" * mixed  # which no singular covariances may be
+    return Case(words, setup, "x.mean()", oracle, 1e-6, "x.std() / 40", impossible or mixed)
+
+
+@law
+def conditionals(draw):
+    """Means and covariances given what is known, by slopes of the log-likelihood in the mean."""
+    d, errors = draw(st.integers(1, 2)), draw(st.booleans())
+    loc, low, high = limits(draw, d)
+    matrix, noise = np.array([[1.0, 0.6], [0.6, 2.0]])[:d, :d], errors * (0.5 * np.eye(d) + 0.1)
+    parts = {"loc": loc, "low": low, "high": high, "S": matrix, "N": noise}
+    setup = lines(parts) + f"rows = tg.Observations(low[None], high[None]{', noise=N' * errors})\n"
+    setup += "m = tg.conditional_moments(rows, loc, S)"
+
+    def oracle(names):
+        of = lambda u: oracles.log_rows(low, high, loc + matrix @ u, matrix + noise)
+        along = lambda u: slopes(lambda v: of(u + v), d, 0.02)
+        parts = loc + along(np.zeros(d)), matrix + slopes(along, d, 0.02)
+        return np.concatenate([part.ravel() for part in parts]), 0.0
+
+    ours = "np.r_[m.mean.ravel(), m.covariance.ravel()]"
+    words, wrong = f"d = {d}" + ", noise" * errors, bool(np.any(low > high))
+    return Case(words, setup, ours, oracle, 1e-6, must_refuse=wrong)
 
 
 @law

@@ -250,10 +250,11 @@ def gaussians(draw):
     d, n = draw(st.integers(1, 2)), 24
     seed, unit, origin = numbers(draw)
     word, w = weights(draw, n)
-    cut = draw(st.booleans())
-    censored = draw(st.booleans())
-    missing = draw(st.booleans()) if d == 2 else False
-    noise = draw(st.sampled_from([0.0, 0.3])) * unit**2
+    by = draw(st.sampled_from(["rows", "rows", "rows", "table", "parts"]))
+    cut = by != "rows" or draw(st.booleans())
+    censored = by == "rows" and draw(st.booleans())
+    missing = by == "rows" and d == 2 and draw(st.booleans())
+    noise = draw(st.sampled_from([0.0, 0.3])) * unit**2 if by == "rows" else 0.0
     low = origin - 0.7 * unit if cut else -INF
     setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
     setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
@@ -267,15 +268,18 @@ def gaussians(draw):
         setup += "lower[::5, 1], upper[::5, 1] = -np.inf, np.inf\n"
     box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
     options, groups = "", None
-    if cut and not (censored or missing or noise) and draw(st.booleans()):
-        data, bounds = "y", f"region={box}"
-        if d == 2 and draw(st.booleans()):  # by names, in another order
+    if by != "rows":
+        data, bounds, w = "y", f"region={box}", ", weights=w"
+        if by == "parts":
+            data = "statistics=sum(tg.Statistics.from_rows(y[i::5], w if w is None else w[i::5])"
+            data, w = f"{data} for i in range(5))", ""
+        elif d == 2 and draw(st.booleans()):  # by names, in another order
             data, bounds = (
                 "pd.DataFrame(y, columns=['a', 'b'])",
                 f"low={{'b': -np.inf, 'a': {low}}}",
             )
             setup = f"import pandas as pd; {setup}"
-        fit = f"tg.fit_truncated_normal({data}, {bounds}, weights=w, {QUIET})"
+        fit = f"tg.fit_truncated_normal({data}, {bounds}{w}, {QUIET})"
     else:
         options, groups = information(draw, n)
         measured = f", noise={noise} * np.eye({d})" if noise else ""

@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
@@ -30,7 +31,7 @@ def integrated(rows, labels):
 
 @law
 def clusters(draw):
-    """One random intercept; outcomes exact, below a limit, binary or ordered."""
+    """One random intercept; outcomes exact, below a limit, binary or ordered, some missing."""
     seed, unit, origin = numbers(draw)
     kind = draw(st.sampled_from(["exact", "censored", "binary", "ordered"]))
     unit, origin = (1.0, 0.0) if kind in ("binary", "ordered") else (unit, origin)
@@ -51,7 +52,8 @@ def clusters(draw):
         "binary": ("1.0 * (z > 0)", one, ", binary=True", 0.0),
         "ordered": ("np.digitize(z, [-0.5, 0.8])", '{"x": x}', "", 0.0),
     }[kind]
-    setup += f"y = {outcome}; w = {w}\n"
+    gaps = kind != "ordered" and draw(st.booleans())
+    setup += f"y = {outcome}; w = {w}\n" + "y[::6] = np.nan\n" * gaps
     y = "tg.Ordinal(y)" if kind == "ordered" else "y"
     setup += f"fit = tg.fit_clusters({y}, {design}, g{more}, weights=w, {QUIET})"
 
@@ -74,9 +76,9 @@ def clusters(draw):
             r = (y - mean) / sigma
             rows = -r * r / 2 - np.log(sigma) - oracles.LOG_ROOT_2PI
             rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
-        return integrated(rows, names["g"])
+        return integrated(np.where(np.isnan(y), 0.0, rows), names["g"])
 
-    return fitted(f"{kind}, {word}", setup, rows_of, refused=True)
+    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True)
 
 
 @law
@@ -102,7 +104,7 @@ def ordered_pairs(draw):
 
 @law
 def shifts(draw):
-    """The shift of a mean by counts of trials inside of intervals, and its errors."""
+    """The shift of a mean by counts inside of intervals, or by shares, and its errors."""
     k, n = draw(st.integers(1, 3)), draw(st.sampled_from([100, 1000]))
     scale = draw(st.sampled_from([1.0, 2.0, 1e3]))
     low = np.array(draw(st.lists(st.sampled_from([0.0, -1.0, -INF]), min_size=k, max_size=k)))
@@ -111,7 +113,8 @@ def shifts(draw):
     array = lambda x: f"np.array({np.asarray(x, float).tolist()})".replace("inf", "np.inf")
     setup = f"y, low, high = {array(y)}, {array(low)}, {array(high)}\n"
     setup += f"box = tg.Box({scale} * low[:, None], {scale} * high[:, None])\n"
-    setup += f"fit = tg.fit_shift(y, [0.0], [[{scale**2}]], box, {n}, progress=False)"
+    seen, trials = draw(st.sampled_from([("y", n), (f"y / {n}", None)][:k]))
+    setup += f"fit = tg.fit_shift({seen}, [0.0], [[{scale**2}]], box, {trials}, progress=False)"
 
     share = lambda t: np.exp(oracles.log_interval(low - t / scale, high - t / scale))
 
@@ -126,11 +129,12 @@ def shifts(draw):
         starts = scale * np.linspace(-3.0, 3.0, 7)[:, None]
         higher = oracles.best(log_likelihood, shift, np.array([scale / 10]), starts) - value
         p, slope = share(shift[0]), oracles.slope(lambda t: share(shift[0] + t), 1, scale / 10)
-        truth = np.sqrt(1 / np.sum(n * slope[0] ** 2 / (p * (1 - p))))
-        return np.r_[0.0 if higher < 1e-7 * n else higher, truth], 0.0
+        scatter = 1.0 if trials else np.sum((y - n * p) ** 2 / (n * p * (1 - p))) / (k - 1)
+        truth = np.sqrt(scatter / np.sum(n * slope[0] ** 2 / (p * (1 - p))))  # as is expected
+        return np.r_[0.0 if higher < 1e-7 * n else higher, truth, truth], 0.0
 
-    ours = "np.r_[0.0, fit.standard_errors]"  # of the expected information
-    return Case(f"{k} intervals", setup, ours, oracle, np.r_[0.0, 1e-5], refused=True)
+    ours = "np.r_[0.0, fit.standard_errors, fit.parameter_covariance[0] ** 0.5]"
+    return Case(f"{k} intervals, {seen}", setup, ours, oracle, np.r_[0.0, 1e-5, 1e-5], refused=True)
 
 
 @law
@@ -183,7 +187,8 @@ def profiles(draw):
     y = "tg.Ordinal(1 * (z > 0))" if which == "binary" else "y"
     design = '{"x": x}' if which == "binary" else '{"constant": one, "x": x}'
     setup += f"fit = tg.fit_regression({y}, {design}, {option.get(which, '')}{QUIET})\n"
-    setup += f'ends = np.array(fit.profile("{name}"))'
+    ways = [f'fit.profile("{name}")', f'fit.derived("{name}").profile()']
+    setup += f"ends = np.array({draw(st.sampled_from(ways))})"
 
     def rows_of(names, b):
         x, y = names["x"], names["y"]
@@ -250,6 +255,27 @@ def profile_ranges(draw):
         return np.clip([min(low, value), max(high, value)], least, most), 0.0
 
     return Case(which, setup, "ends", oracle, 1e-12, refused=True)
+
+
+@law
+def ratios(draw):
+    """Tests of a fit against a smaller one, also where a variance of that is 0, at its edge."""
+    seed, unit, origin = numbers(draw)
+    models = "regression(y, one", "regression(y, both", "clusters(y, one, g", "clusters(y, both, g"
+    small, large = draw(st.sampled_from([(0, 1), (0, 2), (0, 3), (2, 3), (1, 3)]))
+    setup = f"rng = np.random.default_rng({seed}); x, u, e = rng.normal(size=(3, 40))\n"
+    setup += "g, one = np.arange(40) % 8, np.ones((40, 1)); both = np.c_[one, x]\n"
+    setup += f"y = {origin} + {unit} * (0.3 * x + {draw(st.sampled_from([0.4, 0.0]))} * u[g] + e)\n"
+    setup += f"small, fit = tg.fit_{models[small]}, {QUIET}), tg.fit_{models[large]}, {QUIET})"
+    ours = "np.array(tg.likelihood_ratio(small, fit))"
+    degrees, edge = [0, 1, 1, 2][large] - [0, 1, 1, 2][small], large >= 2 > small
+
+    def oracle(names):
+        gain = max(2.0 * (names["fit"].log_likelihood - names["small"].log_likelihood), 0.0)
+        p = [stats.chi2.sf(gain, k) if k else gain == 0.0 for k in (degrees, degrees - edge)]
+        return np.r_[gain, degrees, np.mean(p)], 0.0
+
+    return Case(f"{models[small]}), {models[large]})", setup, ours, oracle, 1e-10)
 
 
 # --- Student's t ----------------------------------------------------------------------------------
