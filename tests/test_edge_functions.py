@@ -56,19 +56,42 @@ def forward(margin):
 forward.defjvps(lambda dm, value, m: dm * jnp.exp(-(m**2)))
 
 
+@pytest.mark.parametrize("away", [0.0, 5.0])
 @pytest.mark.parametrize("step", [backward, forward])
 @pytest.mark.parametrize("under", [lambda f: f, jax.jit])
-def test_the_rule_of_a_step_holds_where_its_value_is_0(step, under):
-    """The value is the share inside; the slope sum_i sum_j f'(m_ij) prod_{k != j} f(m_ik) / n."""
-    value, slope = under(jax.value_and_grad(lambda loc: fraction(step, loc)))(LOC)
-    x = np.asarray(LOC + SAMPLES @ np.linalg.cholesky(MATRIX).T)
+def test_the_rule_of_a_step_holds_where_its_value_is_0(step, under, away):
+    """The value is the share inside; the slope sum_i sum_j f'(m_ij) prod_{k != j} f(m_ik) / n, also
+    where no sample is inside."""
+    loc = LOC - jnp.array([away, 0.0])
+    value, slope = under(jax.value_and_grad(lambda loc: fraction(step, loc)))(loc)
+    x = np.asarray(loc + SAMPLES @ np.linalg.cholesky(MATRIX).T)
     margins = np.stack([x[:, 0] + 1.0, 1.0 - x[:, 0], 1000.0 - x[:, 1]], 1)
     inside = (margins > 0).astype(float)
     slopes = np.exp(-(margins**2))
     others = np.stack([np.delete(inside, j, 1).prod(1) for j in range(3)], 1)
     by_face = (slopes * others).mean(0)
+    assert (value == 0) == (away > 0) and by_face[0] > 0
     np.testing.assert_allclose(value, inside.prod(1).mean(), rtol=1e-13)
     np.testing.assert_allclose(slope, [by_face[0] - by_face[1], -by_face[2]], rtol=1e-12)
+    as_surrogate = jax.grad(lambda loc: fraction(tg.Surrogate(tg.EdgeFunction(step)), loc))(loc)
+    np.testing.assert_allclose(as_surrogate, slope, rtol=1e-12)
+
+
+@jax.custom_jvp
+def ignoring(margin, width):
+    return jnp.where(margin > 0, 1.0, 0.0)
+
+
+ignoring.defjvp(lambda p, t: (ignoring(*p), t[0] * jnp.exp(-((p[0] / p[1]) ** 2)) / p[1]))
+
+
+def test_a_rule_that_leaves_out_a_width_has_mixed_derivatives():
+    """The value does not depend on the width, of which the slope does."""
+    of = lambda width, loc: fraction(lambda m: ignoring(m, width), loc)
+    assert jax.grad(of)(0.7, LOC) == 0.0
+    slope = lambda width: jax.grad(of, 1)(width, LOC)[0]
+    by_steps = (slope(0.7001) - slope(0.6999)) / 2e-4
+    np.testing.assert_allclose(jax.grad(slope)(0.7), by_steps, rtol=1e-6)
 
 
 @pytest.mark.quick("jit")
@@ -130,12 +153,22 @@ def test_functions_in_batches_replicates_moments_and_surrogates():
         np.testing.assert_allclose(ours, theirs, rtol=1e-11)
 
 
+@jax.custom_jvp
+def falling(margin):
+    return jnp.where(margin > 0, 1.0, 0.0)
+
+
+falling.defjvps(lambda dm, value, m: -dm * jnp.exp(-(m**2)))
+
+
 @pytest.mark.parametrize(
     "function, kind, words",
     [
         (lambda m: 4.0 * m, ValueError, "margin -100.0 the function returns -400, expected from 0"),
         (lambda m: -jnp.exp(-m), ValueError, r"tg.EdgeFunction\(function, log=True\)"),
         (lambda m: jax.nn.sigmoid(-m), ValueError, "it must rise. Change the sign"),
+        (lambda m: 0.5 + 0 * m, ValueError, "0.5 at margin -100, .* and at 100, far inside"),
+        (falling, ValueError, "rises from 0 to 1, but its rule .* says -1 at margin 0.0"),
         (lambda m: m.mean(keepdims=True) * jnp.ones((2, 2)), ValueError, "to values one by one"),
         (lambda m: np.exp(-np.exp(-m)), TypeError, "with jax.numpy instead of numpy"),
         (tg.Tanh, ValueError, "or a function of the margin"),

@@ -113,14 +113,24 @@ def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
 
 
 def reached(jaxpr: Jaxpr, number: int) -> set[int]:
-    """The numbers of the results that depend on an argument, other than by `stop_gradient`."""
+    """The numbers of the results that depend on an argument, other than by `stop_gradient`.
+
+    Of a function with a rule of its own those count that its value depends on.
+    """
     variables: set[Any] = {jaxpr.invars[number]}
 
     def known(x: Any) -> bool:
         return not isinstance(x, Literal) and x in variables
 
     for equation in jaxpr.eqns:
-        if equation.primitive.name != "stop_gradient" and any(map(known, equation.invars)):
+        numbers = [k for k, x in enumerate(equation.invars) if known(x)]
+        inner = equation.params.get("call_jaxpr")
+        if equation.primitive.name == "stop_gradient":
+            continue
+        if isinstance(inner, ClosedJaxpr) and len(inner.jaxpr.invars) == len(equation.invars):
+            outs = set().union(*(reached(inner.jaxpr, k) for k in numbers))
+            variables.update(equation.outvars[k] for k in outs)
+        elif numbers:
             variables.update(equation.outvars)
     return {k for k, x in enumerate(jaxpr.outvars) if known(x)}
 

@@ -32,9 +32,9 @@ class EdgeFunction(Edge):
     `SoftMonteCarlo(edge=function)` makes one. The estimate is the mean of products of values, whose
     derivative is that of the products, sum_j f'(m_j) prod_{k != j} f(m_k): also of a step whose
     `jax.custom_jvp` or `jax.custom_vjp` has a slope where its value is 0. The weight is 1 at margin
-    inf and 0 at -inf, with slopes 0. Where all values are 0, log P = -inf has derivatives NaN; so
-    have moments where any is 0. A product below the smallest number is 0: many faces, or tails,
-    need the logarithm.
+    inf and 0 at -inf, with slopes 0. Where all values are 0, log P = -inf has derivatives NaN, but
+    `fraction_not_truncated` has those of the mean; moments have NaN where any value is 0. A product
+    below the smallest number is 0: many faces, or tails, need the logarithm.
 
     Args:
         function: maps margins, elementwise, to values from 0 to 1 that rise with the margin; in JAX
@@ -45,8 +45,9 @@ class EdgeFunction(Edge):
         log: whether the function returns the logarithm of the value.
 
     Raises:
-        ValueError: if a value lies outside of [0, 1], or the function falls from margin -100 to
-            100 (not while tracing: values outside are NaN then), or it is not elementwise.
+        ValueError: if a value lies outside of [0, 1], the function does not rise from margin -100
+            to 100 or its rule of derivatives falls (not while tracing: values outside are NaN
+            then), or it is not elementwise.
         TypeError: if the function is not written in JAX, or not callable.
 
     Example:
@@ -108,10 +109,11 @@ class EdgeFunction(Edge):
     def _check_values(self) -> None:
         margins = np.reshape(_TRIED, (-1, *(1 for _ in self.faces)))
         with jax.ensure_compile_time_eval():
-            mapped = self._mapped(jnp.asarray(margins))
-        if not is_concrete(mapped):
+            mapped, pull = jax.vjp(self._mapped, jnp.asarray(margins))
+            by_margin = pull(jnp.ones_like(mapped))[0]
+        if not (is_concrete(mapped) and is_concrete(by_margin)):
             return  # under vmap, of a rule of one's own: a value out of range becomes NaN
-        values = np.asarray(mapped)
+        values, slopes = np.asarray(mapped), np.asarray(by_margin)
         low, high = (-np.inf, 0.0) if self.log else (0.0, 1.0)
         outside = (values < low) | (values > high + _ABOVE_ONE * np.finfo(values.dtype).eps)
         if outside.any():
@@ -129,6 +131,19 @@ class EdgeFunction(Edge):
                 f"edge: the function returns {values[0].max():.6g} at margin -100, which is far "
                 f"outside, and {values[-1].min():.6g} at 100, far inside: it must rise. Change the "
                 "sign of its argument."
+            )
+        if (values[0] == values[-1]).any():
+            raise ValueError(
+                f"edge: the function returns {values[0].min():.6g} at margin -100, which is far "
+                "outside, and at 100, far inside: it must rise, as tg.special.sigmoid(50 * margin) "
+                "does."
+            )
+        if slopes.min() < 0 and not slopes.max() > 0:
+            margin = _TRIED[np.unravel_index(slopes.argmin(), slopes.shape)[0]]
+            raise ValueError(
+                f"edge: the function rises from {values[0].min():.6g} to {values[-1].max():.6g}, "
+                f"but its rule of derivatives says {slopes.min():.6g} at margin {margin}. Change "
+                "the sign of the rule."
             )
 
     def _mapped(self, margin: Array) -> Array:
@@ -157,3 +172,24 @@ class EdgeFunction(Edge):
             return super().log_mean(margins)
         weights = self._limited(margins).prod((1, 2))
         return jnp.log(weights.mean()), jnp.log(weights)
+
+    def with_slopes(self) -> tuple[Edge, float]:
+        return (self, 1.0) if self.log else (_Raised(self), 2.0)
+
+
+@frozen_pytree
+class _Raised(Edge):
+    """An edge whose weights are raised by 1 and halved, so that no mean of them is 0.
+
+    Then c exp(log mean) = mean + 1 for c = 2, which has the derivatives of the mean.
+    """
+
+    edge: EdgeFunction
+
+    @property
+    def num_widths(self) -> int | None:
+        return self.edge.num_widths
+
+    def log_mean(self, margins: Float[Array, "n k m"]) -> tuple[Float[Array, ""], Array]:
+        weights = self.edge._limited(margins).prod((1, 2))
+        return jnp.log1p(weights.mean()) - np.log(2.0), jnp.log1p(weights)

@@ -3,11 +3,10 @@
 import importlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
@@ -285,5 +284,6 @@ def fraction_not_truncated(
         >>> tg.fraction_not_truncated(shifts, [[1.0]], tg.Box([0.0], [1000.0]))
         Array([0.15865525, 0.5       , 0.84134475], dtype=float64)
     """
-    result = log_probability(loc, covariance, region, method, key, df, noncentral)
-    return jnp.exp(result.log_prob)
+    args = key, df, noncentral
+    of: Callable[[Method], Array] = lambda m: log_probability(loc, covariance, region, m, *args)[0]
+    return method.fraction(of(method), of)

@@ -70,10 +70,8 @@ class Method:
         ... class UnionBound(tg.Method):
         ...     def replicate(self, loc, covariance, region, key):
         ...         scale = jnp.sqrt(covariance.variances)
-        ...         inside = jnp.exp(
-        ...             tg.special.truncated_log_mass(loc, scale, region.low, region.high)
-        ...         )
-        ...         bound = jnp.maximum(1.0 - jnp.sum(1.0 - inside), 0.0)
+        ...         log_p = tg.special.truncated_log_mass(loc, scale, region.low, region.high)
+        ...         bound = jnp.maximum(1.0 + jnp.sum(jnp.expm1(log_p)), 0.0)
         ...         return tg.Estimate(jnp.log(bound), jnp.full_like(bound, jnp.nan))
         >>> box = tg.Box([-2.0, -2.0], [2.0, 2.0])
         >>> tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), box, UnionBound()).round(4)
@@ -133,9 +131,7 @@ class Method:
     # --- Preparation
 
     def for_problem(self, problem: Problem) -> "Method":
-        """The method, or the one that replaces it, with the settings for a problem.
-
-        These are settings that need concrete values, such as a rank.
+        """The method, or one that replaces it, with settings that need concrete values, as a rank.
 
         Raises:
             ValueError: if the method does not apply to such inputs.
@@ -221,6 +217,10 @@ class Method:
             return stderr
         common = jnp.min(alone)
         return jnp.hypot(stderr, jnp.where(jnp.isfinite(common), common, 0.0))
+
+    def fraction(self, log_prob: Array, log_prob_of: Callable[["Method"], Array]) -> Array:
+        """P, given its log by this method, and the function that gives that by another one."""
+        return jnp.exp(log_prob)
 
     def for_rows(self, count: int) -> "Method":
         """The method for one of so many rows; it returns the same numbers, to their accuracy."""

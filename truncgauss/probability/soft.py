@@ -1,6 +1,7 @@
 """Monte Carlo with a soft edge: the mean of smoothed indicators over Gaussian samples."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import jax
@@ -142,10 +143,8 @@ class SoftMonteCarlo(Method):
                     f"SoftMonteCarlo: the edge has {widths} widths, but the {kind} has {faces} "
                     f"faces{order}. Give 1 width, {half}{faces} (one for each face)."
                 )
-        if self.samples is None:
-            return self
-        shape, d = jnp.shape(self.samples), covariance.dimension
-        if len(shape) != 2 or shape[-1] != d:
+        shape, d = np.shape(self.samples), covariance.dimension
+        if self.samples is not None and (len(shape) != 2 or shape[-1] != d):
             turned = " Write samples.T." if len(shape) == 2 and shape[0] == d else ""
             raise ValueError(
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {d}).{turned}"
@@ -161,6 +160,12 @@ class SoftMonteCarlo(Method):
             return self._filtered(edge, margins)
         soft, hard = self._filtered(edge.edge, margins), self._filtered(Hard(), margins)
         return Estimate(with_slope_of(hard.log_prob, soft.log_prob), hard.stderr)
+
+    def fraction(self, log_prob: Array, log_prob_of: Callable[[Method], Array]) -> Array:
+        """P with the derivatives of P by an edge whose log P has these, also where P is 0."""
+        p, (edge, c) = jnp.exp(log_prob), cast(Edge, self.edge).with_slopes()
+        by_edge: Callable[[], Array] = lambda: c * jnp.exp(log_prob_of(replace(self, edge=edge)))
+        return p if edge is self.edge else with_slope_of(p, by_edge())
 
     def _deviations(self, key: Array, factor: Array) -> Array:
         """The samples less the mean, shape (n, d)."""

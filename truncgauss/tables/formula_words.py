@@ -59,8 +59,8 @@ def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
     if power := re.search(r"(?<![\w.])([A-Za-z_][\w.]*) *(?:\*\*|\^) *(\d+)", outer):
         term = power[1].replace("...", "(...)")
         raise ValueError(
-            f"formula {text!r}: {term}**{power[2]} is {term} alone, as powers are of sets of terms. "
-            f"For the power of its values write I({term}**{power[2]})."
+            f"formula {text!r}: {term}**{power[2]} is {term} alone, as powers are of sets of "
+            f"terms. For the power of its values write I({term}**{power[2]})."
         )
     for word in re.findall(r"(?<![\w.])(?:as\.)?([A-Za-z_]\w*)\(", plain):
         if not (word in there or word in by_name or word == "offset" or hasattr(builtins, word)):
