@@ -267,23 +267,6 @@ def test_effects_of_censored_rows_are_conditional_means():
 
 
 @pytest.mark.full
-def test_missing_outcomes_are_left_out():
-    rng = np.random.default_rng(6)
-    cluster, x = np.repeat(np.arange(20), 3), rng.normal(size=60)
-    y = 1.0 + x + np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)
-    y[::7] = np.nan
-    design = np.column_stack([np.ones(60), x])
-    fit = tg.fit_clusters(y, design, cluster, censored_low=0.0, progress=False)
-    assert any("9 of 60 outcomes are missing" in note for note in fit.notes)
-    seen = np.isfinite(y)
-    again = tg.fit_clusters(
-        y[seen] + 50.0, design[seen], cluster[seen], censored_low=50.0, progress=False
-    )
-    np.testing.assert_allclose(again.estimates - [50.0, 0, 0, 0], fit.estimates, atol=1e-6)
-    assert abs(again.log_likelihood - fit.log_likelihood) < 1e-8
-
-
-@pytest.mark.full
 def test_samplers_have_the_log_likelihood_and_its_gradient():
     rng = np.random.default_rng(7)
     y = np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)

@@ -34,40 +34,6 @@ UPPER = np.array(
 )
 
 
-def by_grid(lower, upper):
-    """Of x ~ Normal(LOC, COVARIANCE), of which y = x + e was observed, at the points of a grid."""
-    factor = np.linalg.cholesky(COVARIANCE)
-    line = np.arange(-9.0, 9.01, 0.12)
-    z = np.stack(np.meshgrid(line, line, line, indexing="ij"), axis=-1).reshape(-1, 3)
-    x = LOC + z @ factor.T
-    logs = -0.5 * np.sum(z**2, axis=1)
-    for i, scale in enumerate([0.5, 0.6, 0.7]):
-        if lower[i] == upper[i]:
-            logs += stats.norm.logpdf(lower[i], x[:, i], scale)
-        elif np.isfinite(lower[i]) or np.isfinite(upper[i]):
-            ends = (
-                stats.norm.cdf(upper[i], x[:, i], scale),
-                stats.norm.cdf(lower[i], x[:, i], scale),
-            )
-            logs += np.log(np.maximum(ends[0] - ends[1], 1e-300))
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    mean = weights @ x
-    return mean, (weights[:, None] * (x - mean)).T @ (x - mean)
-
-
-@pytest.mark.parametrize("row", range(4))
-def test_beside_a_grid(row):
-    rows = tg.Observations(
-        LOWER[row : row + 1], UPPER[row : row + 1], noise=np.diag([0.25, 0.36, 0.49])
-    )
-    mean, matrix = by_grid(LOWER[row], np.minimum(UPPER[row], 1e9))
-    moments = tg.conditional_moments(rows, LOC, COVARIANCE)
-    tol = {3: 1e-5}.get(row, 1e-7)
-    np.testing.assert_allclose(moments.mean[0], mean, rtol=tol, atol=tol)
-    np.testing.assert_allclose(moments.covariance[0], matrix, rtol=tol, atol=tol)
-
-
 @pytest.mark.parametrize("noise", [None, NOISE, np.stack([k * NOISE for k in range(5)])])
 @pytest.mark.parametrize("each", [False, True])
 def test_identities_of_the_log_likelihood(noise, each):

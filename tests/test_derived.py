@@ -142,34 +142,6 @@ def clustered(seed=0, groups=60):
     return y, np.column_stack([np.ones_like(x), x]), labels
 
 
-def test_clustered_errors_are_those_of_sums_of_scores():
-    y, design, labels = clustered()
-    texts = np.array([f"group {k}" for k in labels])
-    order = np.random.default_rng(1).permutation(len(y))
-    settings = {"information": "sandwich", "cluster": texts[order]}
-    fit = tg.fit_regression(y[order], design[order], **settings)
-    rest = y - design @ np.linalg.solve(design.T @ design, design.T @ y)
-    scores = np.array([design[labels == k].T @ rest[labels == k] for k in range(60)])
-    bread = np.linalg.inv(design.T @ design)
-    expected = bread @ scores.T @ scores @ bread * 60 / 59
-    np.testing.assert_allclose(fit.parameter_covariance[:2, :2], expected, rtol=1e-7)
-    several = tg.fit_observations(
-        tg.Observations.exact(y), (design,), **{**settings, "cluster": labels}
-    )
-    np.testing.assert_allclose(several.errors, fit.errors, rtol=1e-7)
-    assert fit.num_clusters == 60 and "sandwich information of 60 clusters" in str(fit)
-    slope = fit.derived(lambda p: p.coefficients[1], "slope")
-    np.testing.assert_allclose(slope.standard_errors, expected[1, 1] ** 0.5, rtol=1e-7)
-    # Rows that count twice are two rows of one group.
-    double = tg.fit_regression(
-        y, design, weights=np.full(300, 2.0), **{**settings, "cluster": labels}
-    )
-    np.testing.assert_allclose(double.errors, fit.errors, rtol=1e-7)
-    alone = tg.fit_regression(y, design, **{**settings, "cluster": np.arange(300)})
-    robust = tg.fit_regression(y, design, information="sandwich")
-    np.testing.assert_allclose(alone.errors, robust.errors * (300 / 299) ** 0.5, rtol=1e-9)
-
-
 def test_few_clusters_are_noted():
     y, design, labels = clustered(groups=8)
     fit = tg.fit_regression(y, design, information="sandwich", cluster=labels)

@@ -30,30 +30,6 @@ def probit_limits(ones):
     return np.where(ones, 0.0, -INF), np.where(ones, INF, 0.0)
 
 
-def test_separated_probits_are_those_whose_groups_do_not_overlap():
-    rng, found = np.random.default_rng(0), []
-    for _ in range(300):
-        x, ones = rng.integers(0, 6, size=8).astype(float), rng.random(8) < 0.5
-        if np.ptp(x) == 0:
-            continue
-        above, below = x[ones], x[~ones]
-        # Separated, perhaps with ties at the border, or all of one kind.
-        apart = (
-            not len(above)
-            or not len(below)
-            or above.min() >= below.max()
-            or above.max() <= below.min()
-        )
-        design = np.column_stack([np.ones(8), x])
-        direction = rising_direction(*probit_limits(ones), design, scale_known=True)
-        assert (direction is not None) == apart
-        if apart:
-            moves = design @ direction[:2] * np.where(ones, 1.0, -1.0)
-            assert np.all(moves >= -1e-9) and moves.max() > 0 and direction[2] == 0
-        found.append(apart)
-    assert 0.1 < np.mean(found) < 0.9
-
-
 def test_rows_met_exactly_leave_no_variance():
     x = np.arange(5.0)
     design = np.column_stack([np.ones(5), x])

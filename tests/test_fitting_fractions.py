@@ -71,20 +71,6 @@ def test_the_profile_of_fractions_has_the_weight_of_their_residuals():
         met.profile("shift[0]")
 
 
-def test_the_mirror_solution_of_an_interval_is_reported():
-    result = tg.fit_shift([300], [1.0], [[4.0]], tg.Box([-1.0], [3.5]), 1000)
-    (other,) = result.alternatives
-    # Mirrored about the middle of the interval, 1.25.
-    np.testing.assert_allclose(1.0 + result.params, 2.5 - (1.0 + other), atol=1e-7)
-    assert abs(result.params[0]) < abs(other[0])
-    assert "1 other solution" in result.notes[0]
-    p = stats.norm.cdf(3.5, 1 + result.params[0], 2) - stats.norm.cdf(-1, 1 + result.params[0], 2)
-    np.testing.assert_allclose(p, 0.3, rtol=1e-9)
-    # A second region tells them apart.
-    both = tg.fit_shift([300, 700], [1.0], [[4.0]], tg.Box([[-1.0], [2.0]], [[3.5], [INF]]), 1000)
-    assert both.converged and not both.alternatives
-
-
 SYMMETRIC = {
     "polyhedron": tg.Polyhedron([[2.0]], [2.0], [4.0]),
     "ellipsoid": tg.Ellipsoid([1.5], [[0.25]]),

@@ -1,6 +1,5 @@
 """`tg.quantile_residuals`: standard normal under the model, whatever is known of the rows."""
 
-import jax
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -13,49 +12,12 @@ INF = np.inf
 LOC, COVARIANCE = np.array([0.3, -0.2]), np.array([[1.0, 0.6], [0.6, 1.5]])
 
 
-def test_exact_rows_have_whitened_residuals():
-    rows = np.random.default_rng(0).multivariate_normal(LOC, COVARIANCE, size=40)
-    found = tg.quantile_residuals((tg.Observations.exact(rows), LOC, COVARIANCE))
-    white = np.linalg.solve(np.linalg.cholesky(COVARIANCE), (rows - LOC).T).T
-    np.testing.assert_allclose(found, white, rtol=1e-9, atol=1e-12)
-
-
 def test_a_truncated_value_far_out_keeps_its_digits():
     y, low = np.array([9.0, 9.5, 12.0]), 8.0
     rows = tg.Observations.exact(y, region=tg.Box([low], [INF]))
     found = tg.quantile_residuals((rows, [0.0], [[1.0]]))[:, 0]
     beyond = stats.norm.logsf(y) - stats.norm.logsf(low)
     np.testing.assert_allclose(found, -ndtri_exp(beyond), rtol=1e-9)
-
-
-def known_in_part(n, seed):
-    """Rows of the model: truncated in the first entry, the second censored, rounded or missing."""
-    rng = np.random.default_rng(seed)
-    rows = rng.multivariate_normal(LOC, COVARIANCE, size=n)
-    rows = rows[rows[:, 0] > 0.0]
-    lower, upper = rows.copy(), rows.copy()
-    kind = rng.integers(0, 4, size=len(rows))
-    censored = (kind == 0) & (rows[:, 1] < 0.0)
-    lower[censored, 1], upper[censored, 1] = -INF, 0.0
-    rounded = kind == 1
-    lower[rounded, 1], upper[rounded, 1] = np.floor(rows[rounded, 1]), np.ceil(rows[rounded, 1])
-    lower[kind == 2, 1], upper[kind == 2, 1] = -INF, INF
-    return tg.Observations(lower, upper, region=tg.Box([0.0, -INF], INF)), kind == 2
-
-
-@pytest.mark.full
-def test_residuals_of_rows_known_in_part_are_standard_normal():
-    rows, missing = known_in_part(3000, 1)
-    found = tg.quantile_residuals((rows, LOC, COVARIANCE), jax.random.key(1), num_draws=3)
-    assert np.all(np.isnan(found[..., 1]) == missing)
-    for draw in found:
-        assert stats.kstest(draw[:, 0], "norm").pvalue > 0.01
-        assert stats.kstest(draw[~missing, 1], "norm").pvalue > 0.01
-        assert abs(np.corrcoef(draw[~missing].T)[0, 1]) < 3 / np.sqrt(np.sum(~missing))
-    exact = np.asarray(rows.lower == rows.upper)
-    assert np.ptp(found, axis=0)[exact].max() == 0.0  # only what is not known exactly is drawn
-    wrong = tg.quantile_residuals((rows, LOC, 2.0 * COVARIANCE))
-    assert stats.kstest(wrong[:, 0], "norm").pvalue < 1e-6
 
 
 @pytest.mark.full

@@ -48,20 +48,6 @@ def by_bfgs(function, start):
     return best.x, -best.fun
 
 
-def test_the_maximum_is_that_of_the_likelihood_written_out(heckman):
-    (outcome, design, selected, selection), fit = heckman
-    x, z = as_matrix(design), as_matrix(selection)
-    parameters, height = by_bfgs(lambda p: written_out(p, outcome, x, selected, z), np.zeros(7))
-    *coefficients, log_sigma, athrho = parameters
-    sigma, rho = np.exp(log_sigma), np.tanh(athrho)
-    expected = [*coefficients, rho, sigma, rho * sigma, athrho]
-    assert fit.converged and fit.num_parameters == 7
-    np.testing.assert_allclose(fit.log_likelihood, height, rtol=1e-9)
-    assert np.all(np.abs(fit.estimates - expected) < 1e-3 * fit.errors)
-    assert fit.names[-4:] == ("rho", "sigma", "lambda", "athrho")
-    assert fit.names[0] == "coefficients[selected][constant]"
-
-
 def test_two_steps_are_a_probit_and_least_squares_with_the_inverse_mills_ratio(heckman):
     (outcome, design, selected, selection), fit = heckman
     x, z = as_matrix(design)[selected], as_matrix(selection)
@@ -196,20 +182,6 @@ def test_no_covariate_left_out_is_said(heckman):
     turned = {"a": design["constant"] + design["x"], "b": 3.0 * design["x"]}
     fit = tg.fit_selection(outcome, design, selected, turned, num_starts=1, progress=False)
     assert any("No covariate of the selection is left out of the outcome" in n for n in fit.notes)
-
-
-@pytest.mark.full
-def test_weights_count_rows(heckman):
-    (outcome, design, selected, selection), _ = heckman
-    weights = np.random.default_rng(2).integers(0, 3, len(outcome)).astype(float)
-    fit = tg.fit_selection(outcome, design, selected, selection, weights=weights, progress=False)
-    repeated = [
-        np.repeat(v, weights.astype(int), axis=0)
-        for v in (outcome, as_matrix(design), selected, as_matrix(selection))
-    ]
-    again = tg.fit_selection(*repeated, progress=False)
-    np.testing.assert_allclose(fit.estimates, again.estimates, rtol=1e-6)
-    np.testing.assert_allclose(fit.two_step.coefficients, again.two_step.coefficients, rtol=1e-6)
 
 
 @pytest.mark.full
@@ -348,40 +320,6 @@ def test_an_outlier_that_ends_at_the_edge_is_named(heckman):
     fit = tg.fit_selection(wrong, design, selected, selection, progress=False)
     assert not fit.converged and "grows as rho tends to" in fit.reason
     assert any(f"row {row} by " in note for note in fit.notes)
-
-
-@pytest.mark.full
-def test_a_path_that_stops_before_the_edge_of_rho_has_the_reason_of_the_others():
-    """The steps end at 1 + rho = 1e-8, in a region where rounding hides the curvature; with rho at
-    -1 the likelihood of Heckman's two equations is higher."""
-    rng = np.random.default_rng(3)
-    x, z, u, e = rng.normal(size=(4, 16))
-    selected = 0.3 + 0.7 * x + z + u > 0
-    outcome = np.where(selected, 1.0 + x + 0.6 * u + 0.8 * e, np.nan)
-    design = {"constant": np.ones(16), "x": x}
-    fit = tg.fit_selection(
-        outcome, design, selected, design | {"z": z}, num_profiles=0, progress=False
-    )
-    assert not fit.converged and "grows as rho tends to -1" in fit.reason
-    assert np.isnan(fit.errors).any() or np.isinf(fit.errors).any()
-
-    def log_likelihood(theta, rho):
-        index = np.column_stack([np.ones(16), x, z]) @ theta[:3]
-        sigma = np.exp(theta[5])
-        error = (outcome - theta[3] - theta[4] * x) / sigma
-        given = (index + rho * error) / np.sqrt(1.0 - rho**2)
-        seen = stats.norm.logcdf(given) + stats.norm.logpdf(error) - np.log(sigma)
-        return np.sum(np.where(selected, seen, stats.norm.logcdf(-index)))
-
-    start = [*fit.estimates[:5], np.log(fit.estimates[6])]
-    highest = [
-        -optimize.minimize(
-            lambda theta, rho=rho: -log_likelihood(theta, rho), start, method="Nelder-Mead",
-            options={"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-11},
-        ).fun
-        for rho in (-0.99, -0.9999, -0.999999)
-    ]  # fmt: skip
-    assert np.all(np.diff(highest) > 0)
 
 
 @pytest.mark.full

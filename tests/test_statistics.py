@@ -71,16 +71,6 @@ def test_parts_far_from_each_other_lose_nothing():
         np.testing.assert_allclose(merged.scatter, scatter, rtol=1e-15)
 
 
-def test_weights_stand_for_repeated_rows():
-    rows = shifted_rows(400)
-    weights = np.random.default_rng(1).integers(0, 4, len(rows))
-    weighted = tg.Statistics.from_rows(rows, weights)
-    repeated = tg.Statistics.from_rows(np.repeat(rows, weights, axis=0))
-    assert weighted.num_rows == np.sum(weights > 0) and weighted.weight == repeated.num_rows
-    np.testing.assert_allclose(weighted.mean, repeated.mean, rtol=1e-15)
-    np.testing.assert_allclose(weighted.scatter, repeated.scatter, rtol=1e-14)
-
-
 def truncated(n, d, seed=0):
     rows = np.random.default_rng(seed).normal(0.3, 1.0, size=(n, d))
     return rows[(rows > -0.5).all(axis=1)]

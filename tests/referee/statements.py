@@ -30,7 +30,7 @@ def maxima(draw):
             f"{n} of {n} outcomes are censored",
         ),
         "binary": (
-            f"fit_regression(tg.Ordinal(1 * (x + 0.4 * e > 0)), {{'x': {unit} * x}}",
+            f"fit_regression(tg.Ordinal(1 * (x + 0.4 * e > 0)), {{'x': {unit} * np.round(2 * x)}}",
             "separated",
         ),
         "truncated": (f"fit_truncated_normal({unit} * abs(y) ** 1.5, low=0.0", "widens"),
@@ -49,10 +49,10 @@ def maxima(draw):
         if which == "tobit":
             rises = bool(np.all(unit * y <= limit))
         elif which == "binary":
-            yes = x + 0.4 * e > 0
+            yes, x = x + 0.4 * e > 0, np.round(2 * x)
             low, high = x[yes], x[~yes]
-            rises = min(len(low), len(high)) > 0
-            rises &= low.min() > high.max() or high.min() > low.max() if rises else True
+            rises = yes.all() or not yes.any()
+            rises = rises or low.min() >= high.max() or high.min() >= low.max()
         elif which == "truncated":  # del Castillo (1994): where the coefficient of variation is < 1
             t = abs(y) ** 1.5
             ratio = t.std() / t.mean()
