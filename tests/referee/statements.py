@@ -5,6 +5,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 from scipy import optimize
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from tests.referee.fits import QUIET, heckman
@@ -142,3 +143,41 @@ def proposals(draw):
     truth = np.r_[0.0, len(odd)] if fine else np.r_[2.0, 0.0]
     kind = "one number or more" if not odd else f"{odd}"
     return Case(kind, setup, "np.r_[code, len(missing)]", lambda names: (truth, 0.0), 0.0)
+
+
+@law
+def highest_mixtures(draw):
+    """The maximum of three components of one variable, beside EM from many starts in NumPy."""
+    seed, n = draw(st.integers(0, 10**4)), draw(st.sampled_from([60, 120]))
+    gap, unit = draw(st.sampled_from([3.0, 2.0, 5.0])), draw(st.sampled_from([1.0, 1e3]))
+    setup = (
+        f"rng = np.random.default_rng({seed}); k = np.sort(rng.choice(3, {n}, p=[0.5, 0.3, 0.2]))\n"
+    )
+    setup += f"y = {gap} * k + np.array([1.0, 0.3, 0.6])[k] * rng.normal(size={n})\n"
+    setup += f"fit = tg.fit_mixture(tg.Observations.exact({unit} * y), 3, progress=False)\n"
+    setup += f"value = fit.log_likelihood + {n} * np.log({unit})"
+
+    def oracle(names):
+        y, value = names["y"], float(names["value"])
+        return max(value, best_of_em(y, 3, 60)), 0.0
+
+    return Case(f"{n} rows, {gap} apart", setup, "value", oracle, 1e-5)
+
+
+def best_of_em(y, count, starts):
+    """The highest log-likelihood of EM for components of which none is narrow or of few rows."""
+    rng, best = np.random.default_rng(1), -INF
+    for _ in range(starts):
+        shares, locs = np.full(count, 1 / count), rng.choice(y, count, replace=False)
+        scales = np.full(count, y.std() / count)
+        for _ in range(400):
+            each = np.log(shares) + norm.logpdf(y[:, None], locs, scales)
+            rows = logsumexp(each, axis=1)
+            weights = np.exp(each - rows[:, None])
+            sums = weights.sum(axis=0)
+            shares, locs = sums / len(y), weights.T @ y / sums
+            squares = np.sum(weights * (y[:, None] - locs) ** 2, axis=0) / sums
+            scales = np.sqrt(np.maximum(squares, 1e-4 * y.var()))
+        if scales.min() > 0.05 * y.std() and sums.min() > 6:
+            best = max(best, rows.sum())
+    return best
