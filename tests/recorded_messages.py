@@ -20,6 +20,13 @@ INF = np.inf
 EYE, NINE, ONES = np.eye(2), np.arange(9.0), np.ones((9, 1))
 
 
+def soft(width: Any) -> tg.Estimate:
+    """By an edge whose rule of derivatives closes over its width."""
+    rule = jax.custom_jvp(lambda x: jax.nn.sigmoid(x / width))
+    rule.defjvps(lambda t, y, x: t * y * (1.0 - y) / width)  # type: ignore[no-untyped-call]
+    return probability(1, method=tg.SoftMonteCarlo(64, edge=rule))
+
+
 def box(d: int = 1) -> tg.Box:
     return tg.Box(np.zeros(d), np.ones(d))
 
@@ -203,6 +210,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "SoftMonteCarlo of no sample": lambda: tg.SoftMonteCarlo(0),
     "SoftMonteCarlo of a grid": lambda: tg.SoftMonteCarlo(points="grid"),
     "SoftMonteCarlo of 11 antithetic points": lambda: tg.SoftMonteCarlo(11, points="antithetic"),
+    "an edge with a rule": lambda: jax.grad(lambda w: soft(w).log_prob)(0.3),
+    "a loss with a rule": lambda: tg.minimize(lambda w: soft(w).log_prob, 0.3, num_steps=1),
     "SoftMonteCarlo with a number for an edge": lambda: tg.SoftMonteCarlo(edge=0.1),
     "SoftMonteCarlo of samples in 2": lambda: probability(
         1, method=tg.SoftMonteCarlo(samples=jnp.ones((5, 2)))
