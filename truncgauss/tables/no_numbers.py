@@ -1,6 +1,6 @@
 """Sentences about cells that are no numbers, of which these alone have use."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -71,3 +71,31 @@ def refuse_object(value: Any, where: str) -> None:
     elif hasattr(value, "num_rows"):
         cure = " tg.fit_observations takes tg.Observations."
     raise ValueError(f"{where} must be numbers or an array of them, got {described(value)}.{cure}")
+
+
+def refuse_logs(
+    name: Any,
+    least: np.ndarray,
+    most: np.ndarray,
+    limits: Mapping[str, np.ndarray],
+    without: Mapping[str, np.ndarray],
+    location: Callable[[int], str],
+) -> NoReturn:
+    """Raise ValueError for an entry whose limits by kind have no logarithm, as masks say, or whose
+    ends (n,) have none."""
+    for kind, wrong in without.items():
+        for i in map(int, np.flatnonzero(wrong)):
+            limit, of_row = limits[kind].flat[i], f" in {location(i)}" * bool(np.ndim(wrong))
+            meant = f" Write {np.exp(limit):.6g} if {limit:.6g} is its logarithm." * bool(limit < 0)
+            must = "be positive" if kind.endswith("high") else "not be negative"
+            raise ValueError(
+                f"from_table: {kind} of {name!r} must {must}, got {limit:.6g}{of_row}: with "
+                f"`log` limits are in the units of the column, not of its logarithm.{meant}"
+            )
+    i = int(np.argmax(most <= 0))
+    raise ValueError(
+        f"outcome {name!r} is {'at most ' * bool(least[i] != most[i])}{most[i]:g} in "
+        f"{location(i)} and has no logarithm, as `log` asks for. A concentration "
+        "below the limit of detection is censored: write the limit, <0.5 say, not 0, and "
+        "censoring: text; or give censored_low."
+    )
