@@ -796,6 +796,7 @@ TABLES: dict[str, Callable[[], Any]] = {
     "marked by one word": lambda: from_table(censored="detected"),
     "unknown weights": lambda: from_table(weights="weight"),
     "a limit of a log": lambda: from_table(log=True, censored_low=np.log(0.5)),
+    "a covariate with units": lambda: tables.formula("~ m", {"m": [f"{x} kg" for x in range(20)]}),
     "a column of complex numbers": lambda: tables.read({"x": [1j, 2]}),
     "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),
     "a column of objects": lambda: tables.read({"x": [1.0, None, 2.0]}),
