@@ -1,6 +1,10 @@
 """Outcomes as they are recorded: their ends beyond limits of censoring, and words on them."""
 
+from collections.abc import Iterable
+
 import numpy as np
+
+from truncgauss.fitting.existence import COMPARED
 
 
 def censored_ends(
@@ -23,6 +27,25 @@ def censored_ends(
 
 
 def recorded_from(lower: np.ndarray, upper: np.ndarray, name: str = "") -> str:
+def beyond_alone(
+    lower: np.ndarray, upper: np.ndarray, limits: Iterable[np.ndarray]
+) -> tuple[str, ...]:
+    """Notes on exact outcomes, by their ends (n,), which lie beyond a limit of censoring, (n,), and
+    none at it, as where those are logarithms and their limit is none."""
+    notes, exact = [], lower == upper
+    sides = ("low", "below", np.less), ("high", "above", np.greater)
+    for limit, (word, where, beyond) in zip(limits, sides):
+        out = exact & beyond(lower, limit)
+        if out.any() and not np.any(lower == limit):
+            least, most = limit[out].min(), limit[out].max()
+            bound = f"{least:.6g}" if least == most else f"{least:.6g} to {most:.6g}"
+            notes.append(
+                f"{out.sum()} of {len(out)} outcomes lie {where} censored_{word}={bound}, none at "
+                f"it. {COMPARED.format('Limits')}"
+            )
+    return tuple(notes)
+
+
     """Words on the numbers that stand for outcomes, by their ends (n,), in a sentence on limits."""
     known = lower[lower == upper]
     if not len(known):

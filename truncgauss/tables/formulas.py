@@ -180,13 +180,18 @@ def bounds_or(bounds: Any, outcome: Any, data: Any, what: str) -> Any:
     """Bounds as they are, or the column of the data that a text names, which is refused beside an
     outcome that a formula makes of a column, such as np.log(y): its bounds are of the column."""
     values = column_or(bounds, data, what)
-    made = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
-    if values is not bounds and made and made.strip("`") not in named(data):
+    if values is not bounds and (made := made_by(outcome, data)):
         raise ValueError(
             f"{what}: the bounds {bounds!r} are a column of the data, and the outcome is {made}. "
             f"Give numbers in the units of {made}, such as np.log(table[{bounds!r}]) of a log."
         )
     return values
+
+
+def made_by(outcome: Any, data: Any) -> str:
+    """The outcome that a formula makes of a column, such as np.log(y); empty of a column itself."""
+    left = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
+    return "" if not left or data is None or left.strip("`") in named(data) else left
 
 
 def missing_covariate(table: Any, name: Any, absent: np.ndarray) -> str:
