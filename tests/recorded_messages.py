@@ -1023,6 +1023,8 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "fit_mixture, a seed": lambda: tg.fit_mixture(rows(), 2, seed=1),  # type: ignore[call-arg]
     "minimize, a parameter that is not there": lambda: tg.minimize(lambda x: x["a"], {"b": 1.0}),
     "fit_observations, weights": lambda: tg.fit_observations(rows(), weights=1.0),  # type: ignore[call-arg]
+    "fit_regression, names for the design": lambda: tg.fit_regression(NINE, ["x"]),
+    "fit_regression, names of both ends": lambda: regression(outcome=("y", "z")),
     "from_points, noise of other points": lambda: tg.Directed.from_points(
         NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
     ),

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from truncgauss.tables.censoring import advice, limit_of, misspelt
+from truncgauss.tables.censoring import advice, is_measurement, limit_of, misspelt
 from truncgauss.words.misfits import TRUTH, described
 from truncgauss.words.numbers import is_float
 
@@ -13,6 +13,7 @@ CATEGORIES = (
     ". An outcome of ordered texts is tg.Ordinal(texts, levels=[...]); tg.tables.design makes "
     "columns of 0 and 1 of a covariate of texts"
 )
+MOST_NAMES = 20  # in the place of numbers
 KINDS = {
     "O": "Python objects or text",
     "U": "text",
@@ -33,6 +34,7 @@ def refuse_cells(array: np.ndarray, where: str) -> None:
         refuse_object(only, where)
     more = CATEGORIES if array.dtype.kind in "OUS" else ""
     texts = [str(x) for x in np.asarray(array, object).ravel() if isinstance(x, str | bytes)]
+    refuse_names(array, where)
     limit = next(filter(limit_of, texts), None)  # such as <0.5
     first = next((text for text in texts if not is_float(text)), None)
     such = "" if first is None else f", such as {first!r}"
@@ -44,6 +46,28 @@ def refuse_cells(array: np.ndarray, where: str) -> None:
     if array.dtype.kind == "O" and any(cell is None for cell in array.flat):
         remedy = "There is None; where a value is missing write NaN."
     raise ValueError(f"{where} holds {kind} (dtype {array.dtype}{such}), not numbers. {remedy}")
+
+
+def refuse_names(array: np.ndarray, where: str) -> None:
+    """Raise ValueError for a few names of columns in the place of an outcome or a design."""
+    what, _, word = where.rpartition(": ")
+    cells = np.atleast_1d(array).tolist()
+    names = [x.strip() for x in cells if isinstance(x, str)]
+    alike = len({*names}) < max(array.size, 1) or any(map(is_measurement, names))
+    if alike or array.size > MOST_NAMES or word not in ("outcome", "design", "scale_design"):
+        return
+    terms = " + ".join(x if x.isidentifier() else f"`{x}`" for x in names)
+    write = f'write a formula, "~ {terms}", data=table'
+    if word == "design" and what in ("fit_regression", "fit_clusters"):
+        write = f'write a formula, "y ~ {terms}", data=table; or "~ {terms}" for the design alone'
+    elif word == "outcome":
+        write = f'write a formula, "{terms} ~ x", data=table'
+    if word == "outcome" and len(names) > 1:
+        write = f'give their numbers, table[{names}], and the formula "~ x", data=table'
+    raise ValueError(
+        f"{what}: the {word} must be numbers, got the texts {names}. If these are names of "
+        f"columns, {write}."
+    )
 
 
 def refuse_truth(values: Any, what: str, word: str) -> NoReturn:
