@@ -1025,6 +1025,7 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "fit_observations, weights": lambda: tg.fit_observations(rows(), weights=1.0),  # type: ignore[call-arg]
     "fit_regression, names for the design": lambda: tg.fit_regression(NINE, ["x"]),
     "fit_regression, names of both ends": lambda: regression(outcome=("y", "z")),
+    "from_points, points as columns": lambda: tg.Directed.from_points(np.ones((2, 50)), jnp.dot),
     "from_points, noise of other points": lambda: tg.Directed.from_points(
         NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
     ),
