@@ -1026,6 +1026,16 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "fit_regression, names for the design": lambda: tg.fit_regression(NINE, ["x"]),
     "fit_regression, names of both ends": lambda: regression(outcome=("y", "z")),
     "from_points, points as columns": lambda: tg.Directed.from_points(np.ones((2, 50)), jnp.dot),
+    "minimize, epochs": lambda: tg.minimize(lambda x: x * x, 1.0, epochs=9, lr=0.1),  # type: ignore[call-arg]
+    "Limits, a tuple": lambda: tg.minimize(
+        lambda x: x[0] ** 2, (0.0, 1.0), constraints=tg.fitting.Limits()
+    ),
+    "SoftMonteCarlo, samples without an axis": lambda: probability(
+        1, method=tg.SoftMonteCarlo(samples=np.ones(64))
+    ),
+    "predict, a covariate that lacks": lambda: tg.fit_regression(
+        "y ~ x", data={"y": NINE % 4, "x": NINE}, num_profiles=0
+    ).predict({"z": NINE}),
     "from_points, noise of other points": lambda: tg.Directed.from_points(
         NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
     ),

@@ -19,14 +19,14 @@ def censored_ends(
     if len(wrong):
         raise ValueError(
             f"{what}: censored_low must lie below censored_high, but in row "
-            f"{wrong[0]} they are {low[wrong[0]]} and {high[wrong[0]]}."
+            f"{wrong[0]} they are {low[wrong[0]]} and {high[wrong[0]]}. Exchange "
+            "them, or correct them."
         )
     below, above = upper <= low, lower >= high
     upper, lower = np.where(below, low, upper), np.where(above, high, lower)
     return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
 
 
-def recorded_from(lower: np.ndarray, upper: np.ndarray, name: str = "") -> str:
 def beyond_alone(
     lower: np.ndarray, upper: np.ndarray, limits: Iterable[np.ndarray]
 ) -> tuple[str, ...]:
@@ -46,6 +46,7 @@ def beyond_alone(
     return tuple(notes)
 
 
+def recorded_from(lower: np.ndarray, upper: np.ndarray, name: str = "") -> str:
     """Words on the numbers that stand for outcomes, by their ends (n,), in a sentence on limits."""
     known = lower[lower == upper]
     if not len(known):

@@ -6,7 +6,7 @@ import fnmatch
 import inspect
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from truncgauss.words.elsewhere import ELSEWHERE, HIGH, INSTEAD, LOW, OF_FITS
@@ -315,7 +315,8 @@ def explain_rule(owner: str, error: Exception, taken: Mapping[str, Any]) -> None
 
 def has_rule(value: Any) -> bool:
     """Whether a function, or one in an object, has a rule of derivatives of its own."""
-    stack, seen = [value], []
+    stack: list[Any] = [value]
+    seen: list[Any] = []
     while stack and len(seen) < MOST_SEEN:
         part = stack.pop()
         if part is None or isinstance(part, type | types.ModuleType) or id(part) in map(id, seen):
@@ -689,9 +690,10 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         ours = [f"{name} is {close}" for name, close in others.items() if close]
         first = f"{', '.join(ours)}. " if ours else ""
         return f"{first}Bounds are one argument: tg.Box(low, high), as the region."
-    for words, needed, instead in INSTEAD:
-        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
-            return instead.format(word=word)
+    if said := {name: text for name in unknown if (text := instead_of(name, known))}:
+        if word in said:
+            each = (f"{name}: {text}" for name, text in said.items())
+            return " ".join(each) if len(said) > 1 else said[word]
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (
@@ -702,6 +704,14 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         return "Outcomes that are known exactly are tg.Observations.exact(values)."
     more = "".join(f" Likewise {name} is {near}." for name, near in others.items() if near)
     return f"Did you mean {close}?{more}" if close else taken_by(signature, args, kwargs)
+
+
+def instead_of(word: str, known: Sequence[str]) -> str:
+    """A sentence on what stands here for an argument of other packages, or nothing."""
+    for words, needed, instead in INSTEAD:
+        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
+            return instead.format(word=word)
+    return ""
 
 
 def taken_by(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
