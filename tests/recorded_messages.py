@@ -20,6 +20,13 @@ INF = np.inf
 EYE, NINE, ONES = np.eye(2), np.arange(9.0), np.ones((9, 1))
 
 
+def soft(width: Any) -> tg.Estimate:
+    """By an edge whose rule of derivatives closes over its width."""
+    rule = jax.custom_jvp(lambda x: jax.nn.sigmoid(x / width))
+    rule.defjvps(lambda t, y, x: t * y * (1.0 - y) / width)  # type: ignore[no-untyped-call]
+    return probability(1, method=tg.SoftMonteCarlo(64, edge=rule))
+
+
 def box(d: int = 1) -> tg.Box:
     return tg.Box(np.zeros(d), np.ones(d))
 
@@ -203,6 +210,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "SoftMonteCarlo of no sample": lambda: tg.SoftMonteCarlo(0),
     "SoftMonteCarlo of a grid": lambda: tg.SoftMonteCarlo(points="grid"),
     "SoftMonteCarlo of 11 antithetic points": lambda: tg.SoftMonteCarlo(11, points="antithetic"),
+    "an edge with a rule": lambda: jax.grad(lambda w: soft(w).log_prob)(0.3),
+    "a loss with a rule": lambda: tg.minimize(lambda w: soft(w).log_prob, 0.3, num_steps=1),
     "SoftMonteCarlo with a number for an edge": lambda: tg.SoftMonteCarlo(edge=0.1),
     "SoftMonteCarlo of samples in 2": lambda: probability(
         1, method=tg.SoftMonteCarlo(samples=jnp.ones((5, 2)))
@@ -786,6 +795,8 @@ TABLES: dict[str, Callable[[], Any]] = {
     "negative noise": lambda: from_table(noise_scale=-1.0),
     "marked by one word": lambda: from_table(censored="detected"),
     "unknown weights": lambda: from_table(weights="weight"),
+    "a limit of a log": lambda: from_table(log=True, censored_low=np.log(0.5)),
+    "a covariate with units": lambda: tables.formula("~ m", {"m": [f"{x} kg" for x in range(20)]}),
     "a column of complex numbers": lambda: tables.read({"x": [1j, 2]}),
     "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),
     "a column of objects": lambda: tables.read({"x": [1.0, None, 2.0]}),
@@ -1012,6 +1023,19 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "fit_mixture, a seed": lambda: tg.fit_mixture(rows(), 2, seed=1),  # type: ignore[call-arg]
     "minimize, a parameter that is not there": lambda: tg.minimize(lambda x: x["a"], {"b": 1.0}),
     "fit_observations, weights": lambda: tg.fit_observations(rows(), weights=1.0),  # type: ignore[call-arg]
+    "fit_regression, names for the design": lambda: tg.fit_regression(NINE, ["x"]),
+    "fit_regression, names of both ends": lambda: regression(outcome=("y", "z")),
+    "from_points, points as columns": lambda: tg.Directed.from_points(np.ones((2, 50)), jnp.dot),
+    "minimize, epochs": lambda: tg.minimize(lambda x: x * x, 1.0, epochs=9, lr=0.1),  # type: ignore[call-arg]
+    "Limits, a tuple": lambda: tg.minimize(
+        lambda x: x[0] ** 2, (0.0, 1.0), constraints=tg.fitting.Limits()
+    ),
+    "SoftMonteCarlo, samples without an axis": lambda: probability(
+        1, method=tg.SoftMonteCarlo(samples=np.ones(64))
+    ),
+    "predict, a covariate that lacks": lambda: tg.fit_regression(
+        "y ~ x", data={"y": NINE % 4, "x": NINE}, num_profiles=0
+    ).predict({"z": NINE}),
     "from_points, noise of other points": lambda: tg.Directed.from_points(
         NINE, lambda x, y: jnp.exp(-jnp.sum((x - y) ** 2)), noise=[0.1, 0.2]
     ),

@@ -207,6 +207,15 @@ def test_a_formula_never_drops_rows():
         tg.fit_regression("np.log(wage) ~ age", data=gaps, progress=False)
 
 
+def test_limits_of_another_scale_than_the_outcome_of_a_formula_are_noted():
+    pytest.importorskip("formulaic")
+    rows = np.arange(40.0)
+    table = {"y": np.maximum(np.exp(np.sin(rows)), 0.5), "x": rows % 7.0}
+    for limit, noted in ((0.5, True), (np.log(0.5), False)):
+        fit = tg.fit_regression("np.log(y) ~ x", data=table, censored_low=limit, num_profiles=0)
+        assert noted == any("none at it. Limits are" in note for note in fit.notes)
+
+
 def test_texts_that_are_missing_are_named_whatever_holds_them():
     pandas = pytest.importorskip("pandas")
     texts = ["a", "hidden", "b", "a"]

@@ -108,7 +108,7 @@ def laboratory(tmp_path, monkeypatch):
 
 
 def test_a_config_begins_from_a_table(laboratory, capsys):
-    words = "--outcome conc --covariates depth site --censored-low limit --truncated-low -1 --log"
+    words = "--outcome conc --covariates depth site --censored-low limit --truncated-low 0 --log"
     assert cli.main(["new", "lab data.csv", *words.split()]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "lab data.yaml",
@@ -119,7 +119,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
     schema_of(path)
     written = config.load(path)
     entry = written.outcomes["conc"]
-    assert (entry.censored_low, entry.truncated_low, entry.log) == ("limit", -1.0, True)
+    assert (entry.censored_low, entry.truncated_low, entry.log) == ("limit", 0.0, True)
     assert written.units_row and written.censoring == "text" and written.missing == ("NaN",)
     assert written.covariates == ("depth",) and written.categories == {"site": "A"}
     data = written.read_data()

@@ -129,7 +129,10 @@ class Covariates(NamedTuple):
             try:
                 table = self.encoder(table)
             except ValueError as error:
-                raise ValueError(f"{what}: {str(error).removeprefix('formula: ')}") from error
+                reads = ", ".join(map(repr, self.source))
+                cure = f" The fit reads {reads}: give all of these." if self.source else ""
+                cure = "" if {*self.source} <= {*columns} else cure
+                raise ValueError(f"{what}: {str(error).removeprefix('formula: ')}{cure}") from error
         named = columns is not None
         known = tables.named_columns(table) or {} if self.named and named else self.names
         for name, column in zip(self.names, self.values.T):

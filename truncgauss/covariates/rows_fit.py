@@ -255,9 +255,10 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
         with np.errstate(over="ignore"):
             alike = np.array_equal(one.astype(np.float32), other.astype(np.float32))
         cure = " They are the same in float32: enable jax_enable_x64 before they are made."
+        both_fits = " Fit both models to the rows of one table, those that both can use."
         raise ValueError(
             "likelihood_ratio: the two fits are of different observations, or of these in another "
-            f"order.{cure * (alike and not np.array_equal(one, other))}"
+            f"order.{cure if alike and not np.array_equal(one, other) else both_fits}"
         )
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from truncgauss.arrays.pytrees import AnyArray, is_concrete, values_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 
+MOST_DIMENSIONS = 10  # of points that are fewer
 SURROUNDINGS = 4  # times so many points are looked at for the nearest ones
 COORDINATES, SUBSPACE_STEPS = 8, 20  # of a matrix, by which its rows are put in order
 # Of the variance of the noise this share is part of the field: the sum is distributed as before,
@@ -61,6 +62,11 @@ def places_of(points: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise ValueError(
             "from_points: points must have shape (n, p) and neighbour_points (n, q), got "
             f"{shape} and {sites.shape}."
+        )
+    if sites.shape[1] > max(MOST_DIMENSIONS, len(sites)):
+        raise ValueError(
+            f"from_points: {len(sites)} points in {sites.shape[1]} dimensions are fewer than "
+            "these: points are the rows, (n, p). Write points.T where they are the columns."
         )
     if not np.all(np.isfinite(sites)):
         raise ValueError("from_points: points must be finite; leave out those that are not known.")

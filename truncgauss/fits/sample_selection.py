@@ -391,7 +391,12 @@ def model_of(
         weights = tables.each_row(weights, len(values), "fit_selection: weights")
     if not np.isin(values, (0.0, 1.0)).all():
         wrong = values[~np.isin(values, (0.0, 1.0))][0]
-        raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
+        kinds = np.unique(values)
+        cure = f" Write the one that means it is, such as selected == {kinds[-1]:g}."
+        raise ValueError(
+            f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}."
+            f"{cure * (len(kinds) == 2)}"
+        )
     counted = values if weights is None else values[weights > 0]
     if len(np.unique(counted)) < 2:
         all_or_none = "All" if counted.any() else "None"

@@ -480,9 +480,9 @@ class Observations:
             row = int(np.argmax(wrong))
             first, where = (values[row], f" in row {row}") if values.ndim == 3 else (values, "")
             raise ValueError(
-                "Observations: noise must be symmetric positive semi-definite, a covariance matrix "
-                "or variances (squares of standard errors), without NaN; got "
-                f"{str(first.tolist()):.80}{where}."
+                "Observations: noise must be a covariance matrix, symmetric positive semi-definite,"
+                " or variances, the squares of standard errors, 0 where there is none, without "
+                f"NaN; got {str(first.tolist()):.80}{where}."
             )
         if self.latent and not np.all(least > 0):
             raise ValueError(

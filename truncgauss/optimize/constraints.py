@@ -142,8 +142,8 @@ class Limits(Constraint):
     def check(self, name: str, leaves: Leaves) -> None:
         if sorted(leaves) != ["high", "low"] or leaves["low"].shape != leaves["high"].shape:
             raise ValueError(
-                f"Limits at {name!r} need two arrays of one shape called low and high, such as a "
-                f"tg.Box; got {sorted(leaves)}."
+                f"Limits at {name!r} need two arrays of one shape called low and high: write the "
+                f"start there as tg.Box(low, high); got {sorted(leaves)}."
             )
         if not bool(jnp.all(leaves["low"] < leaves["high"])):
             raise ValueError(f"{of_start(name, 'low')} must be below high, got {leaves}.")

@@ -146,6 +146,7 @@ class SoftMonteCarlo(Method):
         shape, d = np.shape(self.samples), covariance.dimension
         if self.samples is not None and (len(shape) != 2 or shape[-1] != d):
             turned = " Write samples.T." if len(shape) == 2 and shape[0] == d else ""
+            turned = " Write samples[:, None]." if len(shape) == d == 1 else turned
             raise ValueError(
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {d}).{turned}"
             )

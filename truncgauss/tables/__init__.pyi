@@ -41,6 +41,7 @@ from truncgauss.tables.formulas import (
     formula as formula,
     is_text as is_text,
     levels_of as levels_of,
+    made_by as made_by,
     names_in as names_in,
     ordered_outcome as ordered_outcome,
 )

@@ -3,10 +3,14 @@
 import builtins
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from truncgauss.tables.censoring import is_measurement, misspelt
+from truncgauss.tables.columns import categories_of
+from truncgauss.words.numbers import is_float
 
 RANDOM = (
     "random effects stand outside of it: for R's (1 + week | patient) write "
@@ -67,3 +71,28 @@ def refuse_words(text: str, by_name: Mapping[Any, Any]) -> None:
             known = ", ".join(sorted(x for x in there if x.islower() and x not in ("np", "contr")))
             cure = FUNCTIONS.get(word, f"there are {known}, and those of NumPy, such as np.sqrt")
             raise ValueError(f"formula {text!r}: there is no function {word!r}; {cure}.")
+
+
+def refuse_numbers(column: Any, kinds: Sequence[str], name: str, text: str) -> None:
+    """Raise ValueError for a covariate of texts (kinds) that are measurements: most of them numbers
+    or limits, and with decimals or nearly all different, or these with units and nearly all
+    different. Codes such as "1" and "2", and a few such as "2 doses", are categories."""
+    if categories_of(column) is not None:
+        return
+    written = [kind for kind in kinds if is_measurement(kind)]
+    decimals = any(sign in kind for kind in written for sign in ".,<>")
+    all_different = len(kinds) > 10 and 2 * len(kinds) > len(column)
+    if all_different and 2 * len(written) <= len(kinds):
+        written = [kind for kind in kinds if is_measurement(kind) or misspelt(kind)]
+    if 2 * len(written) > len(kinds) and (decimals or all_different):
+        others = [kind for kind in kinds if not is_float(kind)]
+        beside = f" beside {others[0]!r}, which is none" if others else ""
+        first = next(filter(is_float, written), "")
+        such = f", such as {first!r}{beside}" if first else f", such as {written[0]!r}"
+        cure = misspelt(others[0]) if others else ""
+        cure = f"{cure} Then convert them" if cure else "Convert them"
+        raise ValueError(
+            f"formula {text!r}: the covariate {name!r} holds numbers stored as texts"
+            f"{such}. {cure}, table[{name!r}].astype(float); for "
+            f"categories write C({name})."
+        )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.arrays.alignment import RowLabels, labels_of, taken
-from truncgauss.tables.censoring import is_measurement, limit_of, misspelt
+from truncgauss.tables.censoring import limit_of, misspelt
 from truncgauss.tables.columns import (
     DROPPED,
     as_names,
@@ -180,13 +180,18 @@ def bounds_or(bounds: Any, outcome: Any, data: Any, what: str) -> Any:
     """Bounds as they are, or the column of the data that a text names, which is refused beside an
     outcome that a formula makes of a column, such as np.log(y): its bounds are of the column."""
     values = column_or(bounds, data, what)
-    made = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
-    if values is not bounds and made and made.strip("`") not in named(data):
+    if values is not bounds and (made := made_by(outcome, data)):
         raise ValueError(
             f"{what}: the bounds {bounds!r} are a column of the data, and the outcome is {made}. "
             f"Give numbers in the units of {made}, such as np.log(table[{bounds!r}]) of a log."
         )
     return values
+
+
+def made_by(outcome: Any, data: Any) -> str:
+    """The outcome that a formula makes of a column, such as np.log(y); empty of a column itself."""
+    left = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
+    return "" if not left or data is None or left.strip("`") in named(data) else left
 
 
 def missing_covariate(table: Any, name: Any, absent: np.ndarray) -> str:
@@ -209,28 +214,6 @@ def texts_of(table: Any, name: Any, levels: Sequence[str] | None = None) -> np.n
             f"an estimate; {suggestion(str(texts[i]), levels or ())}"
         )
     return texts
-
-
-def refuse_numbers(columns: Mapping[Any, Any], name: str, text: str) -> None:
-    """Raise ValueError for a covariate of texts that are measurements: most of them numbers or
-    limits, and with decimals or nearly all different. Codes such as "1" and "2" are categories."""
-    kinds = kinds_of(columns, name)
-    written = [kind for kind in kinds if is_measurement(kind)]
-    decimals = any(sign in kind for kind in written for sign in ".,<>")
-    all_different = len(kinds) > 10 and 2 * len(kinds) > len(columns[name])
-    if categories_of(columns[name]) is None and 2 * len(written) > len(kinds):
-        if decimals or all_different:
-            others = [kind for kind in kinds if not is_float(kind)]
-            beside = f" beside {others[0]!r}, which is none" if others else ""
-            first = next(filter(is_float, written), "")
-            such = f", such as {first!r}{beside}" if first else f", such as {written[0]!r}"
-            cure = misspelt(others[0]) if others else ""
-            cure = f"{cure} Then convert them" if cure else "Convert them"
-            raise ValueError(
-                f"formula {text!r}: the covariate {name!r} holds numbers stored as texts"
-                f"{such}. {cure}, table[{name!r}].astype(float); for "
-                f"categories write C({name})."
-            )
 
 
 # ---------------------------------------------------------------- formulas
@@ -265,7 +248,7 @@ def formula(
             "Formulas need formulaic, which is optional: pip install 'truncgauss[formula]'. "
             "Without it: tables.design(table, covariates, categories)."
         ) from error
-    from truncgauss.tables.formula_words import RANDOM, refuse_words  # which others do not need
+    from truncgauss.tables.formula_words import RANDOM, refuse_numbers, refuse_words
 
     levels, by_name = {}, named(data)
     refuse_words(text, by_name)
@@ -292,7 +275,7 @@ def formula(
     for name in names:
         if is_text(chosen(by_name, name, f"formula {text!r}")):
             if name not in (categories or {}) and f"C({name}" not in text.replace("`", ""):
-                refuse_numbers(by_name, name, text)
+                refuse_numbers(by_name[name], kinds_of(by_name, name), name, text)
             first = (categories or {}).get(name) or kinds_of(by_name, name)[0]
             levels[name] = [first, *levels_of(by_name, name, first)]
     made = matrix_of(right, data, names, levels)

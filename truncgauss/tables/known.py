@@ -7,7 +7,14 @@ import numpy as np
 
 from truncgauss.arrays.alignment import in_order, labels_of
 from truncgauss.tables.censoring import advice, misspelt, recorded
-from truncgauss.tables.columns import chosen, each_row, named_columns, numbers, refuse_booleans
+from truncgauss.tables.columns import (
+    BOUNDS,
+    chosen,
+    each_row,
+    named_columns,
+    numbers,
+    refuse_booleans,
+)
 from truncgauss.words.names import listed
 from truncgauss.words.numbers import ABSENT
 
@@ -273,15 +280,12 @@ def arrays_of(
         if name not in logged:
             continue
         least, most = arrays["lower"][:, j], arrays["upper"][:, j]
-        for i in np.flatnonzero(most <= 0):
-            raise ValueError(
-                f"outcome {name!r} is {'at most ' * bool(least[i] != most[i])}{most[i]:g} in "
-                f"{location(int(i))} and has no logarithm, as `log` asks for. A concentration "
-                "below the limit of detection is censored: write the limit, <0.5 say, not 0, and "
-                "censoring: text; or give censored_low."
-            )
-        if "high" in arrays and np.any(arrays["high"][..., j] <= 0):
-            raise ValueError(f"truncated_high of {name!r} must be positive, as `log` asks for.")
+        limits = {x: reader.column_or_number(reader.known[x].get(name, 1.0), x) for x in BOUNDS}
+        without = without_log(limits)
+        if np.any(most <= 0) or any(map(np.any, without.values())):
+            from truncgauss.tables.no_numbers import refuse_logs  # of which these alone have use
+
+            refuse_logs(name, least, most, limits, without, location)
         for array in arrays.values():  # -inf of what is 0 or less, as of an open lower end
             own = array[..., j]
             array[..., j] = np.where(own > 0, np.log(np.where(own > 0, own, 1.0)), -np.inf)
@@ -305,6 +309,11 @@ def arrays_of(
     if weights is not None:
         arrays["weights"] = reader.column_of(weights, "weights")
     return arrays
+
+
+def without_log(limits: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Masks of limits that cannot be those of a logarithm; of lower ends 0 and -inf say nothing."""
+    return {x: y <= 0 if "high" in x else (y < 0) & np.isfinite(y) for x, y in limits.items()}
 
 
 def names_of_logs(

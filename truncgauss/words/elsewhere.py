@@ -288,6 +288,11 @@ INSTEAD: list[tuple[str, set[str], str]] = [
     ("id subject subject_id patient", {"cluster", "terms"}, "It is cluster=."),
     ("max_iter maxiter n_iter", {"num_steps"}, "It is num_steps=."),
     (
+        "epochs num_epochs n_epochs iterations num_iterations max_steps",
+        {"optimizer"},
+        "It is num_steps=, one step for each value of the objective.",
+    ),
+    (
         "lr learning_rate",
         {"optimizer"},
         "It belongs to the optimiser: optimizer=optax.adam({word}).",

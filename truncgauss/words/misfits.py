@@ -6,7 +6,7 @@ import fnmatch
 import inspect
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from truncgauss.words.elsewhere import ELSEWHERE, HIGH, INSTEAD, LOW, OF_FITS
@@ -95,6 +95,14 @@ TAKES = {
     "kernel": "two points, such as lambda x, y: jnp.exp(-jnp.abs(x - y).sum())",
     "fun": "the arguments that follow it, as in first_nonfinite(fun, x)",
 }
+# How a function with a rule of derivatives of its own is given a number, by argument.
+PASSED = {
+    "edge": "edge=lambda margin: mine(margin, width)",
+    "region": "tg.Selection(lambda x: mine(x, width), dimension)",
+    "objective": "lambda params: mine(params['x'], params['width'])",
+}
+CUSTOM = "custom_jvp_call", "custom_vjp_call"
+MOST_SEEN = 200  # objects in which such a function is looked for
 # Arguments that take names or a list of them.
 LISTS = {"columns", "covariates", "discrete", "labels", "levels", "names", "variables"}
 # What distributions cannot compute, and how to get it from draws.
@@ -208,7 +216,9 @@ def explain(
         for name, value in bound.arguments.items()
         if name not in ("self", "cls")
     }
-    explain_of_user(owner, error, {name: value for name, (_, value) in taken.items()})
+    values = {name: value for name, (_, value) in taken.items()}
+    explain_rule(owner, error, values)
+    explain_of_user(owner, error, values)
     # Arguments of a fit, or beside a table, that may name a column or have a value for each.
     named = {*taken} if {"data", "table"} & {*taken} else set()
     named |= {"low", "high", "weights", "noise"} if owner.startswith("fit_") else set()
@@ -279,6 +289,49 @@ def explain_of_user(owner: str, error: Exception, taken: Mapping[str, Any]) -> N
             f"by itself, and so the function gets one. For one vector write jax.numpy.array({start}"
             f", float). ({text:.80})"
         ) from error
+
+
+def explain_rule(owner: str, error: Exception, taken: Mapping[str, Any]) -> None:
+    """Raise again an error of a function with a rule of derivatives of its own that closes over a
+    traced value, which no rule may do: of an edge, a selection or an objective."""
+    text, kind = str(error), type(error).__name__
+    sure = kind == "CustomVJPException" or ("No constant handler" in text and "Tracer" in text)
+    if not (sure or kind == "UnexpectedTracerError" or "compiler_options" in text):
+        return
+    parts = {"edge": taken.get("edge")}
+    for name, value in taken.items():  # of a method its edge, before what holds both
+        parts |= {"edge": value.edge} if hasattr(value, "edge") else {name: value}
+    having = [name for name, value in parts.items() if has_rule(value)]
+    if having or sure:
+        name = having[0] if having else "objective" if "objective" in taken else "function"
+        name = {"EdgeFunction": "edge", "Selection": "region"}.get(owner, name)
+        raise TypeError(
+            f"{owner}: {name}: a function with a rule of its own (jax.custom_jvp or "
+            "jax.custom_vjp) closes over a traced number; pass it as an argument: "
+            f"{PASSED.get(name, 'lambda x: mine(x, width)')}. The rule then has the derivative by "
+            "that argument too."
+        ) from error
+
+
+def has_rule(value: Any) -> bool:
+    """Whether a function, or one in an object, has a rule of derivatives of its own."""
+    stack: list[Any] = [value]
+    seen: list[Any] = []
+    while stack and len(seen) < MOST_SEEN:
+        part = stack.pop()
+        if part is None or isinstance(part, type | types.ModuleType) or id(part) in map(id, seen):
+            continue
+        seen.append(part)
+        if type(part).__name__ in ("custom_jvp", "custom_vjp"):
+            return True
+        equations = getattr(part, "eqns", [])
+        if any(each.primitive.name.startswith(CUSTOM) for each in equations):
+            return True
+        stack += [x for each in equations for x in each.params.values() if hasattr(x, "eqns")]
+        stack += [cell.cell_contents for cell in getattr(part, "__closure__", None) or ()]
+        stack += [*part] if isinstance(part, list | tuple) else []
+        stack += [*getattr(part, "__dict__", {}).values()]
+    return False
 
 
 def is_own(error: BaseException) -> bool:
@@ -637,9 +690,10 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         ours = [f"{name} is {close}" for name, close in others.items() if close]
         first = f"{', '.join(ours)}. " if ours else ""
         return f"{first}Bounds are one argument: tg.Box(low, high), as the region."
-    for words, needed, instead in INSTEAD:
-        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
-            return instead.format(word=word)
+    if said := {name: text for name in unknown if (text := instead_of(name, known))}:
+        if word in said:
+            each = (f"{name}: {text}" for name, text in said.items())
+            return " ".join(each) if len(said) > 1 else said[word]
     close = others.pop(word, "")
     if close.startswith("censored_") and not word.startswith("censor"):
         return (
@@ -650,6 +704,14 @@ def advice(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
         return "Outcomes that are known exactly are tg.Observations.exact(values)."
     more = "".join(f" Likewise {name} is {near}." for name, near in others.items() if near)
     return f"Did you mean {close}?{more}" if close else taken_by(signature, args, kwargs)
+
+
+def instead_of(word: str, known: Sequence[str]) -> str:
+    """A sentence on what stands here for an argument of other packages, or nothing."""
+    for words, needed, instead in INSTEAD:
+        if any(fnmatch.fnmatchcase(word, each) for each in words.split()) and needed <= {*known}:
+            return instead.format(word=word)
+    return ""
 
 
 def taken_by(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

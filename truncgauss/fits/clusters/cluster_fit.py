@@ -1421,7 +1421,7 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     rows = LongRows(data, position, inputs.row_labels)
     chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
     pairs = [term.prepared(rows) for term in chosen]  # with functions that return their columns
-    seen = ~inputs.missing
+    notes, seen = (*notes, *inputs.beyond), ~inputs.missing
     if inputs.missing.any():
         notes = (*notes, f"{inputs.missing.sum()} of {len(seen)} outcomes are missing.")
     mean = mean_of_ordered(inputs) if inputs.single else mean_of_numbers(inputs)

@@ -19,7 +19,7 @@ from truncgauss.fits.clusters.cluster_likelihood import (
 )
 from truncgauss.fits.gaussian.gaussian_starts import as_columns
 from truncgauss.fits.gaussian.ordinal_fit import OrdinalModel
-from truncgauss.fits.recorded import censored_ends, recorded_from
+from truncgauss.fits.recorded import beyond_alone, censored_ends, recorded_from
 from truncgauss.fitting.engine import ONE_LABEL, refuse_missing_labels
 from truncgauss.likelihood import nested
 from truncgauss.likelihood.observations import Observations
@@ -80,6 +80,7 @@ class ClusterInputs(NamedTuple):
         single: the model of ordered categories as rows by themselves; None of other outcomes.
         row_labels: labels of the rows, if they have some.
         recorded: words on the numbers that stand for outcomes, in a sentence on their limits.
+        beyond: notes on outcomes of a formula of which none is at its limit.
     """
 
     lower: np.ndarray
@@ -93,6 +94,7 @@ class ClusterInputs(NamedTuple):
     single: OrdinalModel | None = None
     row_labels: tables.RowLabels | None = None
     recorded: str = ""
+    beyond: tuple[str, ...] = ()
 
     @property
     def scaleless(self) -> str:
@@ -180,7 +182,7 @@ def inputs_of(
     rank[order] = np.arange(len(kinds))
     codes = rank[codes.ravel()]
     counts = None if weights is None else weights_of(weights, codes)
-    single, recorded = None, ""
+    single, recorded, beyond = None, "", tuple[str, ...]()
     if ordered:
         each = None if counts is None else counts[codes]
         if binary or (low, high) != (None, None):
@@ -196,20 +198,21 @@ def inputs_of(
         sides = single.rows.observations.lower, single.rows.observations.upper
         lower, upper = (np.asarray(side)[:, 0] for side in sides)
     else:
-        lower, upper, recorded = ends_of(outcome, (low, high), binary, n)
+        lower, upper, recorded, beyond = ends_of(outcome, (low, high), binary, n)
+        beyond = beyond if tables.made_by(columns[0], data) else ()
     variances = tables.each_row(noise, n, f"{WHAT}: noise")
     refuse_negative(variances, "noise")
     return ClusterInputs(
         lower, upper, table, codes, kinds[order], variances, binary, counts, single, index,
-        recorded,
+        recorded, beyond,
     )  # fmt: skip
 
 
 def ends_of(
     outcome: Any, limits: tuple[Any, Any], binary: bool, n: int
-) -> tuple[np.ndarray, np.ndarray, str]:
+) -> tuple[np.ndarray, np.ndarray, str, tuple[str, ...]]:
     """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
-    missing; and words on the numbers that stand for outcomes."""
+    missing; words on the numbers that stand for outcomes, and notes on them."""
     if isinstance(outcome, Observations):
         raise TypeError(
             f"{WHAT}: outcome is Observations: give the ends of their intervals, "
@@ -244,12 +247,13 @@ def ends_of(
                 f"{wrong[0]}.{cure}"
             )
         one = lower == 1.0  # where the latent outcome is positive
-        return np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0), ""
+        return np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0), "", ()
     low, high = (
         tables.each_row(limit, n, f"{WHAT}: censored_{word}", end)
         for limit, word, end in zip(limits, ("low", "high"), (-np.inf, np.inf))
     )
-    return *censored_ends(lower, upper, low, high, WHAT), recorded_from(lower, upper)
+    notes = beyond_alone(lower, upper, (low, high))
+    return *censored_ends(lower, upper, low, high, WHAT), recorded_from(lower, upper), notes
 
 
 def refuse_negative(values: np.ndarray, name: str) -> None:

@@ -33,7 +33,8 @@ NO_CONSTANT = (
 )
 PILED_UP = (
     "{} of {} values{} equal the {}, {:.6g}: if that is a bound beyond which values are not "
-    "measured, they are censored there, and must be given as such (`{}` of a regression)."
+    "measured, they are censored there, and must be given as such (`{}` of a regression); if it "
+    "stands for missing values, leave these rows out, or write NaN there, with missing=True."
 )
 AT_THE_BOUND = (
     "{} of {} values{} equal their bound of truncation, {:.6g}, where a truncated sample holds "

@@ -21,7 +21,7 @@ from truncgauss.fits.gaussian.observations_fit import GaussianRows
 from truncgauss.fits.gaussian.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fits.gaussian.rising import impossible
 from truncgauss.fits.gaussian.sample import limits_of_box
-from truncgauss.fits.recorded import censored_ends, recorded_from
+from truncgauss.fits.recorded import beyond_alone, censored_ends, recorded_from
 from truncgauss.fitting.derived import Estimates
 from truncgauss.fitting.descent import Path
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
@@ -216,6 +216,7 @@ def fit_regression(
         )
     tables.check_outcome(outcome, design, what, data)
     name = outcome.partition("~")[0].strip() if isinstance(outcome, str) else ""
+    made = tables.made_by(outcome, data)
     outcome, design = tables.by_formula(outcome, design, data, what)
     if design is None:
         raise ValueError(f"{what}: needs a design, or a formula as the outcome, and data.")
@@ -229,13 +230,14 @@ def fit_regression(
     inputs = outcome, (*limits[:2], *ends), noise, weights, design, scale_design
     with jax.enable_x64(True):
         observed, censoring, recorded, covariates, of_scale = read(*inputs, name, data)
+        notes = beyond_alone(outcome, outcome, censoring) if made else ()
         columns = covariates.values, None if of_scale is None else of_scale.values
         every = observed, censoring, columns, start
         parallel.agreed(f"{what}: rows, covariates and start", every)
         model = regression_of(observed, censoring, recorded, covariates, of_scale)
         begin = None if start is None else model.as_start(start)
         fit: RegressionFit = maximum_likelihood(model, start=begin, **settings)
-    return fit.with_labels(index)
+    return dataclasses.replace(fit.with_labels(index), notes=(*fit.notes, *notes))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
