@@ -10,17 +10,7 @@ NAN, QUIET = np.nan, {"progress": False}
 EMPTY = {"nan_is_missing": True}
 
 
-def of_rows(values, **settings):
-    return tg.fit_observations(tg.Observations.exact(values, **settings), **QUIET)
-
-
 TOO_FEW = {
-    "two rows": lambda: of_rows([1.2, 2.2]),
-    "and empty ones": lambda: of_rows([1.2, 2.2, NAN, NAN], **EMPTY),
-    "and rows without a weight": lambda: of_rows([1.2, 2.2, 3.0], weights=np.array([1, 1, 0.0])),
-    "in a mixture": lambda: tg.fit_mixture(
-        tg.Observations.exact([1.2, 2.2, NAN, NAN], **EMPTY), 1, **QUIET
-    ),
     "in a truncated sample": lambda: tg.fit_truncated_normal([0.1, 0.5], low=0.0, **QUIET),
     "of a weight": lambda: tg.fit_truncated_normal([0.1, 0.5, 0.7], weights=[1, 1, 0], **QUIET),
     "in a regression": lambda: tg.fit_regression(

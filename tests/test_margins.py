@@ -86,22 +86,6 @@ def test_effects_are_differences_of_predictions_however_a_formula_is_written(for
     assert names == {x for x in tables.formulas.names_in(formula, table.columns)}
 
 
-@pytest.mark.full
-def test_equal_models_have_equal_effects():
-    """The values are those of the models of one likelihood, with their errors."""
-    table = rows()
-    for one, other in (SPELLINGS[:2], SPELLINGS[2:4], ("x*z", "I(x) + I(z) + I(x*z)")):
-        first, second = (
-            tg.fit_regression(f"y ~ {f}", data=table, censored_low=0.8, **QUIET).margins(
-                kind="recorded"
-            )
-            for f in (one, other)
-        )
-        assert first.names == second.names
-        np.testing.assert_allclose(first.value, second.value, rtol=1e-6)
-        np.testing.assert_allclose(first.standard_errors, second.standard_errors, rtol=1e-6)
-
-
 BENT = "x*C(g) + I(x**2) + np.exp(z)"
 
 

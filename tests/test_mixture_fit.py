@@ -217,20 +217,6 @@ def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     np.testing.assert_allclose(many.errors, few.errors, rtol=5e-3)
 
 
-def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
-    y = np.random.default_rng(6).exponential(size=200)
-    fit = tg.fit_mixture(tg.Observations.exact(y), 1, information="sandwich")
-    gaps = y - y.mean()
-    # The covariance of the mean and the variance of rows of any distribution.
-    moments = np.stack([gaps, gaps**2 - gaps.var()])
-    expected = moments @ moments.T / len(y) ** 2
-    np.testing.assert_allclose(fit.parameter_covariance[1:, 1:], expected, rtol=1e-6)
-    assert fit.standard_errors.covariances[0, 0, 0] == pytest.approx(expected[1, 1] ** 0.5)
-
-
-# Ends and refusals
-
-
 def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
     y = np.random.default_rng(0).normal(size=9)
     fit = tg.fit_mixture(tg.Observations.exact(y), 3, num_starts=2)

@@ -42,18 +42,6 @@ def test_a_constant_moves_the_limits_and_changes_nothing_else(probit):
     assert any("first cut" in note for note in fit.notes)
 
 
-def test_probabilities_of_categories_and_their_errors(probit):
-    new = [[2.5, 0.3], [4.0, -1.0]]
-    result = probit.probabilities(new)
-    ends = np.concatenate([[-np.inf], probit.thresholds[0], [np.inf]])
-    index = np.asarray(new) @ probit.coefficients[0]
-    true = np.diff(stats.norm.cdf(ends - index[:, None]), axis=1)
-    np.testing.assert_allclose(result.value, true, rtol=1e-9)
-    assert result.standard_errors.shape == (2, 4) and np.all(result.standard_errors > 0)
-    with pytest.raises(ValueError, match="must have the 2 column"):
-        probit.probabilities([[1.0]])
-
-
 def test_separated_rows_have_no_maximum_and_the_direction_is_named():
     x, _ = sample()
     codes = np.digitize(x[:, 0], [2.5, 3.5])

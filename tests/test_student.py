@@ -50,21 +50,6 @@ def test_both_noncentral_kinds_in_two_dimensions(kind):
     assert result.stderr == 0
 
 
-def test_derivative_in_df_and_traced_df():
-    def log_prob(df):
-        return tg.log_probability([0.5], [[1.0]], tg.Box([2.0], [np.inf]), df=df).log_prob
-
-    def truth(df):
-        return stats.t.logsf(1.5, df)
-
-    slope = (truth(4.001) - truth(3.999)) / 0.002
-    np.testing.assert_allclose(jax.grad(log_prob)(4.0), slope, rtol=1e-5)
-    dfs = np.array([2.0, 4.0, 30.0, np.inf])
-    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(dfs)
-    np.testing.assert_allclose(values, [*truth(dfs[:3]), stats.norm.logsf(1.5)], rtol=1e-9)
-    np.testing.assert_allclose(slopes[1], slope, rtol=1e-5)
-
-
 @pytest.mark.full
 def test_five_equicorrelated_coordinates():
     # By SciPy's quadrature over the factor and the scale.

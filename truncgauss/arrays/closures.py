@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
+RULES = "custom_jvp_call", "custom_vjp_call"
+MOVED = "JVPTracer", "LinearizeTracer"  # types of JAX's values that are differentiated
 MOST_SEEN = 200  # objects in which traced values are looked for, to explain an error
 
 
@@ -74,7 +76,8 @@ def hoisted(function: Callable[..., Any], *args: Any) -> Hoisted:
         args: example arguments, or their shapes and dtypes.
 
     Raises:
-        TypeError: if such a value is no array of numbers, as a random key.
+        TypeError: if such a value is no array of numbers, as a random key, or if it is
+            differentiated and a rule of derivatives closes over it, which has no derivative by it.
     """
     closed, result = jax.make_jaxpr(function, return_shape=True)(*args)
     traced = [k for k, c in enumerate(closed.consts) if isinstance(c, jax.core.Tracer)]
@@ -86,6 +89,17 @@ def hoisted(function: Callable[..., Any], *args: Any) -> Hoisted:
             raise TypeError(
                 f"a function closes over a traced {constant.dtype}; of what JAX traces (grad, jit "
                 "or vmap) it may close over numbers alone. Draw from a key before."
+            )
+    moved = {closed.jaxpr.constvars[k] for k in traced if type(closed.consts[k]).__name__ in MOVED}
+    for equation in closed.jaxpr.eqns:
+        inside = equation.invars[: equation.params.get("num_consts", 0)]
+        if equation.primitive.name in RULES and any(
+            isinstance(x, Var) and x in moved for x in inside
+        ):
+            raise TypeError(
+                "a function with a rule of its own (jax.custom_jvp or jax.custom_vjp) closes over "
+                "a traced number, by which it has no derivative; pass it as an argument: "
+                "lambda x: mine(x, width)."
             )
     return Hoisted(Program(closed, tuple(traced), jax.tree.structure(result)), constants, result)
 

@@ -85,6 +85,8 @@ class EdgeFunction(Edge):
                 shape = shapes[0]
             hash(traced.function)
         except (jax.errors.JAXTypeError, TypeError) as error:
+            if str(error).startswith("a function "):  # which says why
+                raise TypeError(f"edge: {error}") from error
             raise TypeError(
                 "edge: JAX cannot trace the function. Write a `def` or a lambda of the margin with "
                 "jax.numpy instead of numpy, and with jnp.where instead of `if`."

@@ -137,12 +137,10 @@ class SoftMonteCarlo(Method):
             linear = region.is_linear
             if widths not in (1, faces, faces // 2 if linear else faces):
                 order = ", first all lower and then all upper ones" if linear else ""
-                half = f"{faces // 2} (one for each coordinate or constraint) or " if linear else ""
-                kind = type(region).__name__
-                raise ValueError(
-                    f"SoftMonteCarlo: the edge has {widths} widths, but the {kind} has {faces} "
-                    f"faces{order}. Give 1 width, {half}{faces} (one for each face)."
-                )
+                some = f"{faces // 2} (one for each coordinate or constraint) or " if linear else ""
+                has = f"{widths} widths, but the {type(region).__name__} has {faces} faces{order}"
+                cure = f"Give 1 width, {some}{faces} (one for each face)."
+                raise ValueError(f"SoftMonteCarlo: the edge has {has}. {cure}")
         shape, d = np.shape(self.samples), covariance.dimension
         if self.samples is not None and (len(shape) != 2 or shape[-1] != d):
             turned = " Write samples.T." if len(shape) == 2 and shape[0] == d else ""
