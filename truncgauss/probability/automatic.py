@@ -286,4 +286,5 @@ def fraction_not_truncated(
     """
     args = key, df, noncentral
     of: Callable[[Method], Array] = lambda m: log_probability(loc, covariance, region, m, *args)[0]
-    return method.fraction(of(method), of)
+    log_prob = of(method)
+    return method.fraction(log_prob, of)
