@@ -395,7 +395,7 @@ def mixtures(draw):
     box = f"tg.Box([{low}], np.inf)" if cut else "None"
     setup += f"rows = tg.Observations(y, y, {box}, weights=w)\n"
     options, groups = draw(st.sampled_from([("", None), (SANDWICH, np.arange(40))]))
-    setup += f"fit = tg.fit_mixture(rows, 2, {options}num_starts=3, progress=False)"
+    setup += f"fit = tg.fit_mixture(rows, 2, {options}progress=False)"
 
     def rows_of(names, b):
         share, locs, variances = b[0], b[1:3], b[3:]

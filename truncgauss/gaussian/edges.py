@@ -275,10 +275,11 @@ class Hard(Edge):
 class Surrogate(Edge):
     """The value of `Hard` with the derivative of another edge.
 
-    `SoftMonteCarlo` applies it to the whole estimate: the hard fraction with the gradient of the
-    soft one, its log with that of the log of the soft one. That gradient is biased: it belongs to
-    another function than the value, so a line search may be misled, and it does not agree with
-    finite differences of the value.
+    `SoftMonteCarlo` applies it to the whole estimate,
+    log P_soft + stop_gradient(log P_hard - log P_soft): the hard fraction, whose log has the
+    gradient of that of the soft one. P has P_hard times it, 0 where no sample is inside. It is
+    biased: it belongs to another function than the value, so a line search may be misled, and it
+    does not agree with finite differences of the value.
 
     Reference:
         Bengio, Leonard and Courville (2013), Estimating or propagating gradients through stochastic
@@ -306,9 +307,6 @@ class Surrogate(Edge):
 
     def log_value(self, margin: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
         return with_slope_of(Hard().log_value(margin), self.edge.log_value(margin))
-
-    def with_slopes(self) -> tuple[Edge, float]:
-        return self.edge.with_slopes()
 
 
 def with_slope_of(value: Array, soft: Array) -> Array:
