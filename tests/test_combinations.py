@@ -285,7 +285,7 @@ def test_effects_at_points_are_those_of_a_table_of_the_points():
         of = functools.partial(fit.margins, kind="probability", low=1.2, average=average)
         np.testing.assert_allclose(of(at).value, of(table).value, rtol=1e-9, atol=1e-12)
     refused = {
-        'at must be "mean", values or a table': {"at": "median"},
+        "at says where effects are taken": {"at": "median"},
         "no covariate 'w'": {"at": {"w": 1.0}},
         "there is no column 'z'": {"at": {"x": [1.0, 2.0]}},
         "quantile": {"at": "mean", "kind": "quantile"},

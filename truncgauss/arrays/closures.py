@@ -117,7 +117,7 @@ def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
             return jax.jvp(lambda c: traced.function(*inputs[:k], c, *inputs[k + 1 :]), (c,), (dc,))
 
         jaxpr = jax.make_jaxpr(moved)(shapes[k], shapes[k], *shapes, *args).jaxpr
-        by_value, by_change = reached(jaxpr, 0), reached(jaxpr, 1)
+        by_value, by_change = reached(jaxpr, {0}), reached(jaxpr, {1})
         half = len(jaxpr.outvars) // 2
         reach_value = any(k in by_value for k in range(half))
         return reach_value and not any(k in by_change for k in range(half, 2 * half))
@@ -126,25 +126,24 @@ def without_slopes(traced: Hoisted, *args: Any) -> tuple[int, ...]:
     return tuple(filter(steps_alone, floats))
 
 
-def reached(jaxpr: Jaxpr, number: int) -> set[int]:
-    """The numbers of the results that depend on an argument, other than by `stop_gradient`.
+def reached(jaxpr: Jaxpr, numbers: set[int]) -> set[int]:
+    """The numbers of the results that depend on some arguments, other than by `stop_gradient`.
 
     Of a function with a rule of its own those count that its value depends on.
     """
-    variables: set[Any] = {jaxpr.invars[number]}
+    variables: set[Any] = {jaxpr.invars[k] for k in numbers}
 
     def known(x: Any) -> bool:
         return not isinstance(x, Literal) and x in variables
 
     for equation in jaxpr.eqns:
-        numbers = [k for k, x in enumerate(equation.invars) if known(x)]
-        inner = equation.params.get("call_jaxpr")
-        if equation.primitive.name == "stop_gradient":
+        changed = {k for k, x in enumerate(equation.invars) if known(x)}
+        if not changed or equation.primitive.name == "stop_gradient":
             continue
+        inner = equation.params.get("call_jaxpr")
         if isinstance(inner, ClosedJaxpr) and len(inner.jaxpr.invars) == len(equation.invars):
-            outs = set().union(*(reached(inner.jaxpr, k) for k in numbers))
-            variables.update(equation.outvars[k] for k in outs)
-        elif numbers:
+            variables.update(equation.outvars[k] for k in reached(inner.jaxpr, changed))
+        else:
             variables.update(equation.outvars)
     return {k for k, x in enumerate(jaxpr.outvars) if known(x)}
 
