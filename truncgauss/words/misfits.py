@@ -489,9 +489,11 @@ def refuse_leaf(leaf: Any, name: str) -> None:
 
 
 def check_start(what: str, start: Mapping[str, Any]) -> None:
-    """Raise ValueError for a start of a fit with a parameter that is no number or array of them."""
+    """Raise ValueError for a start of a fit with a parameter that is no number or array of them, or
+    a list of such, as of coefficients of several outcomes."""
     for name, value in start.items():
-        refuse_no_numbers(f"{what}: start: {name} must be numbers or an array of them", value)
+        for part in value if isinstance(value, list | tuple) else (value,):
+            refuse_no_numbers(f"{what}: start: {name} must be numbers or an array of them", part)
 
 
 def refuse_names_as_points(at: Any) -> None:
