@@ -5,6 +5,7 @@ from tests.referee import (
     distributions as distributions,
     fits as fits,
     groups as groups,
+    shapes as shapes,
     statements as statements,
     tables as tables,
 )

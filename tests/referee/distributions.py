@@ -2,14 +2,17 @@
 
 import mpmath as mp
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import logsumexp, softmax
 
 from tests.normal_truth import DIGITS, Truth
 from tests.referee import oracles
 from tests.referee.boxes import gaussian, limits, lines, log_box_of, text
 from tests.referee.fits import slopes
 from tests.referee.frame import Case, law
+from tests.referee.groups import log_box_t
 
 INF = np.inf
 
@@ -30,7 +33,7 @@ def univariate(draw):
     low = draw(st.sampled_from([0.0, -1.0, 5.0, 40.0, 1e3]))
     high = draw(st.sampled_from([INF, 1e300, low + 1.0, low + 4.0, low + 1e-6]))
     loc, scale = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([1.0, 2.0]))
-    what = draw(st.sampled_from(["icdf", "mean", "variance", "log_prob"]))
+    what = draw(st.sampled_from(["icdf", "mean", "variance", "entropy", "log_prob"]))
     setup = f"d = tg.TruncatedNormal({loc}, {scale}, {low}, {high})\n".replace("inf", "np.inf")
     words = f"{what}, [{low:g}, {high:g}]"
     if what == "icdf":
@@ -42,8 +45,8 @@ def univariate(draw):
         ours = f"d.log_prob({x})"
         of, tol = lambda truth: float(truth.log_density(x)) if x <= high else -INF, 1e-9
     else:
-        ours = f"d.mean - {low}" if what == "mean" else "d.variance"
-        of = lambda truth: float(truth.mean - low if what == "mean" else truth.variance)
+        ours = {"mean": f"d.mean - {low}", "entropy": "d.entropy()"}.get(what, "d.variance")
+        of = lambda truth: float(getattr(truth, what) - (low if what == "mean" else 0))
         tol = 1e-9
 
     by = draw(st.sampled_from([None, "loc", "scale", "low", "high"]))
@@ -72,14 +75,15 @@ def univariate(draw):
 
 @law
 def densities(draw):
-    """Log densities of a truncated Gaussian vector inside, outside and at infinity."""
-    d = draw(st.integers(1, 2))
+    """Log densities of a truncated Gaussian or t vector inside, outside and at infinity."""
+    d, df = draw(st.integers(1, 2)), draw(st.sampled_from([INF, 4.0]))
     loc, low, high = limits(draw, d, odd=False)
     points = st.sampled_from([0.0, 0.7, -1.1, 3.0, -INF, INF])
     x = np.array(draw(st.lists(points, min_size=d, max_size=d)))
     covariance = np.eye(d) + 0.4 * (1 - np.eye(d))
     setup = lines({"loc": loc, "low": low, "high": high, "S": covariance, "x": x})
-    setup += "p = tg.TruncatedMultivariateNormal(loc, S, low=low, high=high).log_prob"
+    name = "Normal(" if df == INF else f"StudentT({df}, "
+    setup += f"p = tg.TruncatedMultivariate{name}loc, S, low=low, high=high).log_prob"
 
     def oracle(names):
         inside = bool(np.all((low <= x) & (x <= high) & np.isfinite(x)))
@@ -89,9 +93,15 @@ def densities(draw):
             lambda n: oracles.log_box(loc, oracles.factor_of(covariance), low, high, n)[0]
         )
         slope = -np.linalg.solve(covariance, x - loc)
-        return np.r_[stats.multivariate_normal(loc, covariance).logpdf(x) - mass, slope], error
+        if df == INF:
+            return np.r_[stats.multivariate_normal(loc, covariance).logpdf(x) - mass, slope], error
+        mass = log_box_t(low - loc, high - loc, oracles.factor_of(covariance), df)
+        slope *= (df + d) / (df - slope @ (x - loc))
+        return np.r_[stats.multivariate_t(loc, covariance, df).logpdf(x) - mass, slope], 1e-10
 
-    return Case(f"d = {d}, at {text(x)}", setup, "np.r_[p(x), jax.grad(p)(x)]", oracle, 1e-8)
+    return Case(
+        f"d = {d}, df = {df}, at {text(x)}", setup, "np.r_[p(x), jax.grad(p)(x)]", oracle, 1e-8
+    )
 
 
 @law
@@ -103,7 +113,12 @@ def draws(draw):
     parts = {"loc": loc, "low": low, "high": high} | parts
     setup = lines(parts) + f"key = jax.random.key({draw(st.integers(0, 99))})\n"
     mixed = cov == "S" and draw(st.booleans())
-    way = f"tg.truncated_samples(key, loc, {cov}, tg.Box(low, high), 1600)"
+    problem = f"key, loc, {cov}, tg.Box(low, high), 1600"
+    way = draw(
+        st.sampled_from(
+            [f"tg.truncated_samples({problem})", f"tg.truncated_draws({problem}).samples"]
+        )
+    )
     mixture = "tg.TruncatedMixture([0.5, 0.5], [loc, loc + 4], [S, S], low, high)"
     setup += f"x = {f'{mixture}.sample(key, (1600,))' if mixed else way}[:, 0]"
 
@@ -129,7 +144,13 @@ def conditionals(draw):
     matrix, noise = np.array([[1.0, 0.6], [0.6, 2.0]])[:d, :d], errors * (0.5 * np.eye(d) + 0.1)
     parts = {"loc": loc, "low": low, "high": high, "S": matrix, "N": noise}
     setup = lines(parts) + f"rows = tg.Observations(low[None], high[None]{', noise=N' * errors})\n"
-    setup += "m = tg.conditional_moments(rows, loc, S)"
+    inside = not errors and draw(st.booleans())
+    way = (
+        "truncated_moments(loc, S, tg.Box(low, high)"
+        if inside
+        else "conditional_moments(rows, loc, S"
+    )
+    setup += f"m = tg.{way})"
 
     def oracle(names):
         of = lambda u: oracles.log_rows(low, high, loc + matrix @ u, matrix + noise)
@@ -138,7 +159,8 @@ def conditionals(draw):
         return np.concatenate([part.ravel() for part in parts]), 0.0
 
     ours = "np.r_[m.mean.ravel(), m.covariance.ravel()]"
-    words, wrong = f"d = {d}" + ", noise" * errors, bool(np.any(low > high))
+    words, wrong = f"{way}), d = {d}" + ", noise" * errors, bool(np.any(low > high))
+    wrong |= inside and bool(np.any(low == high))
     return Case(words, setup, ours, oracle, 1e-6, must_refuse=wrong)
 
 
@@ -183,3 +205,101 @@ def residuals(draw):
 
     ours = "jax.scipy.special.ndtr(r).mean(0)"
     return Case(f"d = {d}{', truncated' * cut}", setup, ours, oracle, 1e-8)
+
+
+# --- Functions of one number ----------------------------------------------------------------------
+
+tail = lambda x: mp.erfc(x / mp.sqrt(2)) / 2
+logistic = lambda x: 1 / (1 + mp.exp(-x))
+hazard_of = lambda x: mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi) / tail(x)
+FUNCTIONS = {
+    "tg.special.log_ndtr({x})": lambda x: mp.log(tail(-x)),
+    "tg.special.ndtr({x})": lambda x: tail(-x),
+    "tg.special.sigmoid({x})": logistic,
+    "tg.special.log_sigmoid({x})": lambda x: mp.log(logistic(x)),
+    "tg.special.log1pexp({x})": lambda x: mp.log1p(mp.exp(x)),
+    "tg.special.log1mexp(jnp.exp({x} / 9))": lambda x: mp.log(-mp.expm1(-mp.exp(x / 9))),
+    "tg.special.hazard({x})": hazard_of,
+    "tg.special.hazard_excess({x})": lambda x: hazard_of(x) - x,
+    "tg.special.log_interval_mass({x}, {x} + 0.7)": lambda x: mp.log(
+        tail(x) - tail(x + mp.mpf(0.7))
+    ),
+    "tg.safe.bell({x}, 3.0)": lambda x: mp.exp(-x * x / 18),
+    "tg.safe.bell(3.0, {x} ** 2 + 1)": lambda x: mp.exp(-mp.mpf(9) / 2 / (x * x + 1) ** 2),
+    "tg.safe.bump(1.0, {x} ** 2 + 1.5)": lambda x: mp.exp(-1 / (1 - 1 / (x * x + 1.5) ** 2)),
+}
+
+
+@law
+def functions(draw):
+    """Special functions and their first three derivatives, relative to their size."""
+    expression, of = draw(st.sampled_from(list(FUNCTIONS.items())))
+    x = draw(st.sampled_from([0.0, 0.3, -1.7, 5.0, -8.0, 25.0, -30.0, 1e-5, 300.0, -600.0]))
+    order, way = draw(st.integers(0, 3)), draw(st.sampled_from(["f", "jax.jit(f)", "jax.vmap(f)"]))
+    with mp.workdps(4 * DIGITS):
+        truth = float(mp.diff(of, mp.mpf(x), order, h=mp.mpf(10) ** -60))
+    assume(1e-290 < abs(truth) < 1e290 or truth == 0)
+    setup = f"f = lambda x: {expression.format(x='x')}\n" + order * "f = jax.grad(f)\n"
+    size = abs(truth) or 1.0
+    ours = f"{way}({f'jnp.array([{x}])' if 'vmap' in way else x}) / {size!r}"
+    kind, oracle = f"{expression.format(x=x)}, order {order}", lambda names: (truth / size, 0.0)
+    return Case(kind, setup, ours, oracle, 10.0 ** (order - 11))
+
+
+VARIABLES = {
+    "Normal(m, 2.0)": lambda m: stats.norm(m, 2.0),
+    "LogNormal(m, 0.5)": lambda m: stats.lognorm(0.5, scale=np.exp(m)),
+    "StudentT(4.0, m, 2.0)": lambda m: stats.t(4.0, m, 2.0),
+    "Exponential(m)": lambda m: stats.expon(scale=1 / m),
+    "Weibull(m, 1.5)": lambda m: stats.weibull_min(1.5, scale=m),
+    "Logistic(m, 2.0)": lambda m: stats.logistic(m, 2.0),
+}
+
+
+@law
+def censored_variables(draw):
+    """Log densities of censored variables of NumPyro, and their slopes in a parameter."""
+    name, of = draw(st.sampled_from(list(VARIABLES.items())))
+    m, y = draw(st.sampled_from([1.0, 0.3, 2.0])), draw(st.sampled_from([1.0, 0.5, 3.0, 9.0]))
+    low, high = draw(st.sampled_from([None, 0.7, -2.0])), draw(st.sampled_from([None, 2.5, 9.0]))
+    setup = "import numpyro.distributions as dist\n"
+    setup += f"f = lambda m: tg.Censored(dist.{name}, {low}, {high}).log_prob({y})"
+
+    def oracle(names):
+        def along(t):
+            x = of(m + t)
+            if low is not None and y <= low:
+                return x.logcdf(low)
+            return x.logsf(high) if high is not None and y >= high else x.logpdf(y)
+
+        slope, error = oracles.slope(along, 1, 0.02)
+        return np.r_[along(0.0), slope], np.r_[1e-12, error]
+
+    return Case(f"{name}, [{low}, {high}]", setup, f"np.r_[f({m}), jax.grad(f)({m})]", oracle, 1e-8)
+
+
+VECTORS = {
+    "tg.special.log_sum_exp": (logsumexp, softmax),
+    "tg.special.log_mean_exp": (lambda x: logsumexp(x) - np.log(len(x)), softmax),
+    "tg.safe.safe_norm": (
+        lambda x: abs(x).max() * np.linalg.norm(x / (abs(x).max() or 1.0)),
+        lambda x: (u := x / (abs(x).max() or 1.0)) / (np.linalg.norm(u) or 1.0),
+    ),
+    "tg.special.effective_sample_size": (
+        lambda x: np.exp(2 * logsumexp(x) - logsumexp(2 * x)),
+        np.zeros_like,  # as its page says
+    ),
+}
+
+
+@law
+def vectors(draw):
+    """Sums in logs, norms and effective sizes, with their gradients."""
+    name, (value, slope) = draw(st.sampled_from(list(VECTORS.items())))
+    norm = "norm" in name
+    numbers = [0.0, 1.0, -2.5, 1e-3, *([1e200, 1e-300] if norm else [700.0, -1e3, -INF])]
+    x = np.array(draw(st.lists(st.sampled_from(numbers), min_size=3, max_size=3)))
+    assume(np.any(np.isfinite(x)))
+    setup = f"x = jnp.array({text(x)}); f = {name}"
+    ours, truth = "np.r_[f(x), jax.grad(f)(x)]", np.r_[value(x), slope(x)]
+    return Case(f"{name} of {text(x)}", setup, ours, lambda names: (truth, 0.0), 1e-12)
