@@ -367,20 +367,6 @@ def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
     assert np.max(naive) < 1.75
 
 
-@pytest.mark.full
-def test_rows_that_occur_twice_in_a_cluster_bring_nothing(heckman):
-    (outcome, design, selected, selection_design), _ = heckman
-    n = len(selected)
-    twice = np.random.default_rng(0).permutation(np.tile(np.arange(n), 2))
-    columns = [
-        np.asarray(x)[twice] if not isinstance(x, dict) else {k: v[twice] for k, v in x.items()}
-        for x in (outcome, design, selected, selection_design)
-    ]
-    fit = tg.fit_selection(*columns, information="sandwich", cluster=twice)
-    once = tg.fit_selection(outcome, design, selected, selection_design, information="sandwich")
-    np.testing.assert_allclose(fit.errors, once.errors * (n / (n - 1)) ** 0.5, rtol=1e-6)
-
-
 def test_predictions_of_a_selection_know_what_is_selected(heckman):
     (outcome, design, selected, selection_design), fit = heckman
     new = {"constant": 1.0, "x": [-1.0, 0.5], "z": [0.0, 1.0]}
