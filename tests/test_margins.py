@@ -55,7 +55,7 @@ def by_differences(predict, table, labels):
 def check_law(fit, predict, table, **asked):
     effects = fit.margins(**asked)
     moved = by_differences(predict, table, effects.names)
-    np.testing.assert_allclose(effects.value, moved, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(effects.value, moved, rtol=1e-7, atol=1e-9)
     assert not effects.notes
     return effects
 

@@ -232,6 +232,30 @@ def test_what_a_limit_says_of_the_other_entry(pair):
     np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
 
 
+def test_a_scale_with_covariates(affairs):
+    columns = {name: affairs[1][name][::3] for name in ("constant", "age")}
+    x = np.column_stack(list(columns.values())) / [1.0, 10.0]
+    y = x @ [1.0, 0.5] + np.exp(x @ [-1.0, 0.2]) * np.random.default_rng(0).normal(size=len(x))
+    columns["age"] = x[:, 1]
+    fit = tg.fit_regression(y, columns, scale_design=columns)
+    mean, scale = x @ fit.coefficients, np.exp(x @ fit.log_scale)
+    seen = fit.predict(kind="probability", high=3.0)
+    np.testing.assert_allclose(seen.value, stats.norm.cdf(3.0, mean, scale), rtol=1e-9)
+    effects = fit.margins(kind="probability", high=3.0)
+    z = (3.0 - mean) / scale
+    by_hand = -stats.norm.pdf(z) * (fit.coefficients[1] / scale + z * fit.log_scale[1])
+    np.testing.assert_allclose(effects.value, [by_hand.mean()], rtol=1e-9)
+
+    def average(theta):
+        mean, scale = x @ theta[:2], np.exp(x @ theta[2:])
+        z = (3.0 - mean) / scale
+        return np.mean(-stats.norm.pdf(z) * (theta[1] / scale + z * theta[3]))
+
+    slopes = differences(average, fit.estimates)
+    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
+    np.testing.assert_allclose(effects.standard_errors, [error], rtol=1e-6)
+
+
 def test_margins_of_clusters_are_those_of_the_population():
     """P(1) averaged over the effects of clusters by quadrature; errors by finite differences; of
     exact outcomes the coefficients."""
