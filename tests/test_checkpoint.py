@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import truncgauss as tg
+from tests.test_fitting import rosenbrock as valley
 from truncgauss import fitting
 from truncgauss.execution import checkpoint
 from truncgauss.optimize import loop
@@ -19,10 +20,6 @@ def kept(path, *args, **settings):
     """A fit whose state is kept in a file."""
     with fitting.resumable(path):
         return tg.minimize(*args, progress=False, **settings)
-
-
-def valley(x):
-    return jnp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
 
 
 def noisy(x, key):

@@ -114,9 +114,7 @@ def test_intervals_of_variances_at_and_above_the_edge():
             tg.fit_clusters(y, ones, cluster, terms, progress=False)
             for terms in (tg.Residual(), (tg.RandomEffects(), tg.Residual()))
         )
-        test = tg.likelihood_ratio(small, fit)
         ratio = 2.0 * (fit.log_likelihood - small.log_likelihood)
-        np.testing.assert_allclose(test.p_value, 0.5 * stats.chi2.sf(ratio, 1))
         low, high = fit.profile("sigma[intercept]")
         usual = LikelihoodFit.profile(fit, "sigma[intercept]")
         # Each begins from what the calls before it have found, and so differs by rounding.

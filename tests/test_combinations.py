@@ -272,18 +272,8 @@ def test_two_options_of_a_fit_have_a_likelihood_and_errors(fit, pair):
 
 
 @pytest.mark.full
-def test_effects_at_points_are_those_of_a_table_of_the_points():
-    """Of every kind of `at`, averaged or not; and the sentences that refuse others."""
+def test_points_of_effects_that_are_none_are_refused():
     fit = tg.fit_regression("y ~ x * z", data=TABLE, num_profiles=0)
-    columns = {"x": X, "z": V}
-    half = columns | {"x": np.full(40, 0.5)}
-    for at, table, average in (
-        (None, columns, False),
-        ("mean", {"x": [X.mean()], "z": [V.mean()]}, True),
-        ({"x": 0.5}, half, True),
-    ):
-        of = functools.partial(fit.margins, kind="probability", low=1.2, average=average)
-        np.testing.assert_allclose(of(at).value, of(table).value, rtol=1e-9, atol=1e-12)
     refused = {
         "at says where effects are taken": {"at": "median"},
         "no covariate 'w'": {"at": {"w": 1.0}},

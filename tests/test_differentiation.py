@@ -8,15 +8,12 @@ from scipy.linalg import block_diag
 
 import truncgauss as tg
 from tests.problems import autoregression, tridiagonal
+from tests.test_degenerate import log_prob as of
 from truncgauss.gaussian.problem import as_problem
 from truncgauss.probability import separation
 from truncgauss.probability.method import estimate_with_gradient
 
 INF = np.inf
-
-
-def of(loc, covariance, low, high, method=tg.Automatic()):
-    return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
 
 
 def dense(d, seed=0):

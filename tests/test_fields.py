@@ -560,17 +560,13 @@ def test_neighbours_of_wells_with_many_samples_are_not_all_of_one_well():
     wells = np.repeat(rng.uniform(0.0, 4.0, (60, 2)), 8, axis=0)
     points = np.column_stack([wells, np.tile(np.linspace(0.0, 0.05, 8), 60)])
 
-    def kernel(x, y):
-        square = jnp.sum((x - y) ** 2)
-        r = jnp.sqrt(3.0 * jnp.where(square > 0, square, 1.0))
-        return jnp.where(square > 0, (1.0 + r) * jnp.exp(-r), 1.0)
-
-    matrix = np.asarray(jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(points, points))
+    shape = lambda x, y: kernel(x, y, 3.0**-0.5)
+    matrix = np.asarray(jax.vmap(jax.vmap(shape, (None, 0)), (0, None))(points, points))
     want = np.linalg.slogdet(matrix + 1e-5 * np.eye(480))[1]
     for count, most in ((32, 0.4), (64, 0.04)):
         for unit in (1.0, 1e5):
             field = tg.Directed.from_points(
-                points, kernel, count, noise=0.1, exact=False, neighbour_points=unit * points
+                points, shape, count, noise=0.1, exact=False, neighbour_points=unit * points
             )
             covariance = np.asarray(field.covariance_matrix) - 0.00999 * np.eye(480)
             assert 0 < np.linalg.slogdet(covariance)[1] - want < most

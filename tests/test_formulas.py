@@ -341,17 +341,6 @@ def test_predictions_take_the_table_of_a_design():
         fit.predict({"age": [30.0]})
 
 
-def test_predictions_take_the_table_of_a_formula():
-    pytest.importorskip("formulaic")
-    table = rows()
-    fit = tg.fit_regression("wage ~ center(age) * `home region`", data=table, progress=False)
-    some = {name: column[:5] for name, column in table.items()}
-    columns = np.column_stack(
-        list(tables.formula("center(age) * `home region`", table)[1].values())
-    )
-    np.testing.assert_allclose(fit.predict(some).value.ravel(), columns[:5] @ fit.coefficients)
-
-
 @pytest.mark.parametrize("backend", ["pandas", "polars"])
 def test_estimates_are_data_frames(backend):
     package = pytest.importorskip(backend)

@@ -11,6 +11,7 @@ import pytest
 from problems import problem
 
 import truncgauss as tg
+from tests.exact_rows import log_prob_by
 
 INF = np.inf
 ORDERING = 2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)
@@ -149,11 +150,7 @@ def slopes(name, method):
     """Gradients of log P in loc, covariance, low and high, by a method that sees a dense matrix."""
     p = problem(name)
     arrays = (jnp.asarray(x) for x in (p.loc, p.covariance(), p.low, p.high))
-
-    def log_prob(loc, covariance, low, high):
-        return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
-
-    return jax.jit(jax.grad(log_prob, argnums=(0, 1, 2, 3)))(*arrays)
+    return jax.jit(jax.grad(log_prob_by(method), argnums=(0, 1, 2, 3)))(*arrays)
 
 
 @pytest.mark.parametrize(

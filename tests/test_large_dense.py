@@ -13,6 +13,7 @@ import pytest
 import truncgauss as tg
 from experiments.large_dense import dense_blocks
 from experiments.large_dense.dense_blocks import DenseBlocks
+from tests.exact_rows import log_prob_by
 from tests.test_experiments import check_picture, completed
 from truncgauss.gaussian.problem import as_problem
 from truncgauss.probability import separation
@@ -89,13 +90,6 @@ def held_problem(monkeypatch):
     loc, covariance, low, high = random_problem()
     held = DenseBlocks(16, 4).hold(loc, covariance, tg.Box(low, high))
     return held, tuple(map(jnp.asarray, (loc, covariance, low, high)))
-
-
-def log_prob_by(method):
-    def log_prob(loc, covariance, low, high):
-        return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
-
-    return log_prob
 
 
 @pytest.mark.full

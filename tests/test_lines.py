@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from tests.test_fields import close
 from truncgauss.fields import guide, line_particles
 
 N = 40
@@ -47,11 +48,6 @@ def asked(points=POINTS, seed=4, **kernel):
 
 def rows(low, high):
     return tg.Observations(low[None], high[None])
-
-
-def close(found, truth, beyond=0.0):
-    error = jnp.hypot(found.stderr, truth.stderr)
-    assert jnp.all(jnp.abs(found.log_prob - truth.log_prob) < 5.0 * error + beyond)
 
 
 @pytest.mark.parametrize("smoothness", SHAPES)

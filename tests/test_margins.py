@@ -55,16 +55,14 @@ def by_differences(predict, table, labels):
 def check_law(fit, predict, table, **asked):
     effects = fit.margins(**asked)
     moved = by_differences(predict, table, effects.names)
-    np.testing.assert_allclose(effects.value, moved, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(effects.value, moved, rtol=1e-7, atol=1e-9)
     assert not effects.notes
     return effects
 
 
 SPELLINGS = [  # beside those of the referee's law of spellings
     "x + I(x**2)",
-    "I(x) + I(x**2)",
     "x*C(g)",
-    "I(x)*C(g)",
     "-1 + x + s",
     "0 + s:x",
     "C(s, contr.sum)*x",
@@ -150,7 +148,7 @@ FITS = [tobit_with_a_scale, truncated, interval, ordered, several_outcomes,
         ordered_clusters, exact_clusters, selection]  # fmt: skip
 
 
-@pytest.mark.full
+@pytest.mark.quick("tobit_with_a_scale")
 @pytest.mark.parametrize("made", FITS, ids=lambda made: made.__name__)
 def test_effects_are_differences_of_predictions_of_every_fit(made):
     table = rows(400 if made is selection else 120)

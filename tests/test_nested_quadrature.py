@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from tests.exact_rows import log_prob_by
 from truncgauss.likelihood import nested
 from truncgauss.likelihood.nested import NestedQuadrature
 
@@ -175,17 +176,10 @@ def test_derivatives_of_the_method():
     """By the Gaussian alone and by the limits too, under vmap, beside exact ones."""
     covariance = jnp.array([[1.0, 0.5, 0.2], [0.5, 2.0, 0.1], [0.2, 0.1, 0.5]])
     limits = jnp.array([-1.0, -jnp.inf, 0.2]), jnp.array([0.5, 1.0, jnp.inf])
-
-    def value(method):
-        def of(loc, covariance, low, high):
-            return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
-
-        return of
-
     point = jnp.zeros(3), covariance, *limits
     for which in ((0, 1), (0, 1, 2, 3)):
-        ours = jax.jit(jax.grad(value(NestedQuadrature()), which))(*point)
-        exact = jax.jit(jax.grad(value(tg.Exact()), which))(*point)
+        ours = jax.jit(jax.grad(log_prob_by(NestedQuadrature()), which))(*point)
+        exact = jax.jit(jax.grad(log_prob_by(tg.Exact()), which))(*point)
         for a, b in zip(ours, exact):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
 

@@ -65,23 +65,6 @@ def likelihoods(fit_model, estimates):
     return [np.asarray(part)[fit_model.table.number] for part in result]
 
 
-@pytest.mark.quick("False")
-@pytest.mark.parametrize("constant", [True, False])
-def test_an_ordered_probit_with_a_random_intercept_agrees_with_quadrature(constant):
-    codes, time, patient = visits()
-    design = np.column_stack([np.ones(len(time))] * constant + [time])
-    columns = tg.Ordinal(codes), design, patient, None, None, None
-    model = model_of(inputs_of(columns, None, False), (tg.RandomEffects(), tg.Residual()))
-    cuts = np.array([0.0, 1.1, 2.6]) - (0.0 if constant else 0.7)
-    estimates = [*([0.7] * constant), 0.5, *cuts[constant:], 0.9]
-    value, error = likelihoods(model, estimates)
-    expected = [
-        hermite(codes[s], 0.5 * time[s] + 0.7 * constant, np.full((5, 1), 0.9), cuts, 100)
-        for s in (patient == label for label in model.table.labels)
-    ]
-    assert np.abs(value - expected).max() < 1e-8 and error.max() < 1e-9
-
-
 @pytest.mark.full
 def test_what_a_fit_of_clusters_has_not_is_said():
     codes, time, patient = visits()

@@ -312,36 +312,10 @@ def test_margins_of_clusters_are_those_of_the_population():
     assert "functions, x:d. Write a formula" in note and not effects.notes + exact.margins().notes
 
 
-def test_products_of_covariates_are_noted(affairs):
-    design = {**affairs[1], "age:rating": affairs[1]["age"] * affairs[1]["rating"]}
-    fit = tg.fit_regression(affairs[0], design, censored_low=0.0)
-    [note] = fit.margins().notes
-    assert "functions, age:rating. Write a formula" in note
-
-
 def slope_of(predict, table, name, step=1e-4):
     """The average change of predictions by a column, by differences of the fourth order."""
     at = lambda k: np.asarray(predict({**table, name: table[name] + k * step}).value)
     return np.mean(8.0 * (at(1) - at(-1)) - (at(2) - at(-2)), axis=0) / (12.0 * step)
-
-
-def test_a_column_moves_in_every_formula_that_has_it():
-    """Here as itself in the scale, and inside of a function in the mean."""
-    rng = np.random.default_rng(0)
-    table = {"k": rng.uniform(1.0, 9.0, 150), "x": rng.normal(size=150)}
-    mean, scale = np.log(table["k"]) - 0.5 + 0.5 * table["x"], np.exp(-0.3 + 0.1 * table["k"])
-    data = {**table, "y": np.maximum(mean + scale * rng.normal(size=150), 0.0)}
-    fit = tg.fit_regression("y ~ np.log(k) + x", data=data, censored_low=0.0, scale_design="~ k")
-    recorded = lambda new: fit.predict(new, "recorded")
-    effect = fit.margins(kind="recorded", variables="k")
-    np.testing.assert_allclose(effect.value, slope_of(recorded, table, "k"), rtol=1e-7)
-    assert effect.notes == ()
-    beside = fit.margins({"k": 3.0}, kind="recorded", variables="x")
-    expected = slope_of(recorded, {**table, "k": np.full(150, 3.0)}, "x")
-    np.testing.assert_allclose(beside.value, expected, rtol=1e-7)
-    rows = {name: column[:3] for name, column in table.items()}
-    some = fit.margins(rows, kind="recorded", variables="k")
-    np.testing.assert_allclose(some.value, slope_of(recorded, rows, "k"), rtol=1e-7)
 
 
 @pytest.mark.full

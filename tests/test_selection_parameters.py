@@ -37,29 +37,6 @@ def test_one_curve_in_any_tail(midpoint):
     np.testing.assert_allclose(value, truth, rtol=1e-11)
 
 
-@pytest.mark.parametrize("midpoint", [1.0, 15.0])
-def test_derivatives_in_midpoint_and_width_to_second_order(midpoint):
-    def of_two(m, t):
-        return log_prob(LOC, COVARIANCE, WEIGHTS, m, t)
-
-    first = jax.grad(of_two, (0, 1))(midpoint, 0.7)
-    second = jax.jit(jax.hessian(of_two, (0, 1)))(midpoint, 0.7)
-    with mp.workdps(60):
-
-        def exact(m, t):
-            return true(LOC, COVARIANCE, WEIGHTS, m, t)
-
-        point, h = (mp.mpf(midpoint), mp.mpf(0.7)), mp.mpf(10) ** -15
-        for k, order in enumerate([(1, 0), (0, 1)]):
-            np.testing.assert_allclose(
-                first[k], float(mp.diff(exact, point, order, h=h)), rtol=1e-9
-            )
-            for j, other in enumerate([(1, 0), (0, 1)]):
-                both = tuple(np.add(order, other).tolist())
-                bend = float(mp.diff(exact, point, both, h=h))
-                np.testing.assert_allclose(second[k][j], bend, rtol=1e-8)
-
-
 def test_derivatives_in_mean_covariance_and_weights():
     arguments = LOC, COVARIANCE, WEIGHTS, 1.0, 0.7
 

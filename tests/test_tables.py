@@ -256,13 +256,8 @@ def test_as_many_rows_as_entries_have_noise_of_their_own():
 
 
 def test_both_ends_of_rows_have_the_same_columns():
-    lower, upper = {"x": X, "y": Y}, {"y": np.add(Y, 1.0), "x": np.add(X, 2.0)}
-    rows = tg.Observations(lower, upper)
-    np.testing.assert_array_equal(rows.upper, WANTED + [2.0, 1.0])
     with pytest.raises(ValueError, match="upper: is labelled 'x', 'z', but .* called 'x', 'y'"):
-        tg.Observations(lower, {"x": X, "z": Y})
-    frame = pandas_frame()
-    np.testing.assert_array_equal(tg.Observations(frame, frame.iloc[::-1]).upper, WANTED)
+        tg.Observations({"x": X, "y": Y}, {"x": X, "z": Y})
 
 
 def test_a_fit_reads_tables_by_name():
@@ -270,10 +265,6 @@ def test_a_fit_reads_tables_by_name():
     rows = rng.normal(size=(300, 2)) @ [[1.0, 0.4], [0.0, 2.0]]
     rows = rows[(rows[:, 0] > -0.5) & (rows[:, 1] < 1.0)]
     table = {"x": rows[:, 0], "y": rows[:, 1]}
-    by_place = tg.fit_truncated_normal(rows, [-0.5, -np.inf], [np.inf, 1.0])
-    by_name = tg.fit_truncated_normal(table, {"x": -0.5}, {"y": 1.0})
-    assert by_place.converged
-    np.testing.assert_array_equal(by_name.loc, by_place.loc)
     with pytest.raises(ValueError, match="column 'y' is constant"):
         tg.fit_truncated_normal(table | {"y": np.ones(len(rows))})
     with pytest.raises(ValueError, match="column 'y' holds text"):
@@ -326,10 +317,6 @@ def test_missing_cells_of_files(tmp_path):
     np.testing.assert_array_equal(found, [1.0, np.nan, np.nan])
     with pytest.raises(ValueError, match="t.csv:4: column 'x' must be a number, got an empty cell"):
         tables.from_file(tmp_path / "t.csv", ["x"], missing=["NA"])
-    for cell in ("1_000", "\uff11\uff12"):
-        (tmp_path / "odd.csv").write_text(f"x\n1\n{cell}\n", "utf-8")
-        with pytest.raises(ValueError, match="odd.csv:3: column 'x' must be a number, got '"):
-            tables.from_file(tmp_path / "odd.csv", ["x"])
     np.savez(tmp_path / "t.npz", x=[1.0, np.nan])
     with pytest.raises(ValueError, match="column 'x' lacks 1 of 2"):
         tables.from_file(tmp_path / "t.npz", ["x"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from tests.exact_rows import log_prob_by
 
 INF = np.inf
 LARGEST = {np.float32: 50, np.float64: 332}  # exponents of two: 1e15 and 1e100
@@ -72,13 +73,6 @@ def scalings(d, dtype):
     return [2.0**row for row in np.concatenate([both, exponents])]
 
 
-def value_and_slopes(method):
-    def log_prob(loc, covariance, low, high):
-        return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
-
-    return jax.jit(jax.value_and_grad(log_prob, argnums=(0, 1, 2, 3)))
-
-
 def assert_close(got, wanted, tolerance, told):
     size = np.max(np.abs(wanted), initial=1e-3)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * size, err_msg=str(told))
@@ -87,7 +81,8 @@ def assert_close(got, wanted, tolerance, told):
 @PRECISIONS
 @pytest.mark.parametrize(("name", "d"), SLOPES)
 def test_values_and_gradients(name, d, dtype):
-    base, function = case(d, dtype), value_and_slopes(METHODS[name])
+    base, function = case(d, dtype), log_prob_by(METHODS[name])
+    function = jax.jit(jax.value_and_grad(function, argnums=(0, 1, 2, 3)))
     value, slopes = function(*base)
     assert np.isfinite(value)
     for c in scalings(d, dtype):
