@@ -3,12 +3,12 @@
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
 from tests.referee.boxes import chain_factor
-from tests.referee.fits import QUIET, fitted, numbers, slopes
+from tests.referee.fits import QUIET, also, fitted, numbers, slopes
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -27,6 +27,12 @@ def integrated(rows, labels):
     found = np.zeros(len(labels))
     found[np.argmax(own, axis=0)] = logsumexp(sums, axis=1) + np.log(NODES[1] - NODES[0])
     return found
+
+
+def outcomes(names):
+    """The number of outcomes of clusters, each as often as its cluster counts."""
+    w = 1.0 if names["w"] is None else names["w"]
+    return np.sum(np.isfinite(names["y"]) * w)
 
 
 @law
@@ -78,7 +84,40 @@ def clusters(draw):
             rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
         return integrated(np.where(np.isnan(y), 0.0, rows), names["g"])
 
-    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True)
+    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True, size=outcomes)
+
+
+def two_step(a, b, w):
+    """A correlation with the cuts of the margins of two columns of categories, NaN where missing,
+    of rows with weights; and how it moves with the weight of each row."""
+    known = np.isfinite(a) & np.isfinite(b)
+    cell = a[known].astype(int), b[known].astype(int)
+
+    def score(rho, w):
+        ends = []
+        for x in (a, b):
+            counts = np.bincount(x[np.isfinite(x)].astype(int), w[np.isfinite(x)])
+            ends.append(stats.norm.ppf(np.r_[0.0, np.cumsum(counts) / counts.sum()].clip(0, 1)))
+        x, y = (z.ravel() for z in np.meshgrid(*ends, indexing="ij"))
+        shape, factor = tuple(map(len, ends)), np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
+        corner = lambda i, j: np.stack([ends[0][i], ends[1][j]], -1).reshape(-1, 2)
+        i, j = np.indices((shape[0] - 1, shape[1] - 1))
+        mass = np.exp(oracles.log_box(0.0, factor, corner(i, j), corner(i + 1, j + 1)))
+        with np.errstate(invalid="ignore"):
+            z = (x * x - 2 * rho * x * y + y * y) / (2 * (1 - rho**2))
+        density = np.where(np.isfinite(x) & np.isfinite(y), np.exp(-np.nan_to_num(z, nan=0.0)), 0.0)
+        slope = np.diff(np.diff(density.reshape(shape), axis=0), axis=1)
+        slope = slope / (2 * np.pi * np.sqrt(1 - rho**2))
+        return np.sum(w[known] * (slope / mass.reshape(i.shape).clip(1e-250))[cell])
+
+    side, h, each = np.sign(score(0.0, w)) or 1.0, 1e-4, np.eye(len(w))
+    beyond = [t for t in (0.5, 0.8, 0.95, 0.99) if side * score(side * t, w) < 0]
+    if not beyond:
+        return side, np.full(len(w), np.nan)
+    rho = optimize.brentq(score, 0.0, side * beyond[0], (w,), 1e-14)
+    bend = (score(rho + h, w) - score(rho - h, w)) / (2 * h)
+    moves = [(score(rho, w + h * one) - score(rho, w - h * one)) / (2 * h) for one in each]
+    return rho, -np.array(moves) / bend
 
 
 @law
@@ -99,7 +138,13 @@ def ordered_pairs(draw):
         low, high = np.stack([x[i], y[j]], 1), np.stack([x[i + 1], y[j + 1]], 1)
         return oracles.log_box(0.0, oracles.factor_of([[1.0, rho], [rho, 1.0]]), low, high)
 
-    return fitted(f"{r} x {c}", setup, rows_of, refused=True)
+    def two_steps(names):
+        w = names["w"].astype(float)
+        rho, moves = two_step(*np.divmod(np.arange(r * c), c), w)
+        return rho, np.sqrt(w @ moves**2)
+
+    case = fitted(f"{r} x {c}", setup, rows_of, refused=True)
+    return also(case, "fit.two_step[:2]", two_steps, 1e-6)
 
 
 @law
@@ -148,7 +193,9 @@ def limits_of_regions(draw):
     y = np.rint(n * inside([-0.6, 1.1])) + moves
     setup = f"y, loc = np.array({y.tolist()}), {scale} * np.array({loc.tolist()})\n"
     start = f'{{"low": [0.0], "high": [{f"{scale}" if two else "np.inf"}]}}'
-    setup += f"fit = tg.fit_limits(y, loc[:, None], [[{scale**2}]], {start}, {n}, progress=False)\n"
+    seen, trials = draw(st.sampled_from([("y", n), (f"y / {n}", None)]))
+    setup += f"fit = tg.fit_limits({seen}, loc[:, None], [[{scale**2}]], {start}, {trials}, "
+    setup += "progress=False)\n"
     setup += f"b, s = (np.asarray(x)[:{1 + two}] / {scale} for x in (fit.estimates, fit.errors))"
 
     def log_likelihood(b):
@@ -162,12 +209,14 @@ def limits_of_regions(draw):
         higher = oracles.best(log_likelihood, at, np.full(len(at), 0.1), starts)
         p, found = inside(at), slopes(lambda u: inside(at + u), len(at))
         expected = (found.T * (n / (p * (1 - p)))) @ found
-        higher = higher if higher > log_likelihood(at) + 1e-7 * n else log_likelihood(at)
-        return np.r_[higher, np.sqrt(np.diag(np.linalg.inv(expected)))], 0.0
+        value = np.nan if trials is None else log_likelihood(at)  # as a quasi-likelihood has none
+        value = higher if higher > log_likelihood(at) + 1e-7 * n else value
+        scatter = 1.0 if trials else np.sum((y - n * p) ** 2 / (n * p * (1 - p))) / (k - 1 - two)
+        return np.r_[value, np.sqrt(scatter * np.diag(np.linalg.inv(expected)))], 0.0
 
     tol = np.r_[1e-9, np.full(1 + two, 1e-5)]
     ours = "np.r_[fit.log_likelihood, s]"
-    return Case(f"{k} populations", setup, ours, oracle, tol, refused=True)
+    return Case(f"{k} populations, {seen}", setup, ours, oracle, tol, refused=True)
 
 
 @law
@@ -376,11 +425,12 @@ def comparisons(draw):
         shares = np.diag([1 / len(part) for part in parts[1:]]) + 1 / len(parts[0])
         errors = np.sqrt(variance * np.diag(shares))
         scale = np.sqrt(np.diag(shares))
-        factor = oracles.factor_of(shares / np.outer(scale, scale))
+        factor_of = lambda some: oracles.factor_of((shares / np.outer(scale, scale))[some][:, some])
 
-        def within(c):  # P(no statistic is beyond c)
-            low = np.full(count - 1, -c if alternative == "two-sided" else -INF)
-            return np.exp(log_box_t(low, np.full(count - 1, c), factor, float(df)))
+        def within(c, some=slice(None)):  # P(no statistic is beyond c)
+            high = np.full(len(differences[some]), c)
+            low = np.full(len(high), -c if alternative == "two-sided" else -INF)
+            return np.exp(log_box_t(low, high, factor_of(some), float(df)))
 
         c = float(names["r"].critical_value.value)
         statistics = (differences - null * unit) / errors
@@ -388,9 +438,12 @@ def comparisons(draw):
         low = np.where(alternative == "less", -INF, differences - c * errors)
         high = np.where(alternative == "greater", INF, differences + c * errors)
         p = [1 - within(size) for size in sizes]
-        return np.r_[differences, errors, low, high, within(c), p], 0.0
+        down = [1 - within(size, sizes <= size) for size in sizes]
+        down = [max(q for q, other in zip(down, sizes) if other >= size) for size in sizes]
+        return np.r_[differences, errors, low, high, within(c), p, down, np.log([*p, *down])], 0.0
 
-    ours = f"np.r_[r.estimates, r.standard_errors, r.low, r.high, {level}, r.p_values]"
+    ours = f"np.r_[r.estimates, r.standard_errors, r.low, r.high, {level}, r.p_values, "
+    ours += "r.step_down_p_values, np.ravel(r.log_p_values)]"
     return Case(f"{kind}, {count} groups, {alternative}", setup, ours, oracle, 1e-7)
 
 
