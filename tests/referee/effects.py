@@ -26,11 +26,8 @@ TERMS = {  # their labels, and covariances by parameters p and columns c, but fo
     "tg.Matern(np.c_[t, x], 2.5)": ("matern", lambda p, c: matern(5, p, c)),
     "tg.Kinship(K)": ("kinship", lambda p, c: c["K"]),
     "tg.Factor(1, item)": ("factor", lambda p, c: np.outer(*2 * [by_item(p, c, "loading")])),
-    "tg.CommonCorrelation()": ("common", lambda p, c: common(p["correlation"], 0.0)),
-    "tg.CommonCorrelation(negative=True)": (
-        "common",
-        lambda p, c: common(p["correlation"], -1.0),
-    ),
+    "tg.CommonCorrelation()": ("common", lambda p, c: common(p, 0.0)),
+    "tg.CommonCorrelation(negative=True)": ("common", lambda p, c: common(p, -1.0)),
     "tg.Unstructured(item)": ("unstructured", lambda p, c: covariance(p, c["item"])),
     "tg.Residual()": ("residual", lambda p, c: np.eye(44)),
     "tg.Diagonal(item)": ("diagonal", lambda p, c: np.diag(by_item(p, c, "sigma") ** 2)),
@@ -46,8 +43,9 @@ def matern(twice, p, c):
     return np.exp(-s) * {1: 1.0, 3: 1 + s, 5: 1 + s + s * s / 3}[twice]
 
 
-def common(correlation, least):
-    return np.where(np.eye(44) > 0, 1.0, correlation if correlation >= least else np.nan)
+def common(p, least):
+    r = p["correlation"] if p["correlation"] >= least else np.nan
+    return r + (1 - r) * np.eye(44)
 
 
 def by_item(p, c, what):
@@ -222,7 +220,7 @@ def completions(draw):
     setup += f"\nrows = tg.Observations.exact(y, nan_is_missing=True{more})\n"
     setup += "fit = tg.fit_mixture(rows, 2, progress=False); p = fit.predict(rows)\n"
     setup += f"x = (fit.completed(jax.random.key({seed}), rows, 900) - {origin}) / {unit}\n"
-    setup += "x = np.dstack([x, x[..., 0] * x[..., 1]])"
+    setup += f"m = x - (p.mean - {origin}) / {unit}; q = np.einsum('sni,snj->sij', m, m) / 40"
 
     def oracle(names):
         fit, parts = names["fit"], []
@@ -238,11 +236,13 @@ def completions(draw):
             apart = means - shares @ means
             spread = np.tensordot(shares, spreads, 1) + (shares * apart.T) @ apart
             mean, spread = (shares @ means - origin) / unit, spread / unit**2
-            parts.append((shares, mean, spread, np.r_[mean, mean[0] * mean[1] + spread[0, 1]]))
-        return np.concatenate([np.ravel(part) for part in zip(*parts)]), 0.0
+            parts.append((shares, mean, spread))
+        shares, mean, spread = map(np.array, zip(*parts))
+        every = shares, mean, spread, mean, spread.mean(axis=0)
+        return np.concatenate([part.ravel() for part in every]), 0.0
 
     ours = f"np.r_[np.ravel(p.responsibilities), np.ravel(p.mean - {origin}) / {unit}, "
-    ours += f"np.ravel(p.covariance) / {unit**2}, np.ravel(x.mean(0))]"
+    ours += f"np.ravel(p.covariance) / {unit**2}, np.ravel(x.mean(0)), np.ravel(q.mean(0))]"
     words = f"{gap} apart" + ", noise" * bool(noise) + ", missing" * missing
-    stderr = "np.r_[np.zeros(320), np.ravel(x.std(0)) / 30]"
+    stderr = "np.r_[np.zeros(320), np.ravel(x.std(0)) / 30, np.ravel(q.std(0)) / 30]"
     return Case(words, setup, ours, oracle, 1e-7, stderr, refused=True)
