@@ -1,4 +1,4 @@
-"""Laws of the terms of clusters' covariances, of the effects of each, and of mixtures' rows."""
+"""Laws of the terms of clusters' covariances, of the effects of each, and of deviations."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -6,7 +6,6 @@ from scipy import optimize, stats
 
 from tests.referee.fits import QUIET, also, fitted, numbers
 from tests.referee.frame import Case, law
-from tests.referee.groups import outcomes, two_step
 
 WEIGHTS = {"no weights": "None", "integer weights": "1 + g % 2", "a weight of 0": "1.0 * (g > 2)"}
 EFFECTS = {  # by terms: their covariates, and what each effect is called
@@ -21,7 +20,6 @@ TERMS = {  # their labels, and covariances by parameters p and columns c, but fo
     "tg.RandomEffects(np.c_[one, x], name='both')": random("both"),
     "tg.AutoRegressive(t)": ("autoregressive", lambda p, c: p["rho"] ** apart(c["t"])),
     "tg.Exponential(t)": ("exponential", lambda p, c: np.exp(-apart(c["t"]) / p["range"])),
-    "tg.Matern(np.c_[t, x], 0.5)": ("matern", lambda p, c: matern(1, p, c)),
     "tg.Matern(np.c_[t, x], 1.5)": ("matern", lambda p, c: matern(3, p, c)),
     "tg.Matern(np.c_[t, x], 2.5)": ("matern", lambda p, c: matern(5, p, c)),
     "tg.Kinship(K)": ("kinship", lambda p, c: c["K"]),
@@ -40,7 +38,7 @@ def apart(*columns):
 
 def matern(twice, p, c):
     s = np.sqrt(twice) * apart(c["t"], c["x"]) / p["range"]
-    return np.exp(-s) * {1: 1.0, 3: 1 + s, 5: 1 + s + s * s / 3}[twice]
+    return np.exp(-s) * (1 + s + (s * s / 3 if twice == 5 else 0.0))
 
 
 def common(p, least):
@@ -135,7 +133,7 @@ def terms(draw):
         return moments if label in EFFECTS else np.where(seen, moments, np.nan)
 
     kind = f"{words}, effects of {asked}, {word}" + ", gaps" * gaps
-    case = fitted(kind, setup, rows_of, refused=True, size=outcomes)
+    case = fitted(kind, setup, rows_of, refused=True, outcomes=True)
     return also(case, "effects[1:]", effects, 1e-7 * unit)
 
 
@@ -181,68 +179,3 @@ def deviations(draw):
 
     ours = f"np.array(ends) / {unit}"
     return Case(f"{word}, {level}", setup, ours, oracle, 1e-5, refused=True)
-
-
-@law
-def correlations(draw):
-    """Two-step correlations of three items by pairs, and their covariance by rows' influence."""
-    seed, gaps = draw(st.integers(0, 10**4)), draw(st.booleans())
-    level = draw(st.sampled_from([0.95, 0.5]))
-    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(50, 4))\n"
-    setup += "y = 1.0 * np.digitize(z[:, :3] + 0.7 * z[:, 3:], [-0.5, 0.6])\n"
-    setup += "y[::7, 1] = y[2::9, 0] = np.nan\n" * gaps
-    setup += "m = tg.polychoric_matrix(y); k = tuple(m.pairs.T)"
-
-    def oracle(names):
-        pairs = [two_step(*names["y"][:, pair].T, np.ones(50)) for pair in names["m"].pairs]
-        rho, influence = (np.stack(part) for part in zip(*pairs))
-        squares = influence @ influence.T
-        error = np.sqrt(np.diag(squares))
-        half = stats.norm.ppf(0.5 + level / 2) * error / (1 - rho**2)
-        ends = np.tanh(np.arctanh(rho) + half * np.array([[-1], [1]]))
-        return np.r_[rho, error, squares.ravel(), ends.ravel()], 0.0
-
-    ours = "np.r_[m.correlations[k], m.standard_errors[k], np.ravel(m.covariance()), "
-    ours += f"np.ravel(m.intervals({level})[k].T)]"
-    return Case("gaps" * gaps, setup, ours, oracle, 1e-6)
-
-
-@law
-def completions(draw):
-    """Components and true values of rows of a mixture, by Bayes's rule, and the mean of draws."""
-    seed, unit, origin = numbers(draw)
-    gap, noise = draw(st.sampled_from([2.5, 5.0])), draw(st.sampled_from([0.0, 0.2])) * unit**2
-    missing = draw(st.booleans())
-    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(40, 2))\n"
-    setup += f"y = {origin} + {unit} * (z + {gap} * (np.arange(40) % 3 > 0)[:, None])"
-    setup += "; y[::4, 1] = np.nan" * missing
-    more = f", noise={noise} * np.eye(2)" if noise else ""
-    setup += f"\nrows = tg.Observations.exact(y, nan_is_missing=True{more})\n"
-    setup += "fit = tg.fit_mixture(rows, 2, progress=False); p = fit.predict(rows)\n"
-    setup += f"x = (fit.completed(jax.random.key({seed}), rows, 900) - {origin}) / {unit}\n"
-    setup += f"m = x - (p.mean - {origin}) / {unit}; q = np.einsum('sni,snj->sij', m, m) / 40"
-
-    def oracle(names):
-        fit, parts = names["fit"], []
-        for row in names["y"]:
-            k, each = np.flatnonzero(np.isfinite(row)), []
-            for share, loc, matrix in zip(fit.weights, fit.locs, fit.covariances):
-                total = matrix[np.ix_(k, k)] + noise * np.eye(len(k))
-                gain = np.linalg.solve(total, matrix[k]).T
-                density = share * stats.multivariate_normal(loc[k], total).pdf(row[k])
-                each.append((density, loc + gain @ (row[k] - loc[k]), matrix - gain @ matrix[k]))
-            density, means, spreads = (np.stack(part) for part in zip(*each))
-            shares = density / density.sum()
-            apart = means - shares @ means
-            spread = np.tensordot(shares, spreads, 1) + (shares * apart.T) @ apart
-            mean, spread = (shares @ means - origin) / unit, spread / unit**2
-            parts.append((shares, mean, spread))
-        shares, mean, spread = map(np.array, zip(*parts))
-        every = shares, mean, spread, mean, spread.mean(axis=0)
-        return np.concatenate([part.ravel() for part in every]), 0.0
-
-    ours = f"np.r_[np.ravel(p.responsibilities), np.ravel(p.mean - {origin}) / {unit}, "
-    ours += f"np.ravel(p.covariance) / {unit**2}, np.ravel(x.mean(0)), np.ravel(q.mean(0))]"
-    words = f"{gap} apart" + ", noise" * bool(noise) + ", missing" * missing
-    stderr = "np.r_[np.zeros(320), np.ravel(x.std(0)) / 30, np.ravel(q.std(0)) / 30]"
-    return Case(words, setup, ours, oracle, 1e-7, stderr, refused=True)

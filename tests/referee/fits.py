@@ -91,7 +91,9 @@ def also(case, says, truth, tol=1e-8):
     return case._replace(ours=f"np.r_[{case.ours}, np.ravel({says})]", oracle=oracle)
 
 
-def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None, size=None):
+def fitted(
+    kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None, outcomes=False
+):
     """The case of a fit called `fit` in a script, whose weights are `w`.
 
     Args:
@@ -102,7 +104,7 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows
         follows: an expression of numbers that follow from a fit, one after the other those, their
             errors and what else is said; a function of the script's names, the free estimates and
             a step of differences that returns them; and one of both that returns what else.
-        size: the total weight of the outcomes by the script's names; that of the rows where None.
+        outcomes: whether BIC counts rows that have an outcome, y in the script, and not all.
     """
 
     def oracle(names):
@@ -142,9 +144,8 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows
                         for step in (1e-4, 2e-4)
                     )
         apart = 1e-4 * abs(np.asarray(more, float)) + abs(np.subtract(more, both))
-        count = (
-            size(names) if size else weighted(names["w"], np.ones_like(rows_of(names, estimates)))
-        )
+        rows = np.isfinite(names["y"]) if outcomes else np.isfinite(rows_of(names, estimates))
+        count = weighted(names["w"], rows)
         criteria = np.array([2, np.log(count)]) * len(errors) - 2 * value
         every = np.stack([fit.estimates, fit.errors, *wald(fit.estimates, fit.errors)], axis=1)
         table = np.r_[criteria, every.ravel()]
@@ -328,9 +329,8 @@ def gaussians(draw):
             return np.full(n, np.nan)
         loc, matrix = gaussian
         ends = names["lower"], names["upper"]
-        of = lambda k: oracles.log_rows(
-            *ends, loc, matrix + k * noise * np.eye(d), box_low, np.full(d, INF)
-        )
+        box, noises = (box_low, np.full(d, INF)), noise * np.eye(d)
+        of = lambda k: oracles.log_rows(*ends, loc, matrix + k * noises, *box)
         return np.where(np.arange(n) % 2, of(4), of(1)) if varied else of(1)
 
     on = {"truncated": cut, "censored": censored, "missing": missing, "noise": noise}

@@ -29,12 +29,6 @@ def integrated(rows, labels):
     return found
 
 
-def outcomes(names):
-    """The number of outcomes of clusters, each as often as its cluster counts."""
-    w = 1.0 if names["w"] is None else names["w"]
-    return np.sum(np.isfinite(names["y"]) * w)
-
-
 @law
 def clusters(draw):
     """One random intercept; outcomes exact, below a limit, binary or ordered, some missing."""
@@ -84,40 +78,33 @@ def clusters(draw):
             rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
         return integrated(np.where(np.isnan(y), 0.0, rows), names["g"])
 
-    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True, size=outcomes)
+    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True, outcomes=True)
 
 
-def two_step(a, b, w):
-    """A correlation with the cuts of the margins of two columns of categories, NaN where missing,
-    of rows with weights; and how it moves with the weight of each row."""
-    known = np.isfinite(a) & np.isfinite(b)
-    cell = a[known].astype(int), b[known].astype(int)
+def two_step(counts):
+    """A correlation with the cuts of the margins of a table, and its error by cells' influence."""
 
-    def score(rho, w):
-        ends = []
-        for x in (a, b):
-            counts = np.bincount(x[np.isfinite(x)].astype(int), w[np.isfinite(x)])
-            ends.append(stats.norm.ppf(np.r_[0.0, np.cumsum(counts) / counts.sum()].clip(0, 1)))
-        x, y = (z.ravel() for z in np.meshgrid(*ends, indexing="ij"))
-        shape, factor = tuple(map(len, ends)), np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
-        corner = lambda i, j: np.stack([ends[0][i], ends[1][j]], -1).reshape(-1, 2)
-        i, j = np.indices((shape[0] - 1, shape[1] - 1))
-        mass = np.exp(oracles.log_box(0.0, factor, corner(i, j), corner(i + 1, j + 1)))
-        with np.errstate(invalid="ignore"):
-            z = (x * x - 2 * rho * x * y + y * y) / (2 * (1 - rho**2))
-        density = np.where(np.isfinite(x) & np.isfinite(y), np.exp(-np.nan_to_num(z, nan=0.0)), 0.0)
-        slope = np.diff(np.diff(density.reshape(shape), axis=0), axis=1)
-        slope = slope / (2 * np.pi * np.sqrt(1 - rho**2))
-        return np.sum(w[known] * (slope / mass.reshape(i.shape).clip(1e-250))[cell])
+    def score(rho, counts):
+        shares = [counts.sum(axis=k).cumsum()[:-1] / counts.sum() for k in (1, 0)]
+        x, y = (np.r_[-40.0, stats.norm.ppf(share), 40.0] for share in shares)
+        corner = lambda k: np.stack(np.meshgrid(x[k], y[k], indexing="ij"), -1).reshape(-1, 2)
+        factor = oracles.factor_of([[1.0, rho], [rho, 1.0]])
+        mass = np.exp(oracles.log_box(0.0, factor, corner(np.s_[:-1]), corner(np.s_[1:])))
+        a, b = np.meshgrid(x, y, indexing="ij")
+        root = np.sqrt(1 - rho**2)
+        density = np.exp(-(a * a - 2 * rho * a * b + b * b) / (2 * root**2)) / (2 * np.pi * root)
+        slope = np.diff(np.diff(density, axis=0), axis=1)
+        return np.sum(counts * slope / mass.reshape(counts.shape).clip(1e-250))
 
-    side, h, each = np.sign(score(0.0, w)) or 1.0, 1e-4, np.eye(len(w))
-    beyond = [t for t in (0.5, 0.8, 0.95, 0.99) if side * score(side * t, w) < 0]
+    side, h = np.sign(score(0.0, counts)) or 1.0, 1e-4
+    beyond = [t for t in (0.5, 0.8, 0.95, 0.99) if side * score(side * t, counts) < 0]
     if not beyond:
-        return side, np.full(len(w), np.nan)
-    rho = optimize.brentq(score, 0.0, side * beyond[0], (w,), 1e-14)
-    bend = (score(rho + h, w) - score(rho - h, w)) / (2 * h)
-    moves = [(score(rho, w + h * one) - score(rho, w - h * one)) / (2 * h) for one in each]
-    return rho, -np.array(moves) / bend
+        return side, np.nan
+    rho = optimize.brentq(score, 0.0, side * beyond[0], (counts,), 1e-14)
+    bend = (score(rho + h, counts) - score(rho - h, counts)) / (2 * h)
+    each = np.eye(counts.size).reshape(-1, *counts.shape)
+    moves = [score(rho, counts + h * one) - score(rho, counts - h * one) for one in each]
+    return rho, np.sqrt(counts.ravel() @ np.square(moves)) / abs(2 * h * bend)
 
 
 @law
@@ -138,13 +125,8 @@ def ordered_pairs(draw):
         low, high = np.stack([x[i], y[j]], 1), np.stack([x[i + 1], y[j + 1]], 1)
         return oracles.log_box(0.0, oracles.factor_of([[1.0, rho], [rho, 1.0]]), low, high)
 
-    def two_steps(names):
-        w = names["w"].astype(float)
-        rho, moves = two_step(*np.divmod(np.arange(r * c), c), w)
-        return rho, np.sqrt(w @ moves**2)
-
     case = fitted(f"{r} x {c}", setup, rows_of, refused=True)
-    return also(case, "fit.two_step[:2]", two_steps, 1e-6)
+    return also(case, "fit.two_step[:2]", lambda names: two_step(1.0 * counts), 1e-6)
 
 
 @law
