@@ -32,8 +32,8 @@ TERMS = {  # their labels, and covariances by parameters p and columns c, but fo
 }
 
 
-def apart(*columns):
-    return np.sqrt(sum(np.subtract.outer(x, x) ** 2.0 for x in columns))
+by_item = lambda p, c, what: np.array([p[f"{what}[{label}]"] for label in c["item"]])
+apart = lambda *columns: np.sqrt(sum(np.subtract.outer(x, x) ** 2.0 for x in columns))
 
 
 def matern(twice, p, c):
@@ -44,10 +44,6 @@ def matern(twice, p, c):
 def common(p, least):
     r = p["correlation"] if p["correlation"] >= least else np.nan
     return r + (1 - r) * np.eye(44)
-
-
-def by_item(p, c, what):
-    return np.array([p[f"{what}[{label}]"] for label in c["item"]])
 
 
 def covariance(p, labels):
@@ -88,13 +84,12 @@ def terms(draw):
     term = draw(st.sampled_from(list(TERMS)[:-2]))
     words = [term] if TERMS[term][0] in ("common", "unstructured") else [term, "tg.Residual()"]
     words = [term, "tg.Diagonal(item)"] if "Factor" in term else words
-    more = len(words) > 1 and term != "tg.RandomEffects()" and draw(st.booleans())
-    words += ["tg.RandomEffects()"] * more
+    more = len(words) > 1 and term != "tg.RandomEffects()"
+    words += ["tg.RandomEffects()"] * (more and draw(st.booleans()))
     word, w = draw(st.sampled_from(list(WEIGHTS.items())))
     gaps, noise = draw(st.booleans()), draw(st.sampled_from([0.0, 0.3])) * unit**2
     labels = draw(st.sampled_from(["g", "7 * g % 13 - 5", "np.array(list('qxabzymdkcrf'))[g]"]))
-    asked = draw(st.sampled_from(words))
-    label = TERMS[asked][0]
+    label = TERMS[asked := draw(st.sampled_from(words))][0]
     setup = f"rng = np.random.default_rng({seed}); g, one = rng.permutation(44) % 12, np.ones(44)\n"
     setup += "t = np.array([sum(g[:i] == g[i]) for i in range(44)]) * 7 % 4\n"
     setup += "x, e, u, v = rng.normal(size=(4, 44)); K = 0.7 ** abs(t[:, None] - t); "
@@ -117,11 +112,9 @@ def terms(draw):
     def effects(names):
         b, g = names["fit"].estimates, names["g"]
         seen, rest, each, total = clusters_at(names, words, noise, b)
-        prior = each[words.index(asked)]
-        across = prior[:, seen]
+        across = (prior := each[words.index(asked)])[:, seen]
         if label in EFFECTS:  # of every cluster that says something, in the order that is said
-            own = eval(labels, names)
-            order = [g[own == one][0] for one in names["effects"].labels]
+            order = [g[eval(labels, names) == one][0] for one in names["effects"].labels]
             assert sorted(order) == sorted(set(g[seen])), "other clusters"
             z = np.stack([names[name] for name in EFFECTS[label][0]], axis=1)
             z = (z[:, None] * np.equal.outer(g, order)[:, :, None]).reshape(44, -1)
@@ -171,11 +164,10 @@ def deviations(draw):
         usual, one_sided = stats.norm.ppf([0.5 + level / 2, level])
         zero, goal, cdf = root(0.0), usual, stats.norm.cdf
         if one_sided < zero < 2 * usual:
-            missed = lambda d, c: cdf(-(d * d + c * c) / (2 * d))
-            off = lambda c: cdf(c) - missed(zero - c, c) - level
+            below = lambda c: cdf(-((zero - c) ** 2 + c * c) / (2 * (zero - c)))
+            off = lambda c: cdf(c) - below(c) - level
             goal = optimize.brentq(off, one_sided, min(usual, zero - 1e-9))
         low = reach(goal, 0.0, best) if zero > one_sided else 0.0
         return np.r_[low, reach(usual, best, 20.0)], 0.0
 
-    ours = f"np.array(ends) / {unit}"
-    return Case(f"{word}, {level}", setup, ours, oracle, 1e-5, refused=True)
+    return Case(f"{word}, {level}", setup, f"np.array(ends) / {unit}", oracle, 1e-5, refused=True)

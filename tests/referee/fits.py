@@ -327,8 +327,7 @@ def gaussians(draw):
         gaussian = gaussian_of(b, d)
         if gaussian is None:
             return np.full(n, np.nan)
-        loc, matrix = gaussian
-        ends = names["lower"], names["upper"]
+        (loc, matrix), ends = gaussian, (names["lower"], names["upper"])
         box, noises = (box_low, np.full(d, INF)), noise * np.eye(d)
         of = lambda k: oracles.log_rows(*ends, loc, matrix + k * noises, *box)
         return np.where(np.arange(n) % 2, of(4), of(1)) if varied else of(1)
