@@ -110,12 +110,13 @@ def terms(draw):
         return rows
 
     def effects(names):
-        b, g = names["fit"].estimates, names["g"]
+        g, b = names["g"], names["fit"].estimates
         seen, rest, each, total = clusters_at(names, words, noise, b)
         across = (prior := each[words.index(asked)])[:, seen]
         if label in EFFECTS:  # of every cluster that says something, in the order that is said
             order = [g[eval(labels, names) == one][0] for one in names["effects"].labels]
-            assert sorted(order) == sorted(set(g[seen])), "other clusters"
+            named = names["effects"].names in (("effect",), tuple(EFFECTS[label][1]))
+            assert named and sorted(order) == sorted(set(g[seen])), "other effects or clusters"
             z = np.stack([names[name] for name in EFFECTS[label][0]], axis=1)
             z = (z[:, None] * np.equal.outer(g, order)[:, :, None]).reshape(44, -1)
             matrix = covariance(dict(zip(names["fit"].names, b)), EFFECTS[label][1])
