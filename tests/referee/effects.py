@@ -84,7 +84,7 @@ def terms(draw):
     term = draw(st.sampled_from(list(TERMS)[:-2]))
     words = [term] if TERMS[term][0] in ("common", "unstructured") else [term, "tg.Residual()"]
     words = [term, "tg.Diagonal(item)"] if "Factor" in term else words
-    more = len(words) > 1 and term != "tg.RandomEffects()"
+    more = len(words) > 1 and term != "tg.RandomEffects()" and "Factor" not in term
     words += ["tg.RandomEffects()"] * (more and draw(st.booleans()))
     word, w = draw(st.sampled_from(list(WEIGHTS.items())))
     gaps, noise = draw(st.booleans()), draw(st.sampled_from([0.0, 0.3])) * unit**2
