@@ -3,6 +3,7 @@
 from tests.referee import (
     boxes as boxes,
     distributions as distributions,
+    effects as effects,
     fits as fits,
     groups as groups,
     shapes as shapes,

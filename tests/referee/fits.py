@@ -9,6 +9,7 @@ of the case, and the oracle sees them as plain numbers.
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy import optimize
 from scipy.special import expit, log_ndtr, logit, logsumexp, ndtr
 from scipy.stats import norm
 
@@ -19,7 +20,8 @@ INF = np.inf
 QUIET = "num_profiles=0, progress=False"
 SANDWICH = 'information="sandwich", '
 QUANTILE = norm.ppf(0.975)
-SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{free}]{follows}]"
+SAYS = "np.r_[fit.log_likelihood, fit.log_likelihood, np.asarray(fit.errors)[{free}]{follows}, "
+SAYS += "fit.aic, fit.bic, np.ravel(fit.to_frame())]"
 
 
 def weights(draw, n):
@@ -79,7 +81,19 @@ def statements(names, estimates, root, errors_along, follows, step):
     return np.r_[numbers, scatter, np.ravel(follows[2](numbers, scatter))]
 
 
-def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None):
+def also(case, says, truth, tol=1e-8):
+    """A case with more that is said in its script, beside the truth by the script's names."""
+
+    def oracle(names):
+        (values, slack), more = case.oracle(names), np.ravel(truth(names))
+        return np.r_[values, more], np.r_[slack, tol * (1 + abs(more))]
+
+    return case._replace(ours=f"np.r_[{case.ours}, np.ravel({says})]", oracle=oracle)
+
+
+def fitted(
+    kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None, outcomes=False
+):
     """The case of a fit called `fit` in a script, whose weights are `w`.
 
     Args:
@@ -90,6 +104,7 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows
         follows: an expression of numbers that follow from a fit, one after the other those, their
             errors and what else is said; a function of the script's names, the free estimates and
             a step of differences that returns them; and one of both that returns what else.
+        outcomes: whether BIC counts rows that have an outcome, y in the script, and not all.
     """
 
     def oracle(names):
@@ -129,8 +144,13 @@ def fitted(kind, setup, rows_of, free="[:]", refused=False, groups=None, follows
                         for step in (1e-4, 2e-4)
                     )
         apart = 1e-4 * abs(np.asarray(more, float)) + abs(np.subtract(more, both))
-        slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error, apart]
-        return np.r_[value, highest, truth, more], slack
+        rows = np.isfinite(names["y"]) if outcomes else np.isfinite(rows_of(names, estimates))
+        count = weighted(names["w"], rows)
+        criteria = np.array([2, np.log(count)]) * len(errors) - 2 * value
+        every = np.stack([fit.estimates, fit.errors, *wald(fit.estimates, fit.errors)], axis=1)
+        table = np.r_[criteria, every.ravel()]
+        slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error, apart, 0 * table]
+        return np.r_[value, highest, truth, more, table], slack
 
     ours = SAYS.format(free=free[1:-1], follows="" if follows is None else f", {follows[0]}")
     return Case(kind, setup, ours, oracle, 1e-8, refused=refused)
@@ -254,7 +274,9 @@ def gaussians(draw):
     cut = by != "rows" or draw(st.booleans())
     censored = by == "rows" and draw(st.booleans())
     missing = by == "rows" and d == 2 and draw(st.booleans())
-    noise = draw(st.sampled_from([0.0, 0.3])) * unit**2 if by == "rows" else 0.0
+    noise = draw(st.sampled_from([0.0, 0.3, 0.3])) * unit**2 if by == "rows" else 0.0
+    varied = noise and draw(st.booleans())  # every other row has twice the deviation
+    of_table = varied and d == 1
     low = origin - 0.7 * unit if cut else -INF
     setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(200, {d}))\n"
     setup += "z = z @ [[1.0, 0.6], [0.0, 0.8]]\n" if d == 2 else ""
@@ -282,13 +304,22 @@ def gaussians(draw):
         fit = f"tg.fit_truncated_normal({data}, {bounds}{w}, {QUIET})"
     else:
         options, groups = information(draw, n)
-        measured = f", noise={noise} * np.eye({d})" if noise else ""
+        by_row = f" * np.where(np.arange({n}) % 2, 4, 1)[:, None, None]" if varied else ""
+        measured = f", noise={noise} * np.eye({d}){by_row}" if noise else ""
         rows = f"tg.Observations(lower, upper, {box}, weights=w{measured})"
+        if of_table:
+            columns = "{'a': lower[:, 0], 'b': upper[:, 0], 's': s, 'w': 1.0 if w is None else w}"
+            setup += f"s = np.sqrt({noise}) * (1 + np.arange({n}) % 2); t = {columns}\n"
+            columns = "'y', lower='a', upper='b', noise_scale='s', weights='w'"
+            columns += f", truncated_low={low}" * cut
+            rows = f"tg.Observations.from_table(t, {columns})"
         fit = f"tg.fit_observations({rows}, {options}{QUIET})"
     setup += f"fit = {fit}"
     said = "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]"
-    said = draw(st.sampled_from([said, '[*fit.derived("covariance")]']))
-    matrix = lambda names, b, step: np.ravel(gaussian_of(b, d)[1])
+    product = "[*fit.derived(lambda p: p.loc[-1] * p.covariance)]"
+    said = draw(st.sampled_from([said, '[*fit.derived("covariance")]', product]))
+    factor = lambda b: b[d - 1] if said == product else 1.0
+    matrix = lambda names, b, step: factor(b) * np.ravel(gaussian_of(b, d)[1])
     follows = f"np.ravel({said})", matrix, lambda numbers, scatter: []
     box_low = np.array([low] + [-INF] * (d - 1))
 
@@ -296,10 +327,13 @@ def gaussians(draw):
         gaussian = gaussian_of(b, d)
         if gaussian is None:
             return np.full(n, np.nan)
-        gaussian = gaussian[0], gaussian[1] + noise * np.eye(d)
-        return oracles.log_rows(names["lower"], names["upper"], *gaussian, box_low, np.full(d, INF))
+        (loc, matrix), ends = gaussian, (names["lower"], names["upper"])
+        box, noises = (box_low, np.full(d, INF)), noise * np.eye(d)
+        of = lambda k: oracles.log_rows(*ends, loc, matrix + k * noises, *box)
+        return np.where(np.arange(n) % 2, of(4), of(1)) if varied else of(1)
 
     on = {"truncated": cut, "censored": censored, "missing": missing, "noise": noise}
+    on |= {"by row": varied, "of a table": of_table}
     kind = ", ".join([f"d = {d}", word, *(name for name, is_on in on.items() if is_on)])
     kind = f"{kind}, {options}{said}"
     return fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
@@ -344,6 +378,22 @@ def heckman(b, x, z, s, y):
     return np.where(s, seen, log_ndtr(-index))
 
 
+def two_step_of_heckman(names):
+    """A probit, then least squares of the outcomes that are seen on x and the ratio of Mills."""
+    x, z, s, y = (names[name] for name in "xzsy")
+    w = np.ones(80) if names["w"] is None else np.asarray(names["w"], float)
+    z, side = np.stack([np.ones(80), z], 1), np.where(s, 1.0, -1.0)
+    ratio = lambda t: np.exp(norm.logpdf(t) - log_ndtr(t))
+    score = lambda g: (w * side * ratio(side * (z @ g))) @ z
+    g = optimize.root(score, np.zeros(2), tol=1e-12).x
+    mills = ratio(z @ g)[s]
+    columns, root = np.stack([np.ones(s.sum()), x[s], mills], 1), np.sqrt(w[s])
+    b = np.linalg.lstsq(root[:, None] * columns, root * y[s])[0]
+    squares = (y[s] - columns @ b) ** 2 + b[2] ** 2 * mills * (mills + (z @ g)[s])
+    sigma = np.sqrt(np.average(squares, weights=w[s]))
+    return np.r_[g, b[:2], b[2] / sigma, sigma, b[2]]
+
+
 @law
 def selections(draw):
     """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too."""
@@ -377,7 +427,8 @@ def selections(draw):
     said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
     products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
     follows = said, products, lambda numbers, scatter: []
-    return fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
+    case = fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
+    return also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
 
 
 @law

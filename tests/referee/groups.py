@@ -3,12 +3,12 @@
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import log_ndtr, logsumexp
 
 from tests.referee import oracles
 from tests.referee.boxes import chain_factor
-from tests.referee.fits import QUIET, fitted, numbers, slopes
+from tests.referee.fits import QUIET, also, fitted, numbers, slopes
 from tests.referee.frame import Case, law
 
 INF = np.inf
@@ -78,7 +78,32 @@ def clusters(draw):
             rows = np.where(y <= limit, log_ndtr((limit - mean) / sigma), rows)
         return integrated(np.where(np.isnan(y), 0.0, rows), names["g"])
 
-    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True)
+    return fitted(f"{kind}, {word}" + ", gaps" * gaps, setup, rows_of, refused=True, outcomes=True)
+
+
+def two_step(counts):
+    """A correlation with the cuts of the margins of a table, and its error by cells' influence."""
+
+    def score(rho, counts):
+        shares = [counts.sum(axis=k).cumsum()[:-1] / counts.sum() for k in (1, 0)]
+        x, y = (np.r_[-40.0, stats.norm.ppf(share), 40.0] for share in shares)
+        corner = lambda k: np.stack(np.meshgrid(x[k], y[k], indexing="ij"), -1).reshape(-1, 2)
+        factor = oracles.factor_of([[1.0, rho], [rho, 1.0]])
+        mass = np.exp(oracles.log_box(0.0, factor, corner(np.s_[:-1]), corner(np.s_[1:])))
+        (a, b), root = np.meshgrid(x, y, indexing="ij"), np.sqrt(1 - rho**2)
+        density = np.exp(-(a * a - 2 * rho * a * b + b * b) / (2 * root**2)) / (2 * np.pi * root)
+        slope = np.diff(np.diff(density, axis=0), axis=1)
+        return np.sum(counts * slope / mass.reshape(counts.shape).clip(1e-250))
+
+    side, h = np.sign(score(0.0, counts)) or 1.0, 1e-4
+    beyond = [t for t in (0.5, 0.8, 0.95, 0.99) if side * score(side * t, counts) < 0]
+    if not beyond:
+        return side, np.nan
+    rho = optimize.brentq(score, 0.0, side * beyond[0], (counts,), 1e-14)
+    bend = (score(rho + h, counts) - score(rho - h, counts)) / (2 * h)
+    each = np.eye(counts.size).reshape(-1, *counts.shape)
+    moves = [score(rho, counts + h * one) - score(rho, counts - h * one) for one in each]
+    return rho, np.sqrt(counts.ravel() @ np.square(moves)) / abs(2 * h * bend)
 
 
 @law
@@ -99,7 +124,8 @@ def ordered_pairs(draw):
         low, high = np.stack([x[i], y[j]], 1), np.stack([x[i + 1], y[j + 1]], 1)
         return oracles.log_box(0.0, oracles.factor_of([[1.0, rho], [rho, 1.0]]), low, high)
 
-    return fitted(f"{r} x {c}", setup, rows_of, refused=True)
+    case = fitted(f"{r} x {c}", setup, rows_of, refused=True)
+    return also(case, "fit.two_step[:2]", lambda names: two_step(1.0 * counts), 1e-6)
 
 
 @law
@@ -148,7 +174,9 @@ def limits_of_regions(draw):
     y = np.rint(n * inside([-0.6, 1.1])) + moves
     setup = f"y, loc = np.array({y.tolist()}), {scale} * np.array({loc.tolist()})\n"
     start = f'{{"low": [0.0], "high": [{f"{scale}" if two else "np.inf"}]}}'
-    setup += f"fit = tg.fit_limits(y, loc[:, None], [[{scale**2}]], {start}, {n}, progress=False)\n"
+    seen, trials = draw(st.sampled_from([("y", n), (f"y / {n}", None)]))
+    setup += f"fit = tg.fit_limits({seen}, loc[:, None], [[{scale**2}]], {start}, {trials}, "
+    setup += "progress=False)\n"
     setup += f"b, s = (np.asarray(x)[:{1 + two}] / {scale} for x in (fit.estimates, fit.errors))"
 
     def log_likelihood(b):
@@ -162,12 +190,14 @@ def limits_of_regions(draw):
         higher = oracles.best(log_likelihood, at, np.full(len(at), 0.1), starts)
         p, found = inside(at), slopes(lambda u: inside(at + u), len(at))
         expected = (found.T * (n / (p * (1 - p)))) @ found
-        higher = higher if higher > log_likelihood(at) + 1e-7 * n else log_likelihood(at)
-        return np.r_[higher, np.sqrt(np.diag(np.linalg.inv(expected)))], 0.0
+        value = np.nan if trials is None else log_likelihood(at)  # as a quasi-likelihood has none
+        value = higher if higher > log_likelihood(at) + 1e-7 * n else value
+        scatter = 1.0 if trials else np.sum((y - n * p) ** 2 / (n * p * (1 - p))) / (k - 1 - two)
+        return np.r_[value, np.sqrt(scatter * np.diag(np.linalg.inv(expected)))], 0.0
 
     tol = np.r_[1e-9, np.full(1 + two, 1e-5)]
     ours = "np.r_[fit.log_likelihood, s]"
-    return Case(f"{k} populations", setup, ours, oracle, tol, refused=True)
+    return Case(f"{k} populations, {seen}", setup, ours, oracle, tol, refused=True)
 
 
 @law
@@ -376,11 +406,12 @@ def comparisons(draw):
         shares = np.diag([1 / len(part) for part in parts[1:]]) + 1 / len(parts[0])
         errors = np.sqrt(variance * np.diag(shares))
         scale = np.sqrt(np.diag(shares))
-        factor = oracles.factor_of(shares / np.outer(scale, scale))
+        factor_of = lambda some: oracles.factor_of((shares / np.outer(scale, scale))[some][:, some])
 
-        def within(c):  # P(no statistic is beyond c)
-            low = np.full(count - 1, -c if alternative == "two-sided" else -INF)
-            return np.exp(log_box_t(low, np.full(count - 1, c), factor, float(df)))
+        def within(c, some=slice(None)):  # P(no statistic is beyond c)
+            high = np.full(len(differences[some]), c)
+            low = np.full(len(high), -c if alternative == "two-sided" else -INF)
+            return np.exp(log_box_t(low, high, factor_of(some), float(df)))
 
         c = float(names["r"].critical_value.value)
         statistics = (differences - null * unit) / errors
@@ -388,9 +419,12 @@ def comparisons(draw):
         low = np.where(alternative == "less", -INF, differences - c * errors)
         high = np.where(alternative == "greater", INF, differences + c * errors)
         p = [1 - within(size) for size in sizes]
-        return np.r_[differences, errors, low, high, within(c), p], 0.0
+        down = [1 - within(size, sizes <= size) for size in sizes]
+        down = [max(q for q, other in zip(down, sizes) if other >= size) for size in sizes]
+        return np.r_[differences, errors, low, high, within(c), p, down, np.log([*p, *down])], 0.0
 
-    ours = f"np.r_[r.estimates, r.standard_errors, r.low, r.high, {level}, r.p_values]"
+    ours = f"np.r_[r.estimates, r.standard_errors, r.low, r.high, {level}, r.p_values, "
+    ours += "r.step_down_p_values, np.ravel(r.log_p_values)]"
     return Case(f"{kind}, {count} groups, {alternative}", setup, ours, oracle, 1e-7)
 
 
