@@ -91,6 +91,8 @@ def _outcome(case: Case, names: dict[str, Any]) -> str:
         raise Broken(f"printed {ours}; the oracle: this must be refused by a sentence")
     try:
         truth, error = (np.asarray(x, float) for x in case.oracle(names))
+    except hypothesis.errors.UnsatisfiedAssumption:
+        raise
     except Exception as error:
         raise Broken(f"printed {ours}; the oracle itself failed: {error!r}") from error
     ours, truth, error, slack = np.broadcast_arrays(ours, truth, error, slack)
