@@ -4,6 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
@@ -12,6 +13,7 @@ import truncgauss as tg
 from tests.published_rows import needed, ohio
 from truncgauss.fits.clusters import long_tables
 from truncgauss.fits.clusters.cluster_fit import critical_root, model_of
+from truncgauss.fits.clusters.cluster_likelihood import given_exact
 from truncgauss.fits.clusters.long_tables import inputs_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.newton import point
@@ -619,3 +621,35 @@ def test_integrals_that_are_not_resolved_are_no_maximum():
     settings = {"num_profiles": 0, "num_starts": 1, "num_steps": 12, "progress": False}
     fit = tg.fit_clusters(y, design, cluster, terms, censored_low=0.0, **settings)
     assert not fit.converged and "too small beside the effects" in fit.reason
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_entries_of_little_noise_leave_what_others_say(rank):
+    """Beside a dense normal in 50 digits, of which derivatives are differences."""
+    rng, n = np.random.default_rng(0), 4
+    factor, rest, seen = rng.normal(size=(n, rank)), rng.normal(size=n), np.ones(n, bool)
+
+    def dense(s):
+        matrix = mpmath.matrix(factor.tolist()) * mpmath.matrix(factor.tolist()).T
+        matrix += mpmath.diag([x**2 for x in s])
+        column = mpmath.matrix(rest.tolist())
+        energy = (column.T * mpmath.lu_solve(matrix, column))[0]
+        return -(energy + mpmath.log(mpmath.det(matrix)) + n * mpmath.log(2 * mpmath.pi)) / 2
+
+    function = jax.jit(lambda s: given_exact(seen, rest, factor, s**2)[0])
+    derivatives = jax.jit(jax.grad(function)), jax.jit(jax.hessian(function))
+    for small in (1e-3, 1e-6, 1e-9, 1e-12, 0.0):
+        s = np.array([0.5, small, 0.7, 0.3 * small if rank == 2 else 0.4])
+        with mpmath.workdps(50):
+            step = mpmath.mpf(10) ** -16
+            for k in range(n):
+                at = [mpmath.mpf(x) for x in s]
+                below, value, above = (
+                    dense([*at[:k], at[k] + move, *at[k + 1 :]]) for move in (-step, 0, step)
+                )
+                slope, bend = (above - below) / (2 * step), (above + below - 2 * value) / step**2
+                assert abs(function(s) - float(value)) < 1e-12
+                np.testing.assert_allclose(
+                    derivatives[0](s)[k], float(slope), rtol=1e-10, atol=1e-12
+                )
+                np.testing.assert_allclose(derivatives[1](s)[k, k], float(bend), rtol=1e-10)

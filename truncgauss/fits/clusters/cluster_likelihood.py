@@ -154,9 +154,67 @@ def clusters_at(
 # ---------------------------------------------------------------- effects and variances
 
 
+class OneEntry(NamedTuple):
+    """Effects of one entry x = loadings . g + noise, and what that says of them.
+
+    Attributes:
+        density: of the entry.
+        moves: of the means of g.
+        spreads: the variances of independent effects h.
+        slope: g is h, but for slope times the other effect that is added to effect `main`.
+    """
+
+    density: Any
+    moves: list[Any]
+    spreads: list[Any]
+    slope: Any
+
+
+def on_entry(spreads: list[Any], row: list[Any], rest: Any, noise: Any, main: int) -> OneEntry:
+    """Independent effects of such variances given one entry, by Bierman's step, which is smooth in
+    a noise of 0."""
+    gains = [d * x for d, x in zip(spreads, row)]
+    partial = noise + gains[main] * row[main]
+    total, slope = partial, 0.0
+    after = [spreads[main] * noise / partial]
+    if len(row) == 2:
+        other = 1 - main
+        total = partial + gains[other] * row[other]
+        slope = -gains[main] * row[other] / partial
+        after.insert(other, spreads[other] * partial / total)
+    density = -0.5 * (rest**2 / total + jnp.log(total))
+    return OneEntry(density, [gain * rest / total for gain in gains], after, slope)
+
+
+def least_noise(size: Any, variances: Any, free: Any = True) -> Any:
+    """A mask of the entry that says most of effects, which give it a variance of such a size."""
+    noise = jnp.where((size > 0) & free, variances / jnp.where(size > 0, size, 1.0), jnp.inf)
+    return (jnp.arange(len(noise)) == jnp.argmin(noise)) & free
+
+
+def first_entries(columns: list[Any], variances: Any) -> tuple[list[Any], tuple[Any, Any]]:
+    """Masks of the entries that say most of the effects, as many as there are; and the direction
+    of the first in the plane of two."""
+    variances, *columns = jax.lax.stop_gradient((variances, *columns))
+    first = least_noise(sum(x**2 for x in columns), variances)
+    if len(columns) == 1:
+        return [first], (1.0, 0.0)
+    noise, x, y = (jnp.sum(jnp.where(first, part, 0.0)) for part in (variances, *columns))
+    size = x**2 + y**2
+    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
+    x, y = jnp.where(size > 0, x / root, 1.0), y / root
+    along, across = x * columns[0] + y * columns[1], x * columns[1] - y * columns[0]
+    size = jnp.where(size > 0, noise / (noise + size), 1.0) * along**2 + across**2
+    return [first, least_noise(size, variances, ~first)], (x, y)
+
+
 def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any, Any, Any]:
-    """The log density of the entries that are seen, of means 0, and mean and triangle of the
-    standard normal effects given these: x = factor f + noise.
+    """The log density of the entries that are seen, of means 0, and mean and root of the standard
+    normal effects given these: x = factor f + noise, of at most two effects.
+
+    Beside an entry of little noise 1 + factor^T D^-1 factor loses what the others say. So effects
+    are first conditioned on the entries that say most, as many as there are effects; what all
+    others say of what is left is no large number.
 
     Args:
         seen: a mask of entries, (e,).
@@ -165,25 +223,75 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
         variances: of the noise, (e,).
 
     Returns:
-        The density; the mean, (r,); and rows -> rows whose products are covariances of these given
-        the entries, (k, r) each.
+        The density; the mean, (r,); and a root R of the covariance R R^T of these, (r, r).
+
+    Reference:
+        Bierman, "Factorization methods for discrete sequential estimation" (1977).
     """
-    root = jnp.sqrt(jnp.where(seen, variances, 1.0))
-    rest = jnp.where(seen, rest, 0.0) / root
-    loadings = jnp.where(seen[:, None], factor, 0.0) / root[:, None]
-    if factor.shape[1] == 1:  # by sums and divisions, of which programs are small
-        precision = 1.0 + jnp.sum(loadings**2)
-        triangle = jnp.sqrt(precision)[None, None]
-        mean = jnp.sum(loadings * rest[:, None], axis=0) / precision
-        turned = lambda rows: rows / triangle[0]
+    rank, density = factor.shape[1], -LOG_SQRT_2PI * jnp.sum(seen)
+    variances, rest = jnp.where(seen, variances, 1.0), jnp.where(seen, rest, 0.0)
+    if not rank:
+        density -= 0.5 * jnp.sum(rest**2 / variances + jnp.log(variances))
+        return density, jnp.zeros(0), jnp.zeros((0, 0))
+    columns = [jnp.where(seen, factor[:, k], 0.0) for k in range(rank)]
+    masks, (x, y) = first_entries(columns, variances)
+    if rank == 1:
+        firsts = [[jnp.sum(jnp.where(masks[0], z, 0.0)) for z in (*columns, rest, variances)]]
+    else:  # effects along the first entry's direction and across it
+        columns = [x * columns[0] + y * columns[1], x * columns[1] - y * columns[0]]
+        # A product, as the Hessian of sums takes four times as long.
+        table = jnp.stack([*columns, rest, variances], axis=1)
+        firsts = [list(row) for row in jnp.stack(masks).astype(float) @ table]
+    *row, gap, noise = firsts[0]
+    one = on_entry([1.0] * rank, row, gap, noise, main=0)
+    density, means, d, slopes = density + one.density, one.moves, one.spreads, [one.slope]
+    if rank == 2:
+        *row, gap, noise = firsts[1]
+        gap -= row[0] * means[0] + row[1] * means[1]
+        noise += 1.0 - jnp.any(masks[1])  # where there is no second one
+        two = on_entry(d, [row[0], row[1] + one.slope * row[0]], gap, noise, main=1)
+        density, d, slopes = density + two.density, two.spreads, [one.slope, two.slope]
+        means = [means[0] + two.moves[0] + one.slope * two.moves[1], means[1] + two.moves[1]]
+    rest -= sum(column * mean for column, mean in zip(columns, means))
+    variances = jnp.where(functools.reduce(jnp.logical_or, masks), jnp.inf, variances)
+    if rank == 2:
+        columns[1] += slopes[0] * columns[0]
+        columns[0] += slopes[1] * columns[1]
+    value, moves, root = on_others(d, columns, rest, variances)
+    mean = jnp.stack(means)
+    if rank == 1:
+        return density + value, mean + moves, root
+    turn, change = jnp.array([[x, -y], [y, x]]), jnp.array([[1.0, slopes[0]], [0.0, 1.0]])
+    change = change.at[:, 0].add(slopes[1] * change[:, 1])
+    return density + value, turn @ (mean + change @ moves), turn @ change @ root
+
+
+def on_others(d: list[Any], columns: list[Any], rest: Any, variances: Any) -> tuple[Any, Any, Any]:
+    """The log density, but for a constant, of entries of such loadings on independent effects of
+    variances d, where those of variance infinity are left out; mean, and root of the covariance,
+    of the effects given these."""
+    others = jnp.isfinite(variances)
+    variances = jnp.where(others, variances, 1.0)
+    weights = others / variances
+    weighted = [column * weights for column in columns]
+    pulls = [jnp.sum(column * rest) for column in weighted]
+    grown = [1.0 + v * jnp.sum(a * b) for v, a, b in zip(d, weighted, columns)]
+    roots = [jnp.sqrt(jnp.where(v > 0, v, 1.0)) * (v > 0) for v in d]
+    if len(d) == 1:
+        whole = grown[0]
+        moves, root = [d[0] * pulls[0] / whole], (roots[0] / jnp.sqrt(whole))[None, None]
     else:
-        triangle = jnp.linalg.cholesky(jnp.eye(factor.shape[1]) + loadings.T @ loadings)
-        half = solve_triangular(triangle, loadings.T @ rest, lower=True)
-        mean = solve_triangular(triangle.T, half, lower=False)
-        turned = lambda rows: solve_triangular(triangle, rows.T, lower=True).T
-    energy = jnp.sum((rest - jnp.sum(loadings * mean, axis=1)) ** 2) + jnp.sum(mean**2)
-    logs = jnp.sum(jnp.log(root)) + jnp.sum(jnp.log(jnp.diagonal(triangle)))
-    return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
+        both = jnp.sum(weighted[0] * columns[1])
+        whole = grown[0] * grown[1] - d[0] * d[1] * both**2
+        moves = [
+            d[0] * (grown[1] * pulls[0] - d[1] * both * pulls[1]) / whole,
+            d[1] * (grown[0] * pulls[1] - d[0] * both * pulls[0]) / whole,
+        ]
+        first, last = roots[0] * jnp.sqrt(grown[1] / whole), roots[1] / jnp.sqrt(grown[1])
+        root = jnp.array([[first, 0.0], [-first * d[1] * both / grown[1], last]])
+    energy = jnp.sum(weights * rest**2) - sum(a * b for a, b in zip(moves, pulls))
+    logs = jnp.sum(jnp.log(variances)) + jnp.log(whole)
+    return -0.5 * (energy + logs), jnp.stack(moves), root
 
 
 def limited_given_exact(cluster: Cluster) -> tuple[Any, Any, Any, Any]:
@@ -195,9 +303,9 @@ def limited_given_exact(cluster: Cluster) -> tuple[Any, Any, Any, Any]:
     if not e:
         return jnp.zeros(()), cluster.loc, factor, jnp.sqrt(variances)
     rest = cluster.values - cluster.loc[:e]
-    density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
+    density, mean, root = given_exact(cluster.seen, rest, factor[:e], variances[:e])
     loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
-    return density, loc, turned(factor[e:]), jnp.sqrt(variances[e:])
+    return density, loc, factor[e:] @ root, jnp.sqrt(variances[e:])
 
 
 def of_effects(cluster: Cluster, moving: bool) -> Estimate:
