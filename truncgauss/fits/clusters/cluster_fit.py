@@ -774,7 +774,8 @@ class ClusterFit(RowsFit):
 
         Returns:
             Effects: of `RandomEffects` by cluster, with one column for each of several effects; of
-            other terms by row, NaN where an outcome is missing.
+            other terms by row, NaN where an outcome is missing, and in rows of weight 0, which
+            the fit leaves out.
         """
         known = [t.label for t in self.terms]
         if term is not None and term not in known:
