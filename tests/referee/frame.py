@@ -39,6 +39,7 @@ class Case(NamedTuple):
         stderr: an expression of the standard error of `ours`, of which six are allowed.
         refused: whether a ValueError with a sentence is a right answer too.
         must_refuse: whether it is the only right answer.
+        says: what the sentence then must hold.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Case(NamedTuple):
     stderr: str = "0.0"
     refused: bool = False
     must_refuse: bool = False
+    says: tuple[str, ...] = ()
 
     @property
     def script(self) -> str:
@@ -83,6 +85,8 @@ def _outcome(case: Case, names: dict[str, Any]) -> str:
     except Exception as error:
         refusal = isinstance(error, (ValueError, TypeError)) and len(str(error)) > 20
         if refusal and (case.refused or case.must_refuse):
+            if silent := [words for words in case.says if words not in str(error)]:
+                raise Broken(f"{error}; the oracle: it says {silent}") from error
             return "refused"
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
