@@ -240,9 +240,9 @@ def log_outside_blocks(loadings, limit, df):
     nodes, weights = np.polynomial.legendre.leggauss(400)
     scales, shares = np.ones(1), np.ones(1)
     if not math.isinf(df):
-        log_scale = 3.5 * nodes - 2.5
-        scales = np.exp(log_scale)
-        shares = 3.5 * weights * scales * math.sqrt(df) * stats.chi.pdf(scales * df**0.5, df)
+        steps, shares = np.polynomial.legendre.leggauss(120)
+        scales = np.exp(3.5 * steps - 2.5)
+        shares = 3.5 * shares * scales * math.sqrt(df) * stats.chi.pdf(scales * df**0.5, df)
     factors = 24.0 * nodes
     density = 24.0 * weights * stats.norm.pdf(factors)
     inside = 0.0  # log P of all blocks within the limit
