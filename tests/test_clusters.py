@@ -636,7 +636,7 @@ def test_entries_of_little_noise_leave_what_others_say(rank):
         energy = (column.T * mpmath.lu_solve(matrix, column))[0]
         return -(energy + mpmath.log(mpmath.det(matrix)) + n * mpmath.log(2 * mpmath.pi)) / 2
 
-    function = jax.jit(lambda s: given_exact(seen, rest, factor, s**2)[0])
+    function = jax.jit(lambda s: given_exact(seen, rest, factor, s**2, False)[0])
     derivatives = jax.jit(jax.grad(function)), jax.jit(jax.hessian(function))
     for small in (1e-3, 1e-6, 1e-9, 1e-12, 0.0):
         s = np.array([0.5, small, 0.7, 0.3 * small if rank == 2 else 0.4])

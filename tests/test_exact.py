@@ -415,23 +415,6 @@ def test_one_factor():
         np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.full
-def test_one_factor_beside_its_matrix():
-    covariance = tg.LowRank([[1.0], [-2.0], [3.0]], [1e-2, 1e-6, 1.0])
-    loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
-    of_factor = jax.jit(jax.value_and_grad(log_prob, (0, 1, 2, 3)))
-    value, (by_loc, by_factor, by_low, by_high) = of_factor(loc, covariance, low, high)
-    rows = (x[None] for x in (loc, covariance.covariance_matrix, low, high))
-    other, (loc, matrix, low, high) = (
-        jax.tree.map(lambda x: x[0], part) for part in rows_of_slopes(*rows)
-    )
-    np.testing.assert_allclose(value, other, rtol=1e-12)
-    loadings = 2 * matrix @ covariance.cov_factor
-    pairs = [(by_loc, loc), (by_low, low), (by_high, high), (by_factor.cov_factor, loadings)]
-    for one, two in [*pairs, (by_factor.cov_diag, jnp.diagonal(matrix))]:
-        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
-
-
 def chain_of(d, coefficient):
     """Stationary autoregression; a random walk for 1."""
     noise = 1.0 if coefficient == 1.0 else math.sqrt(1 - coefficient**2)

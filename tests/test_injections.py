@@ -75,38 +75,6 @@ def test_batches_and_single_precision():
     np.testing.assert_allclose(value, log_prob[0], rtol=1e-5)
 
 
-def test_stated_error_is_that_of_repetitions():
-    logs = np.full((200, 2000), -np.inf)
-    for row, seed in zip(logs, range(200)):
-        survey = injections(2000, seed)
-        density = stats.multivariate_normal(LOC, COVARIANCE).logpdf(survey.points)
-        row[: len(density)] = density - survey.log_draw_density
-    values, stderrs = map(np.asarray, tg.log_mean_weights(logs, 2000))
-    last = tg.log_probability(LOC, COVARIANCE, survey)
-    np.testing.assert_allclose([values[-1], stderrs[-1]], last, rtol=1e-10)
-    # The spread of 200 is known to 5 %.
-    assert 0.85 < np.sqrt((stderrs**2).mean()) / values.std() < 1.18
-
-
-def test_bias_of_the_logarithm_is_taken_away():
-    probability, count, repetitions = 0.25, 200, 400_000
-    rng = np.random.default_rng(0)
-    hits = rng.binomial(
-        count, probability, repetitions
-    )  # weights of 1, so only their number counts
-    counts, times = np.unique(hits, return_counts=True)
-    logs = np.where(np.arange(count) < counts[:, None], 0.0, -np.inf)
-
-    def mean_error(num_rows):
-        values = np.asarray(tg.log_mean_weights(logs, count, num_rows).log_prob)
-        return np.average(values, weights=times) - np.log(probability)
-
-    # stderr^2 / 2 is 0.0075; the mean of the repetitions is known to 2e-4.
-    plain, corrected = mean_error(0), mean_error(1)
-    np.testing.assert_allclose(plain, -0.0075, rtol=0.1)
-    assert abs(corrected) < 0.1 * abs(plain)
-
-
 def rows_of(number, region, seed=1, **settings):
     rng = np.random.default_rng(seed)
     points = rng.multivariate_normal(LOC, COVARIANCE, 20 * number)

@@ -90,7 +90,6 @@ SETTINGS = {
     "separation-4": (4, tg.Separation(4096), 1e-4),
     "propagation-4": (4, tg.ExpectationPropagation(), 2e-3),
 }
-EVERY = (0, 1, 2, 3)
 
 
 def log_prob(loc, covariance, low, high, method):
@@ -146,35 +145,6 @@ def test_laws_of_the_probability(name):
         ("a batch is a loop", log_prob(locs, covariance, low, high, method), rows, 1e-12, 0.0),
     ):
         np.testing.assert_allclose(found, expected, rtol, atol, err_msg=law)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", SETTINGS)
-def test_laws_of_derivatives(name):
-    """Slopes, and how they change, are differences; and dP/dSigma = 1/2 d2P / dmu dmu^T."""
-    d, _, tolerance = SETTINGS[name]
-    arguments, method, rng = inputs(d), held(name), np.random.default_rng(4)
-    both = jax.jit(jax.value_and_grad(lambda *x: log_prob(*x, method), EVERY))
-    value, gradients = both(*arguments)
-    step, slope = 1e-5, lambda tree, move: sum(np.vdot(x, y) for x, y in zip(tree, move))
-    for k, (argument, gradient) in enumerate(zip(arguments, gradients)):
-        infinite = np.isinf(argument)
-        np.testing.assert_array_equal(np.asarray(gradient)[infinite], 0.0)
-        move = [np.zeros(x.shape) for x in arguments]
-        change = rng.normal(size=argument.shape)
-        move[k] = np.where(infinite, 0.0, change + change.T if argument.ndim == 2 else change)
-        (up, more), (down, less) = (
-            both(*(x + sign * step * y for x, y in zip(arguments, move))) for sign in (1, -1)
-        )
-        difference = (up - down) / (2 * step)
-        np.testing.assert_allclose(slope(gradients, move), difference, rtol=1e-6, atol=1e-8)
-    along = jax.jit(lambda: jax.jvp(lambda *x: both(*x)[1], arguments, tuple(move))[1])()
-    for found, x, y in zip(along, more, less):
-        np.testing.assert_allclose(found, (x - y) / (2 * step), rtol=1e-6, atol=1e-7)
-    by_matrix, p = np.asarray(gradients[1]), np.exp(value)
-    curvature = jax.hessian(lambda loc: jnp.exp(log_prob(loc, *arguments[1:], method)))(LOC[:d])
-    np.testing.assert_allclose(by_matrix, by_matrix.T, atol=1e-12)
-    np.testing.assert_allclose(p * by_matrix, 0.5 * curvature, atol=20 * tolerance)
 
 
 @pytest.mark.full

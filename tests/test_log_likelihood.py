@@ -100,12 +100,10 @@ def test_regions_that_bound_other_entries_in_each_row(kind):
     np.testing.assert_allclose(found.log_prob, expected, rtol=1e-9)
 
 
-@pytest.mark.quick("30.0")
-@pytest.mark.parametrize("shift", [0.0, 30.0])
-def test_one_dimension_agrees_with_closed_forms_into_the_tails(shift):
+def test_one_dimension_agrees_with_closed_forms_in_the_tails():
     # Censored below 0 (Tobit), truncated below 0, and intervals; each row with its own mean.
     x = np.linspace(-2.0, 2.0, 9)
-    loc, scale = (0.5 * x - shift)[:, None], 1.3
+    loc, scale = (0.5 * x - 30.0)[:, None], 1.3
     y = np.maximum(0.5 * x + 0.7 * np.sin(7 * x), 0.0)
     z = (y - loc[:, 0]) / scale
     density = stats.norm.logpdf(z) - np.log(scale)

@@ -1,4 +1,4 @@
-"""What the likelihood of rows must obey, whatever its value: symmetries, errors, transforms."""
+"""What the likelihood of rows must obey, whatever its value: limits, errors, transforms."""
 
 import functools
 
@@ -9,32 +9,9 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from tests.row_quadrature import COVARIANCE, LOC, LOW, every_kind, total
+from tests.row_quadrature import COVARIANCE, LOC, total
 
 INF = np.inf
-
-
-@pytest.mark.full
-def test_rows_and_coordinates_may_be_permuted_and_rows_split():
-    lower, upper = (side[:, :2] for side in every_kind())
-    loc, covariance, low = LOC[:2], COVARIANCE[:2, :2], LOW[:2]
-    make = lambda lower, upper, low: tg.Observations(lower, upper, region=tg.Box(low, INF))
-    found = tg.log_likelihood(make(lower, upper, low), loc, covariance).log_prob
-    order = np.random.default_rng(2).permutation(24)
-    again = tg.log_likelihood(make(lower[order], upper[order], low), loc, covariance).log_prob
-    np.testing.assert_allclose(again, found[order], rtol=1e-12)
-    turned = make(lower[:, ::-1], upper[:, ::-1], low[::-1])
-    turned = tg.log_likelihood(turned, loc[::-1], covariance[::-1, ::-1])
-    np.testing.assert_allclose(turned.log_prob, found, rtol=1e-9, atol=1e-9)
-    # p(y) = p(y_0) p(y_1, y_2 | y_0), the first factor without its region.
-    y = np.array([[0.4, 0.1, -0.3]])
-    gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
-    rest = COVARIANCE[1:, 1:] - np.outer(gain, COVARIANCE[0, 1:])
-    whole = total(tg.Observations(y - [[0, 0, 0.5]], y), LOC, COVARIANCE)
-    first = total(tg.Observations.exact(y[:, :1]), LOC[:1], COVARIANCE[:1, :1])
-    second = tg.Observations(y[:, 1:] - [[0, 0.5]], y[:, 1:])
-    split = first + total(second, LOC[1:] + gain * (y[0, 0] - LOC[0]), rest)
-    np.testing.assert_allclose(whole, split, rtol=1e-12)
 
 
 @pytest.mark.full
@@ -51,18 +28,6 @@ def test_intervals_shrink_to_exact_entries_and_missing_rows_say_nothing():
         found = tg.log_likelihood(rows, LOC, COVARIANCE)
         np.testing.assert_array_equal(found.log_prob, 0.0)
         np.testing.assert_array_equal(found.stderr, 0.0)
-
-
-def test_weights_are_repeated_rows():
-    y, few = np.array([0.5, 1.5, 2.5]), tg.Box([0.0], [INF])
-    weighted = tg.Observations(y - [0.0, 0.2, 0.0], y, region=few, weights=[2.0, 3.0, 0.0])
-    repeated = y.repeat([2, 3, 0])
-    repeated = tg.Observations(repeated - [0.0, 0.0, 0.2, 0.2, 0.2], repeated, region=few)
-    np.testing.assert_allclose(
-        total(weighted, [0.3], [[2.0]]), total(repeated, [0.3], [[2.0]]), rtol=1e-12
-    )
-    outside = tg.Observations.exact([2.0, 0.5], region=tg.Box([0.0], [1.0]), weights=[0.0, 1.0])
-    assert np.isfinite(total(outside, [0.0], [[1.0]]))  # a row of weight 0 is no row
 
 
 @pytest.mark.full

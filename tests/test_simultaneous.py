@@ -3,7 +3,6 @@
 import math
 
 import jax
-import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,16 +60,6 @@ def test_two_sided_intervals_and_the_table():
         result.p_values[0], by_quadrature(-result.statistics[0], two_sided=True), atol=1e-9
     )
     assert "b2 - b0     -7.4667     1.6038       [-11.458, -3.4755]" in str(result)
-
-
-@pytest.mark.full
-def test_tukeys_pairs_of_three_groups_are_the_studentized_range():
-    result = tg.simultaneous([1.0, 2.0, 4.0], np.eye(3), 10, "tukey")
-    truth = stats.studentized_range.ppf(0.95, 3, 10)
-    np.testing.assert_allclose(result.critical_value.value * math.sqrt(2), truth, rtol=1e-7)
-    truth = stats.studentized_range.sf(3.0, 3, 10)
-    np.testing.assert_allclose(result.p_values[1], truth, rtol=1e-7)
-    assert result.critical_value.stderr == 0
 
 
 @pytest.mark.full
@@ -230,92 +219,6 @@ def test_a_curve_of_few_coefficients_has_a_band():
     assert stats.t.isf(0.025, 20) < value < np.sqrt(3 * stats.f.isf(0.05, 3, 20))  # Scheffe's
 
 
-def family(seed):
-    """A root of random, all-pairs or nearly dependent contrasts, up to five of which are large."""
-    rng = np.random.default_rng(seed)
-    kind, df = seed % 3, (math.inf, 30.0, 5.0)[seed // 3 % 3]
-    if kind == 0:
-        d = int(rng.integers(3, 81))
-        root = rng.normal(size=(d, 2 * d))
-    elif kind == 1:
-        k = int(rng.integers(3, 13))
-        pairs = np.array([np.eye(k)[j] - np.eye(k)[i] for i in range(k) for j in range(i)])
-        root = pairs / np.sqrt(rng.integers(3, 30, k))
-    else:
-        d = int(rng.integers(3, 30))
-        root = np.repeat(rng.normal(size=(d, d)), 2, axis=0)
-        root[1::2] *= rng.choice([-1.0, 1.0], (d, 1))
-        root[1::2] += 10.0 ** rng.uniform(-7, 0, (d, 1)) * rng.normal(size=(d, d))
-    root /= np.linalg.norm(root, axis=1, keepdims=True)
-    sizes = np.zeros(len(root))
-    large = int(rng.integers(1, min(5, len(root) - 1) + 1))
-    sizes[:large] = np.exp(rng.uniform(math.log(1.5), math.log(40.0), large))
-    return rng, rng.permutation(root), sizes, df
-
-
-def exceedance(rng, root, limit, df, num_draws):
-    """log P(some |X_j| > limit) and its error, from draws given that one exceeds it: the sum of
-    the probabilities times the mean of 1 over the number of those that exceed."""
-    with mpmath.workdps(60):
-        x = mpmath.mpf(float(limit)) ** 2
-        if math.isinf(df):
-            log_one = float(mpmath.log(mpmath.erfc(mpmath.sqrt(x / 2))))
-        else:
-            half = mpmath.mpf(df) / 2
-            share = mpmath.betainc(half, 0.5, 0, df / (df + x), regularized=True)
-            log_one = float(mpmath.log(share))
-    means = []
-    for _ in range(10):
-        z, u = rng.normal(size=(num_draws // 10, root.shape[1])), rng.random(num_draws // 10)
-        chosen, scale = rng.integers(0, len(root), len(z)), 1.0
-        if math.isinf(df):
-            first = -special.ndtri_exp(special.log_ndtr(-limit) + np.log(u))
-        else:
-            first = stats.t.isf(stats.t.sf(limit, df) * u, df)
-            scale = np.sqrt((df + first**2) / rng.chisquare(df + 1, len(z)))[:, None]
-        rows = root[chosen]
-        others = z - np.sum(z * rows, axis=1, keepdims=True) * rows
-        met = np.abs((first[:, None] * rows + scale * others) @ root.T) > limit
-        met[np.arange(len(z)), chosen] = True
-        means.append(np.mean(1.0 / met.sum(axis=1)))
-    mean = np.mean(means)
-    error = np.std(means, ddof=1) / math.sqrt(10) / mean
-    return log_one + math.log(len(root) * mean), error
-
-
-def families_within_their_errors(seeds, num_draws):
-    differences = []
-    for seed in seeds:
-        rng, root, sizes, df = family(seed)
-        some = LargestCoordinate.of(root, True, df, jax.random.key(seed))
-        log_p, errors = some.tails(sizes)
-        single = some.log_single(sizes)
-        assert np.all(log_p >= single) and np.all(log_p <= single + math.log(len(sizes)))
-        assert np.all(log_p[1] <= log_p[0]) and np.all(errors < 0.01)
-        for j in np.nonzero(sizes)[0]:
-            for row, kept in ((0, sizes >= 0), (1, sizes <= sizes[j])):
-                if row == 1 and kept.all():
-                    continue
-                true, error = exceedance(rng, root[kept], sizes[j], df, num_draws)
-                # Of a reference without an overlap the error is not known.
-                stated = math.hypot(errors[row, j], max(error, 1.0 / num_draws)) + 1e-11
-                assert abs(log_p[row, j] - true) < 5 * stated, (seed, j, row)
-                differences.append(abs(log_p[row, j] - true))
-    return np.median(differences)
-
-
-@pytest.mark.full
-def test_adjusted_p_values_of_random_families():
-    assert families_within_their_errors((1, 4, 5, 8, 9, 10), 20_000) < 5e-3  # of the reference
-
-
-@pytest.mark.slow
-def test_adjusted_p_values_of_many_random_families():
-    """Four of each kind and df. Of 200, range(100, 300), which took 370 processor seconds, none of
-    1,000 values was off by more than 4.2 errors, and the median difference was 5e-4."""
-    assert families_within_their_errors(range(100, 136), 200_000) < 1e-3
-
-
 def blocks_of_one_factor(seed):
     """A root of two independent blocks, each with a common factor: loadings, root and limits."""
     rng = np.random.default_rng(seed)
@@ -327,7 +230,8 @@ def blocks_of_one_factor(seed):
         root[start : start + len(values), factor] = values
     root[np.arange(d), 2 + np.arange(d)] = np.sqrt(1 - np.sum(root[:, :2] ** 2, axis=1))
     limits = np.zeros(d)
-    limits[: rng.integers(1, 6)] = np.exp(rng.uniform(math.log(1.5), math.log(20.0)))
+    large = min(rng.integers(1, 6), d - 1)
+    limits[:large] = np.exp(rng.uniform(math.log(1.5), math.log(20.0), large))
     return loadings, root, limits
 
 
@@ -336,9 +240,9 @@ def log_outside_blocks(loadings, limit, df):
     nodes, weights = np.polynomial.legendre.leggauss(400)
     scales, shares = np.ones(1), np.ones(1)
     if not math.isinf(df):
-        log_scale = 3.5 * nodes - 2.5
-        scales = np.exp(log_scale)
-        shares = 3.5 * weights * scales * math.sqrt(df) * stats.chi.pdf(scales * df**0.5, df)
+        steps, shares = np.polynomial.legendre.leggauss(120)
+        scales = np.exp(3.5 * steps - 2.5)
+        shares = 3.5 * shares * scales * math.sqrt(df) * stats.chi.pdf(scales * df**0.5, df)
     factors = 24.0 * nodes
     density = 24.0 * weights * stats.norm.pdf(factors)
     inside = 0.0  # log P of all blocks within the limit
@@ -353,14 +257,19 @@ def log_outside_blocks(loadings, limit, df):
 
 @pytest.mark.full
 def test_adjusted_p_values_against_quadrature():
+    """Of all statistics, and of those that are no larger, which step-down has."""
     differences = []
     for seed in range(12):
         loadings, root, limits = blocks_of_one_factor(seed)
         df = (math.inf, 30.0, 5.0)[seed % 3]
         log_p, errors = LargestCoordinate.of(root, True, df, jax.random.key(seed)).tails(limits)
-        difference = abs(log_p[0, 0] - log_outside_blocks(loadings, limits[0], df))
-        assert difference < 5 * errors[0, 0] + 1e-11, seed
-        differences.append(difference)
+        for j in np.nonzero(limits)[0][:2]:
+            kept = np.split(limits <= limits[j], [len(loadings[0])])
+            some = [values[k] for values, k in zip(loadings, kept)]
+            for row, parts in enumerate((loadings, some)):
+                difference = abs(log_p[row, j] - log_outside_blocks(parts, limits[j], df))
+                assert difference < 5 * errors[row, j] + 1e-11, (seed, j, row)
+                differences.append(difference)
     assert np.median(differences) < 1e-3
 
 

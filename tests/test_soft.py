@@ -47,55 +47,6 @@ def test_the_first_users_programme(dimension, high, dtype):
     np.testing.assert_allclose(value, truth, atol=5 * 0.016)
 
 
-@pytest.mark.quick("lattice", "antithetic")
-@pytest.mark.parametrize("points", ["random", "antithetic", "lattice"])
-def test_probit_edges_estimate_a_box_with_inflated_covariance(points):
-    """E[Phi((X - low)/width)] = P(N(loc - low, variance + width^2) > 0): one face a coordinate."""
-    width, loc, covariance = 0.5, jnp.array([0.3, -0.2]), jnp.array([[1.0, 0.6], [0.6, 2.0]])
-    method = tg.SoftMonteCarlo(2048, 32, tg.Probit(width), points)
-    got = tg.log_probability(loc, covariance, tg.Box([0.0, 0.5], [INF, INF]), method)
-    inflated = np.asarray(covariance) + width**2 * np.eye(2)
-    truth = stats.multivariate_normal.cdf(np.asarray(loc) - [0.0, 0.5], [0, 0], inflated)
-    error = float(got.log_prob) - np.log(truth)
-    # a t law with 31 degrees of freedom: |t| > 5.6 has probability 4e-6
-    assert abs(error) < 5.6 * float(got.stderr)
-    assert float(got.stderr) < {"random": 6e-3, "antithetic": 6e-3, "lattice": 1e-4}[points]
-
-
-def test_the_smoothed_truth_approaches_the_hard_one_with_the_width():
-    """For the logistic edge the bias is pi^2 / (6 steepness^2) times half the density's slope."""
-    box, loc = tg.Box([1.0], [INF]), jnp.zeros(1)
-    biases = []
-    for steepness in (4.0, 8.0, 16.0):
-        method = tg.SoftMonteCarlo(2**16, edge=tg.Tanh(steepness), points="lattice")
-        p = tg.fraction_not_truncated(loc, jnp.eye(1), box, method)
-        biases.append(float(p) - stats.norm.sf(1.0))
-    expected = [stats.norm.pdf(1.0) * np.pi**2 / 6 / k**2 for k in (4.0, 8.0, 16.0)]
-    np.testing.assert_allclose(biases[1:], expected[1:], rtol=0.05)
-    assert abs(biases[0]) > abs(biases[1]) > abs(biases[2])
-
-
-@pytest.mark.full
-def test_value_and_gradient_of_given_samples_by_hand():
-    """Three samples, a correlated Gaussian, a two-sided box: the same sum written out."""
-    z = jnp.array([[0.1, -0.4], [1.2, 0.3], [-0.7, 0.9]])
-    factor = jnp.array([[1.5, 0.0], [-0.4, 0.8]])
-    low, high, k = jnp.array([-1.0, 0.0]), jnp.array([1.0, 2.0]), 3.0
-
-    def by_hand(loc):
-        x = loc + z @ factor.T
-        tanh = lambda margin: 0.5 * (1 + jnp.tanh(k * margin / 2))
-        return jnp.log(jnp.mean(jnp.prod(tanh(x - low) * tanh(high - x), axis=-1)))
-
-    method = tg.SoftMonteCarlo(edge=tg.Tanh(k), samples=z)
-    box, covariance = tg.Box(low, high), factor @ factor.T
-    ours = lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
-    loc = jnp.array([0.2, 0.5])
-    np.testing.assert_allclose(ours(loc), by_hand(loc), rtol=1e-13)
-    np.testing.assert_allclose(jax.grad(ours)(loc), jax.grad(by_hand)(loc), rtol=1e-12)
-    np.testing.assert_allclose(jax.hessian(ours)(loc), jax.hessian(by_hand)(loc), rtol=1e-11)
-
-
 def test_steepness_is_trained_and_annealed_without_compiling_again():
     traces = 0
 
@@ -146,11 +97,6 @@ def test_a_tail_says_that_the_estimate_rests_on_nothing():
             method = tg.SoftMonteCarlo(1000, num_replicates, edge, points)
             got = tg.log_probability([0.0], [[1.0]], box, method)
             assert got.stderr == INF and not jnp.isnan(got.log_prob)
-
-
-def test_a_fraction_of_one_is_not_called_exact():
-    got = tg.log_probability([0.0], [[1.0]], tg.Box([-6.0], [6.0]), tg.SoftMonteCarlo(1000))
-    assert 1e-4 < got.stderr < 1e-2
 
 
 @pytest.mark.quick("hard")

@@ -70,9 +70,6 @@ SWITCHES = [
 ]
 
 
-ROWS = len(PROBLEMS) + len(SWITCHES)
-
-
 def errors(values, truths, largest):
     with np.errstate(invalid="ignore"):
         error = np.abs(values.astype(float) - truths) / np.maximum(1, np.abs(truths))
@@ -202,33 +199,6 @@ def test_infinite_limits_stay_where_the_mean_in_standard_deviations_overflows():
     assert tuple(standardize(-INF, 1e300, 1e300, 1e-300)) == (-INF, 0.0, INF)
     for loc, scale in [(math.nan, 1.0), (INF, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, math.nan)]:
         assert np.isnan(standardize(-INF, INF, loc, scale)).all()
-
-
-def test_infinite_limits_take_part_in_no_derivative():
-    arguments = np.array(
-        [
-            [0.3, 2.0, -INF, 1.0],
-            [0.3, 2.0, 1.0, INF],
-            [0.3, 2.0, -INF, INF],
-            [0.3, 2.0, -1.0, 1e300],
-        ]
-    )
-
-    # As many rows as another test has, to share its compilation.
-    rows = np.resize(np.pad(arguments, ((0, 0), (0, 1)), constant_values=1.0), (ROWS, 5))
-    jacobian = np.asarray(orders(rows, 1, len(NAMES))[1])[:4, :, :4]
-    quantile = partial(special.truncated_quantile, 0.3)
-    backward = jax.jit(jax.vmap(jax.grad(quantile, (0, 1, 2, 3))))(*arguments.T)
-    jacobian = np.concatenate([jacobian, np.stack(backward, -1)[:, None]], 1)
-    assert np.isfinite(jacobian).all()
-    infinite = np.broadcast_to(np.isinf(arguments)[:, None], jacobian.shape)
-    assert (jacobian[infinite] == 0).all()
-    assert (jacobian[3, :, 3] == 0).all()
-    whole = dict(zip(("log_mass", "mean", "variance", "entropy"), jacobian[2]))
-    np.testing.assert_allclose(whole["log_mass"], 0.0)
-    np.testing.assert_allclose(whole["mean"], [1, 0, 0, 0])
-    np.testing.assert_allclose(whole["variance"], [0, 4, 0, 0])
-    np.testing.assert_allclose(whole["entropy"], [0, 0.5, 0, 0])
 
 
 def test_empty_inverted_and_missing():

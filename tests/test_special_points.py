@@ -46,7 +46,7 @@ def limits(d, name):
     return {key: np.full(d, float(x)) for key, x in zip(("low", "high"), LIMITS[name])}
 
 
-def matrices(d, beside=True):
+def matrices(d):
     """Covariance matrices in which structure can be recognised, and what lies beside them."""
     i = np.arange(d)
     sign, pair = np.where(i % 2, -1.0, 1.0), np.zeros((d, d))
@@ -62,7 +62,7 @@ def matrices(d, beside=True):
         "block": np.eye(d) + 0.5 * pair,
     }
     near = {f"identity + {e:g}": np.eye(d) + e * pair for e in (1e-12, 1e-6)}
-    return known | ({**near, "equal + 1e-6": equal + 1e-6 * pair} if beside else {})
+    return known | near | {"equal + 1e-6": equal + 1e-6 * pair}
 
 
 def factors(d):
@@ -88,7 +88,7 @@ FORMS = {
 }
 
 
-def covariances(form, d, beside=True):
+def covariances(form, d):
     if form in ("LowRank", "Markov"):
         return factors(d) if form == "LowRank" else chains(d)
     pick = (
@@ -96,13 +96,13 @@ def covariances(form, d, beside=True):
         if form == "matrix"
         else (lambda m: {"tril": np.linalg.cholesky(m)})
     )
-    return {name: pick(matrix) for name, matrix in matrices(d, beside).items()}
+    return {name: pick(matrix) for name, matrix in matrices(d).items()}
 
 
-def gaussians(form, d, names=("orthant", "mixed"), beside=True, **others):
+def gaussians(form, d, names=("orthant", "mixed"), **others):
     return {
         f"{which}, {name}": {"loc": np.zeros(d), **limits(d, name), **covariance, **others}
-        for which, covariance in covariances(form, d, beside).items()
+        for which, covariance in covariances(form, d).items()
         for name in names
     }
 
@@ -126,15 +126,6 @@ def log_p(form, region=box, method=tg.Automatic(), **law):
         return tg.log_probability(p["loc"], covariance(p), region(p), method, **more).log_prob
 
     return function
-
-
-def many_points(form):
-    """log P by many points of one plan, whose differences are those of P to 1e-4."""
-    method = tg.Separation(1024, 8)
-    covariance = FORMS[form][0]
-    d = 4
-    held = method.hold(np.zeros(d), 0.8 * np.eye(d) + 0.2, tg.Box([-0.5] * d, [2.0] * d))
-    return lambda p: tg.log_probability(p["loc"], covariance(p), box(p), held).log_prob
 
 
 def held(form, d, method, label):
@@ -391,32 +382,8 @@ def probabilities():
                 **moved,
                 routes="backward jit forward vmap single" + twice,
             )
-        routes = "backward forward"
-        if form in ("LowRank", "Markov"):
-            continue  # see in_more_dimensions
-        table[f"log P, {form}, 3"] = Case(
-            form,
-            log_p(form),
-            some(gaussians(form, 3, ("mixed",), False), "id", "diag", "chain"),
-            **moved,
-            routes=routes,
-        )
-        points = gaussians(form, 4, ("mixed",), False)
-        table[f"log P, {form}, 4"] = Case(
-            f"{form} Separation",
-            log_p(form),
-            some(points, "id", "dia", "block", "chain"),
-            **moved,
-            routes=routes,
-            tol=3e-3,
-            prepare=lambda form=form: {"differences": many_points(form)},
-        )
-        for label in ("identity, mixed", "block, mixed"):
-            parts = held(form, 4, tg.Automatic(), label)
-            table[f"held, {form}, {label}"] = Case(
-                "Automatic Separation", **parts, **moved, routes="backward jit", tol=1e-5
-            )
-        table |= other_functions(form, moved)
+        if form not in ("LowRank", "Markov"):  # see in_more_dimensions
+            table |= other_functions(form, moved)
     parts = held("matrix", 4, tg.Separation(64, 2), "equal, orthant")
     table["Separation, held"] = Case(
         "Separation", **parts, symmetric="matrix", routes="backward jit twice", tol=1e-5

@@ -137,6 +137,28 @@ def draws(draw):
 
 
 @law
+def smooth_draws(draw):
+    """The mean and square of draws of a smooth field, singular to rounding, beside rejection."""
+    n, length = 60, draw(st.sampled_from([0.1, 0.3]))
+    setup = f"i = np.arange({n}) / {n}; S = np.exp(-0.5 * ((i[:, None] - i) / {length}) ** 2)\n"
+    setup += f"box = tg.Box(np.full({n}, -1.0), {draw(st.sampled_from([1.0, 2.0]))})\n"
+    setup += (
+        f"x = tg.truncated_samples(jax.random.key({draw(st.integers(0, 9))}), 0 * i, S, box, 200)"
+    )
+
+    def oracle(names):
+        values, axes = np.linalg.eigh(names["S"])
+        z = np.random.default_rng(0).normal(size=(40_000, n))
+        x = z @ (axes * np.sqrt(values.clip(0))).T
+        x = x[np.all((x > -1) & (x < float(names["box"].high[0])), axis=1)]
+        both = np.stack([x.mean(1), x.var(1)])
+        return both.mean(1), both.std(1) / np.sqrt(len(x))
+
+    both = "np.stack([x.mean(1), x.var(1)])"
+    return Case(f"{n} sites", setup, f"{both}.mean(1)", oracle, 1e-6, f"{both}.std(1) / 14")
+
+
+@law
 def conditionals(draw):
     """Means and covariances given what is known, by slopes of the log-likelihood in the mean."""
     d, errors = draw(st.integers(1, 2)), draw(st.booleans())

@@ -24,7 +24,8 @@ PRELUDE += 'jax.config.update("jax_enable_x64", True)\n'
 SHRINK = 40.0  # seconds in which a failure is made smaller
 TURN = 60.0  # seconds that a law has in its turn
 FORGET = 100  # cases after which compiled programs are forgotten
-FEW, MOST = 10, 0.9  # cases from which on fits must converge, and the share that need not
+FEW, MOST = 10, 0.9  # cases from which on a law must say something, and the share that need not
+SILENT = {"not converged": "fits that do not converge", "refused": "cases that are refused"}
 
 
 class Case(NamedTuple):
@@ -39,6 +40,7 @@ class Case(NamedTuple):
         stderr: an expression of the standard error of `ours`, of which six are allowed.
         refused: whether a ValueError with a sentence is a right answer too.
         must_refuse: whether it is the only right answer.
+        says: what the sentence then must hold.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Case(NamedTuple):
     stderr: str = "0.0"
     refused: bool = False
     must_refuse: bool = False
+    says: tuple[str, ...] = ()
 
     @property
     def script(self) -> str:
@@ -83,6 +86,8 @@ def _outcome(case: Case, names: dict[str, Any]) -> str:
     except Exception as error:
         refusal = isinstance(error, (ValueError, TypeError)) and len(str(error)) > 20
         if refusal and (case.refused or case.must_refuse):
+            if silent := [words for words in case.says if words not in str(error)]:
+                raise Broken(f"{error}; the oracle: it says {silent}") from error
             return "refused"
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
@@ -140,7 +145,7 @@ def search(
     """
     tally: Counter[str] = Counter()
     smallest: Failure | None = None
-    stuck: Case | None = None
+    stuck: dict[str, Case] = {}
     limit = until
 
     @hypothesis.seed(seed)
@@ -156,12 +161,12 @@ def search(
     )
     @hypothesis.given(LAWS[name])
     def holds(case: Case) -> None:
-        nonlocal smallest, stuck, limit
+        nonlocal smallest, limit
         if time.monotonic() > limit:
             raise Enough
         try:
             ends = outcome(case)
-            stuck = case if ends == "not converged" else stuck
+            stuck.update({} if case.must_refuse else {ends: case})
             if smallest is None:
                 tally[ends] += 1
                 if tally.total() % FORGET == 0:
@@ -181,11 +186,12 @@ def search(
         holds()
     except (Broken, Enough, hypothesis.errors.FlakyFailure):
         pass
-    count, total, words = tally["not converged"], tally.total(), "fits that do not converge"
-    if smallest is None and stuck and total >= FEW and count > MOST * total:
-        if f"{name}: {words}" not in known:
-            message = f"{count} of {total} did not; the oracle: most do"
-            smallest = Failure(name, seed, stuck._replace(kind=words), message)
+    total = tally.total()
+    for ends, words in SILENT.items():
+        if smallest is None and ends in stuck and total >= FEW and tally[ends] > MOST * total:
+            if f"{name}: {words}" not in known:
+                message = f"{tally[ends]} of {total} were {ends}; the oracle: most have an answer"
+                smallest = Failure(name, seed, stuck[ends]._replace(kind=words), message)
     return tally, smallest
 
 

@@ -131,6 +131,15 @@ CENSORED |= {f"{mark}2": (2.0, INF) for mark in (">", ">=", "≥", "> ", "≥ ")
 CENSORED |= {text: (-INF, 3.0) for text in ("3 U", "3UJ", "3 ND", "ND 3", "nd<3", "ND (3)", "<3 U")}
 CENSORED |= {"0.5 J": (0.5, 0.5), "<0.5 UJ": (-INF, 0.5)}
 NO_LIMITS = ["abc", "1,634", "<1,634", "< ", "<<2", "", "3>", "1.0 mg", "<0.5 J", "1.5D3", "nan"]
+READINGS = {  # of what is no number here: each that somebody may mean is said
+    "1,634": ("1634", "1.634"),
+    "<1,634": ("1634", "1.634"),
+    "1.5D3": ("1.5e3",),
+    "1_000": ("1000",),
+    "0,5": ("0.5",),
+    "5%": ("5,", "0.05"),
+    "1.0 U": ("not detected", "1.0"),
+}
 
 
 @law
@@ -153,7 +162,8 @@ def cells(draw):
         ours = "np.r_[x, x]"
     oracle = lambda names: (np.r_[[right[c][0] for c in some], [right[c][1] for c in some]], 0.0)
     kind = f"{'censored' if texts else 'file'}: {odd!r}"
-    return Case(kind, setup, ours, oracle, 0.0, must_refuse=odd is not None)
+    says = READINGS.get(odd, ())
+    return Case(kind, setup, ours, oracle, 0.0, must_refuse=odd is not None, says=says)
 
 
 @law

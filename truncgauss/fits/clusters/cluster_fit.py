@@ -1428,7 +1428,9 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     mean = mean_of_ordered(inputs) if inputs.single else mean_of_numbers(inputs)
     scaled = [term.scaled(mean.unit) for term, _ in pairs]
     starts = starts_of(mean, scaled, bool(inputs.scaleless))
-    covariance = CovarianceSum(tuple(scaled), tuple(map(len, starts[1:])))
+    alike = all(isinstance(term, RandomEffects | Residual) for term in scaled)
+    alike = alike and not np.any(inputs.noise)
+    covariance = CovarianceSum(tuple(scaled), tuple(map(len, starts[1:])), alike)
     names = (*mean.names, *(name for term in scaled for name in term.names))
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:

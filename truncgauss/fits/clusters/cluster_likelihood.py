@@ -90,7 +90,8 @@ class MeanParameters(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """One cluster and its covariance, see `ClusterRows`; `seen` are its exact entries."""
+    """One cluster and its covariance, see `ClusterRows`; `seen` are its exact entries, and `alike`
+    is () where all variances are one, else None: a choice of formulas that is static."""
 
     loc: jax.Array
     seen: jax.Array
@@ -98,6 +99,7 @@ class Cluster(NamedTuple):
     lower: jax.Array
     upper: jax.Array
     covariance: Parts
+    alike: tuple[()] | None = None
 
 
 @frozen_pytree
@@ -107,10 +109,12 @@ class CovarianceSum:
     Attributes:
         terms: prepared ones.
         sizes: numbers of their coordinates (static).
+        alike: whether all variances of noise are known to be one (static).
     """
 
     terms: tuple[CovarianceTerm, ...]
     sizes: tuple[int, ...] = static_field()
+    alike: bool = static_field(default=False)
 
     def split(self, x: Any) -> list[Any]:
         """The coordinates of each term, of a vector or of one with leading coordinates."""
@@ -148,7 +152,7 @@ def clusters_at(
     limits = rows.lower, rows.upper
     if rows.codes is not None:
         limits = between_cuts(rows.codes, mean.cuts, *limits, jnp)
-    return Cluster(loc, seen, rows.values, *limits, parts)
+    return Cluster(loc, seen, rows.values, *limits, parts, () if covariance.alike else None)
 
 
 # ---------------------------------------------------------------- effects and variances
@@ -208,19 +212,23 @@ def first_entries(columns: list[Any], variances: Any) -> tuple[list[Any], tuple[
     return [first, least_noise(size, variances, ~first)], (x, y)
 
 
-def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any, Any, Any]:
+def given_exact(
+    seen: Any, rest: Any, factor: Any, variances: Any, alike: bool
+) -> tuple[Any, Any, Any]:
     """The log density of the entries that are seen, of means 0, and mean and root of the standard
     normal effects given these: x = factor f + noise, of at most two effects.
 
     Beside an entry of little noise 1 + factor^T D^-1 factor loses what the others say. So effects
     are first conditioned on the entries that say most, as many as there are effects; what all
-    others say of what is left is no large number.
+    others say of what is left is no large number. Of variances that are alike none is small beside
+    others, and half of the time is enough.
 
     Args:
         seen: a mask of entries, (e,).
         rest: of entries, without their means, (e,).
         factor: (e, r).
         variances: of the noise, (e,).
+        alike: whether these are one number.
 
     Returns:
         The density; the mean, (r,); and a root R of the covariance R R^T of these, (r, r).
@@ -234,6 +242,10 @@ def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any,
         density -= 0.5 * jnp.sum(rest**2 / variances + jnp.log(variances))
         return density, jnp.zeros(0), jnp.zeros((0, 0))
     columns = [jnp.where(seen, factor[:, k], 0.0) for k in range(rank)]
+    if alike:
+        known = jnp.where(seen, variances, jnp.inf)
+        value, mean, root = on_others([1.0] * rank, columns, rest, known)
+        return density + value, mean, root
     masks, (x, y) = first_entries(columns, variances)
     if rank == 1:
         firsts = [[jnp.sum(jnp.where(masks[0], z, 0.0)) for z in (*columns, rest, variances)]]
@@ -303,7 +315,8 @@ def limited_given_exact(cluster: Cluster) -> tuple[Any, Any, Any, Any]:
     if not e:
         return jnp.zeros(()), cluster.loc, factor, jnp.sqrt(variances)
     rest = cluster.values - cluster.loc[:e]
-    density, mean, root = given_exact(cluster.seen, rest, factor[:e], variances[:e])
+    alike = cluster.alike is not None
+    density, mean, root = given_exact(cluster.seen, rest, factor[:e], variances[:e], alike)
     loc = cluster.loc[e:] + jnp.sum(factor[e:] * mean, axis=1)
     return density, loc, factor[e:] @ root, jnp.sqrt(variances[e:])
 
