@@ -132,6 +132,34 @@ def terms(draw):
 
 
 @law
+def new_clusters(draw):
+    """Means and probabilities of rows of new clusters, with effects of each by a formula."""
+    seed, unit, origin = numbers(draw)
+    kind = draw(st.sampled_from(["mean", "probability"]))
+    effects = draw(st.sampled_from(["1", "1 + x", "0 + x"]))
+    setup = f"rng = np.random.default_rng({seed}); g = np.arange(60) % 12\n"
+    setup += "x, e, u, v = rng.normal(size=(4, 60)); data = {'x': 10 * x + 3}\n"
+    setup += f"data['y'] = {origin} + {unit} * (x + e + u[g] + 0.5 * v[g] * x)\n"
+    setup += f"terms = tg.RandomEffects('{effects}'), tg.Residual()\n"
+    setup += f"fit = tg.fit_clusters('y ~ x', None, g, terms, data=data, {QUIET})\n"
+    high = f", high={origin + unit}" if kind == "probability" else ""
+    setup += f"p = fit.predict({{'x': [-5.0, 3.0, 20.0]}}, '{kind}'{high}).value"
+
+    def oracle(names):
+        b = dict(zip(names["fit"].names, names["fit"].estimates))
+        x, labels = np.array([-5.0, 3.0, 20.0]), effects.replace("1", "Intercept").split(" + ")
+        labels = [label for label in labels if label != "0"]
+        z = np.stack([x if label == "x" else np.ones(3) for label in labels], axis=1)
+        mean = b["Intercept"] + b["x"] * x
+        variance = np.sum((z @ covariance(b, labels)) * z, axis=1) + b["sigma"] ** 2
+        within = stats.norm.cdf((origin + unit - mean) / np.sqrt(variance))
+        return mean / unit if kind == "mean" else within, 0.0
+
+    ours = f"p / {unit}" if kind == "mean" else "p"
+    return Case(f"{kind}, {effects}", setup, ours, oracle, 1e-7)
+
+
+@law
 def deviations(draw):
     """Profile intervals of an effect's deviation, with the lower end of Feldman and Cousins."""
     seed, unit, origin = numbers(draw)
@@ -172,3 +200,44 @@ def deviations(draw):
         return np.r_[low, reach(usual, best, 20.0)], 0.0
 
     return Case(f"{word}, {level}", setup, f"np.array(ends) / {unit}", oracle, 1e-5, refused=True)
+
+
+@law
+def completions(draw):
+    """Components and true values of rows of a mixture, by Bayes's rule, and the mean of draws."""
+    seed, unit, origin = numbers(draw)
+    gap, noise = draw(st.sampled_from([2.5, 5.0])), draw(st.sampled_from([0.0, 0.2])) * unit**2
+    missing = draw(st.booleans())
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(40, 2))\n"
+    setup += f"y = {origin} + {unit} * (z + {gap} * (np.arange(40) % 3 > 0)[:, None])"
+    setup += "; y[::4, 1] = np.nan" * missing
+    more = f", noise={noise} * np.eye(2)" if noise else ""
+    setup += f"\nrows = tg.Observations.exact(y, nan_is_missing=True{more})\n"
+    setup += "fit = tg.fit_mixture(rows, 2, progress=False); p = fit.predict(rows)\n"
+    setup += f"x = (fit.completed(jax.random.key({seed}), rows, 900) - {origin}) / {unit}\n"
+    setup += f"m = x - (p.mean - {origin}) / {unit}; q = np.einsum('sni,snj->sij', m, m) / 40"
+
+    def oracle(names):
+        fit, parts = names["fit"], []
+        for row in names["y"]:
+            k, each = np.flatnonzero(np.isfinite(row)), []
+            for share, loc, matrix in zip(fit.weights, fit.locs, fit.covariances):
+                total = matrix[np.ix_(k, k)] + noise * np.eye(len(k))
+                gain = np.linalg.solve(total, matrix[k]).T
+                density = share * stats.multivariate_normal(loc[k], total).pdf(row[k])
+                each.append((density, loc + gain @ (row[k] - loc[k]), matrix - gain @ matrix[k]))
+            density, means, spreads = (np.stack(part) for part in zip(*each))
+            shares = density / density.sum()
+            apart = means - shares @ means
+            spread = np.tensordot(shares, spreads, 1) + (shares * apart.T) @ apart
+            mean, spread = (shares @ means - origin) / unit, spread / unit**2
+            parts.append((shares, mean, spread))
+        shares, mean, spread = map(np.array, zip(*parts))
+        every = shares, mean, spread, mean, spread.mean(axis=0)
+        return np.concatenate([part.ravel() for part in every]), 0.0
+
+    ours = f"np.r_[np.ravel(p.responsibilities), np.ravel(p.mean - {origin}) / {unit}, "
+    ours += f"np.ravel(p.covariance) / {unit**2}, np.ravel(x.mean(0)), np.ravel(q.mean(0))]"
+    words = f"{gap} apart" + ", noise" * bool(noise) + ", missing" * missing
+    stderr = "np.r_[np.zeros(320), np.ravel(x.std(0)) / 30, np.ravel(q.std(0)) / 30]"
+    return Case(words, setup, ours, oracle, 1e-7, stderr, refused=True)

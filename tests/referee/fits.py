@@ -201,7 +201,9 @@ def regressions(draw):
     asked = draw(st.sampled_from([*asked, "quantile", "probability"]))
     on_average, bound = draw(st.booleans()) and asked != "quantile", origin + 0.3 * unit
     more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
-    call = f'margins(kind="{asked}", variables="x"' if on_average else f'predict(new, "{asked}"'
+    at = draw(st.sampled_from(["", 'at="mean", ', f'at={{"x": {0.3 * units}}}, ']))
+    call = f'predict(new, "{asked}"'
+    call = f'margins({at}kind="{asked}", variables="x"' if on_average else call
     call = f"{call}{more_of})"
     setup += f'new = {{"constant": 1.0, "x": {units} * np.array([-0.5, 0.0, 0.7])}}; p = fit.{call}'
 
@@ -211,8 +213,10 @@ def regressions(draw):
         of = lambda x: prediction(asked, b[0] + b[1] * x, scale(x), *ends)
         if not on_average:
             return of(names["new"]["x"])
-        rates = slopes(lambda move: of(names["x"] + move), 1, step)[:, 0]
-        return np.r_[np.average(rates, weights=names["w"])]
+        points = names["x"] if not at else np.r_[0.3 * units]
+        points = np.r_[np.average(names["x"], weights=names["w"])] if "mean" in at else points
+        rates = slopes(lambda move: of(points + move), 1, step)[:, 0]
+        return np.r_[np.average(rates, weights=None if at else names["w"])]
 
     shares = asked in ("observed", "probability") and not on_average
     ends = lambda numbers, scatter: wald(numbers, scatter, shares)
@@ -231,8 +235,16 @@ def regressions(draw):
         below, above = log_ndtr((low - mean) / sigma), log_ndtr(-(high - mean) / sigma)
         return np.where(y <= low, below, np.where(y >= high, above, exact)) - seen
 
+    def shaped(names):
+        b, errors = np.array(names["fit"].estimates), np.array(names["fit"].errors)
+        scale, of_scale = (b[2:], errors[2:]) if by_x else (np.log(b[2:]), errors[2:] / b[2:])
+        return np.r_[b[:2], scale, errors[:2], of_scale]
+
+    says = "fit.coefficients, fit.log_scale, fit.standard_errors.coefficients, "
+    says = f"np.r_[{says}fit.standard_errors.log_scale]"
     kind = f"{which}, {word}, {'scale by x' if by_x else 'one scale'}, {options}{call}"
-    return fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
+    case = fitted(kind, setup, rows_of, refused=cut, groups=groups, follows=follows)
+    return also(case, says, shaped)
 
 
 def prediction(kind, mean, sigma, low, high):
@@ -348,7 +360,11 @@ def ordered(draw):
     setup = f"rng = np.random.default_rng({seed}); x, e = rng.normal(size=(2, 40)); w = {w}\n"
     setup += f"y = np.digitize(0.6 * x + e, [-0.5, 0.7]); x = {unit} * x\n"
     options, groups = information(draw, 40)
-    setup += f'fit = tg.fit_regression(tg.Ordinal(y), {{"x": x}}, {options}weights=w, {QUIET})\n'
+    named = draw(st.booleans())  # with a level that does not occur
+    outcome = "np.array(list('acd'))[y], levels=list('abcd')" if named else "y"
+    setup += (
+        f'fit = tg.fit_regression(tg.Ordinal({outcome}), {{"x": x}}, {options}weights=w, {QUIET})\n'
+    )
     setup += f'new = {{"x": {unit} * np.array([-0.5, 1.2])}}; p = fit.predict(new)'
 
     def shares(names, b, step):
@@ -364,7 +380,9 @@ def ordered(draw):
         mean = b[0] * names["x"]
         return oracles.log_interval(cuts[names["y"]] - mean, cuts[names["y"] + 1] - mean)
 
-    return fitted(f"{word}, {options}", setup, rows_of, groups=groups, follows=follows)
+    case = fitted(f"{word}, {options}", setup, rows_of, groups=groups, follows=follows)
+    levels = [ord(level) for level in ("acd" if named else "012")]
+    return also(case, "[ord(x[2]) for x in p.labels]", lambda names: 2 * levels)
 
 
 def heckman(b, x, z, s, y):

@@ -129,6 +129,27 @@ def ordered_pairs(draw):
 
 
 @law
+def correlations(draw):
+    """Two-step correlations of three items by pairs, their errors and intervals."""
+    seed, level = draw(st.integers(0, 10**4)), draw(st.sampled_from([0.95, 0.5]))
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(50, 4))\n"
+    setup += "y = 1.0 * np.digitize(z[:, :3] + 0.7 * z[:, 3:], [-0.5, 0.6])\n"
+    setup += "m = tg.polychoric_matrix(y); k = tuple(m.pairs.T)"
+
+    def oracle(names):
+        is_one = names["y"].T[:, None] == np.arange(3.0)[:, None]  # items, categories, rows
+        tables = [is_one[i].astype(float) @ is_one[j].T for i, j in names["m"].pairs]
+        rho, error = np.transpose([two_step(counts) for counts in tables])
+        half = stats.norm.ppf(0.5 + level / 2) * error / (1 - rho**2)
+        return np.r_[
+            rho, error, np.tanh(np.arctanh(rho) - half), np.tanh(np.arctanh(rho) + half)
+        ], 0.0
+
+    ours = f"np.r_[m.correlations[k], m.standard_errors[k], np.ravel(m.intervals({level})[k].T)]"
+    return Case(f"{level}", setup, ours, oracle, 1e-6)
+
+
+@law
 def shifts(draw):
     """The shift of a mean by counts inside of intervals, or by shares, and its errors."""
     k, n = draw(st.integers(1, 3)), draw(st.sampled_from([100, 1000]))
@@ -301,7 +322,8 @@ def ratios(draw):
     degrees, edge = [0, 1, 1, 2][large] - [0, 1, 1, 2][small], large >= 2 > small
 
     def oracle(names):
-        gain = max(2.0 * (names["fit"].log_likelihood - names["small"].log_likelihood), 0.0)
+        gain = 2.0 * (names["fit"].log_likelihood - names["small"].log_likelihood)
+        gain = gain if gain > 1e-11 * abs(names["fit"].log_likelihood) else 0.0  # beyond rounding
         p = [stats.chi2.sf(gain, k) if k else gain == 0.0 for k in (degrees, degrees - edge)]
         return np.r_[gain, degrees, np.mean(p)], 0.0
 

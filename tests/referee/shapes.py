@@ -122,18 +122,22 @@ def soft_edges(draw):
     loc, low, high = limits(draw, d, odd=False)
     covariance = np.diag([1.0, 0.5][:d]) + 0.3 * (1 - np.eye(d))
     edge, each = draw(st.sampled_from(list(EDGES))), draw(st.sampled_from([0, d, 2 * d]))
+    outside, rule = draw(st.booleans()), draw(st.sampled_from([False, False, True]))
+    edge, each = "Tanh" if rule else edge, 0 if outside or rule else each
     widths = np.array([1.0, 2.0, 0.5, 1.5][: max(each, 1)])
     parts = {"loc": loc, "S": covariance, "low": low, "high": high}
     parts |= {"k": widths if each else widths[0]}
     moves = direction(draw, parts)
+    moves["k"] = 0.0 * moves["k"] if rule else moves["k"]  # which it does not take
     log = draw(st.booleans())
     setup = along(parts, moves)
     setup += f"z = np.random.default_rng({draw(st.integers(0, 99))}).normal(size=({n}, {d}))"
-    setup += f"; of = lambda k: tg.SoftMonteCarlo({n}, edge=tg.{edge}(k), samples=z)\n"
-    setup += (
-        "e = lambda loc, S, low, high, k: tg.log_probability(loc, S, tg.Box(low, high), of(k))\n"
-    )
-    p = "tg.fraction_not_truncated(x[0], x[1], tg.Box(*x[2:4]), of(x[4]))"
+    way = "lambda m: jax.nn.sigmoid(1.0 * m)" if rule else f"tg.{edge}(k)"
+    setup += f"; of = lambda k: tg.SoftMonteCarlo({n}, edge={way}, samples=z)\n"
+    region = "tg.Outside(tg.Box(low, high))" if outside else "tg.Box(low, high)"
+    setup += f"e = lambda loc, S, low, high, k: tg.log_probability(loc, S, {region}, of(k))\n"
+    p = region.replace("low, high", "*x[2:4]")
+    p = f"tg.fraction_not_truncated(x[0], x[1], {p}, of(x[4]))"
     setup += f"f = lambda *x: {'e(*x).log_prob' if log else p}\n"
     setup += "slope = sum(map(jnp.vdot, jax.grad(f, range(5))(*x), v))"
 
@@ -143,6 +147,8 @@ def soft_edges(draw):
             x = p["loc"] + names["z"] @ np.linalg.cholesky(p["S"]).T
             k = np.broadcast_to(p["k"] if each != d else np.tile(p["k"], 2), 2 * d)
             margins = np.hstack([x - p["low"], p["high"] - x])
+            if outside:  # the face that a point is farthest beyond
+                margins = -margins.min(axis=1, keepdims=True)
             return np.prod([EDGES[edge](m, w) for m, w in zip(margins.T, k)], axis=0)
 
         of = lambda t: np.log(np.mean(weights(t))) if log else np.mean(weights(t))
@@ -155,7 +161,7 @@ def soft_edges(draw):
         scatter = np.std(np.r_[w, 0.0, w.max()], ddof=1) / n**0.5 / np.mean(w)
         return np.r_[of(0.0), slope, INF if few else scatter], np.r_[0.0, error, 0.0]
 
-    kind = f"{edge}, {'log' * log}, {each} widths, d = {d}"
+    kind = f"{way}, {'log' * log}, {each} widths, d = {d}" + ", outside" * outside
     return Case(kind, setup, "np.r_[f(*x), slope, e(*x).stderr]", oracle, np.r_[1e-12, 1e-6, 1e-12])
 
 

@@ -234,7 +234,12 @@ def orders(draw):
 SPELLED = ["x", "I(x**2)", "I(x)", "z", "x:z", "C(g)", "x:C(g)", "s", "x:s", "np.log(x)", "d"]
 SPELLED += ["poly(x, 2)", "bs(x, df=4)", "center(x):z", "I(x*d)", "np.exp(-x)", "I(1/x)", "x:d"]
 SPELLED += ["(x + z)**2", "(x + z + d)**3", "x/z", "{x**2}", "`x`*z", "scale(x)", "I(x)*C(g)"]
-SPELLED += ["bs(x, degree=1, knots=[1.5])", "np.maximum(x, 1.7)", "0 + cr(x, df=4)"]
+SPELLED += [
+    'C(s, contr.treatment("c"))',
+    "bs(x, degree=1, knots=[1.5])",
+    "np.maximum(x, 1.7)",
+    "0 + cr(x, df=4)",
+]
 LINES = "rng = np.random.default_rng({seed}); x, e = rng.uniform(0.5, 3, 60), rng.normal(size=60)\n"
 LINES += "k = np.arange(60); data = pd.DataFrame({{'x': x, 'z': rng.normal(size=60), 'g': k % 3,\n"
 LINES += (
@@ -264,7 +269,9 @@ def spellings(draw):
     low = draw(st.sampled_from([None, 0.0]))
     kinds = ["mean"] if low is None else ["mean", "observed", "recorded", "mean_observed"]
     kind = draw(st.sampled_from(kinds))
-    variable = draw(st.sampled_from([v for v in "xz" if v in right.replace("exp", "")] or ["d"]))
+    some = [v for v in "xz" if v in right.replace("exp", "")]
+    some += ["s"] * bool({"s", "x:s", 'C(s, contr.treatment("c"))'} & {*terms})
+    variable = draw(st.sampled_from(some or ["d"]))
     setup = "import pandas as pd\n" + LINES.format(seed=draw(st.integers(0, 10**4)))
     if "s" in right and draw(st.booleans()):
         setup += f"data['s'] = pd.Categorical(data['s'], {draw(st.permutations(list('cab')))})\n"
@@ -283,6 +290,12 @@ def spellings(draw):
             matrix = np.asarray(spec.get_model_matrix(moved), float)
             return predicted(kind, matrix @ fit.estimates[:-1], fit.estimates[-1], low)
 
+        if variable == "s":
+            levels = list(getattr(data["s"], "cat", None) and data["s"].cat.categories or "abc")
+            base = "c" if "contr" in right and not {"s", "x:s"} & {*terms} else levels[0]
+            each = {level: np.mean(prediction(data.assign(s=level))) for level in levels}
+            changes = [each[level] - each[base] for level in levels if level != base]
+            return np.r_[prediction(data)[:3], changes], 0.0
         x = data[variable].to_numpy(float)
         if variable == "d":
             change = prediction(data.assign(d=1)) - prediction(data.assign(d=0))

@@ -273,7 +273,8 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
             f"likelihood_ratio: the larger model's log-likelihood is lower, by {-statistic / 2:.3g}"
             ". It does not contain the smaller one, or its fit is not the maximum."
         )
-    statistic = max(statistic, 0.0)
+    rounding = 1e-11 * max(1.0, abs(large.log_likelihood))
+    statistic = statistic if statistic > rounding else 0.0
     p_value = float(special.chdtrc(degrees, statistic))
     if large.edges_beyond(small) == 1:
         fewer = special.chdtrc(degrees - 1, statistic) if degrees > 1 else float(statistic == 0.0)

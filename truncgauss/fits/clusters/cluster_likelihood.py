@@ -291,17 +291,20 @@ def on_others(d: list[Any], columns: list[Any], rest: Any, variances: Any) -> tu
     roots = [jnp.sqrt(jnp.where(v > 0, v, 1.0)) * (v > 0) for v in d]
     if len(d) == 1:
         whole = grown[0]
-        moves, root = [d[0] * pulls[0] / whole], (roots[0] / jnp.sqrt(whole))[None, None]
+        pushes, root = [pulls[0] / whole], (roots[0] / jnp.sqrt(whole))[None, None]
     else:
         both = jnp.sum(weighted[0] * columns[1])
         whole = grown[0] * grown[1] - d[0] * d[1] * both**2
-        moves = [
-            d[0] * (grown[1] * pulls[0] - d[1] * both * pulls[1]) / whole,
-            d[1] * (grown[0] * pulls[1] - d[0] * both * pulls[0]) / whole,
+        pushes = [
+            (grown[1] * pulls[0] - d[1] * both * pulls[1]) / whole,
+            (grown[0] * pulls[1] - d[0] * both * pulls[0]) / whole,
         ]
         first, last = roots[0] * jnp.sqrt(grown[1] / whole), roots[1] / jnp.sqrt(grown[1])
         root = jnp.array([[first, 0.0], [-first * d[1] * both / grown[1], last]])
-    energy = jnp.sum(weights * rest**2) - sum(a * b for a, b in zip(moves, pulls))
+    moves = [v * push for v, push in zip(d, pushes)]
+    # A sum of squares; the difference of two large numbers that equals it would lose its digits.
+    left = rest - sum(column * move for column, move in zip(columns, moves))
+    energy = jnp.sum(weights * left**2) + sum(a * b for a, b in zip(moves, pushes))
     logs = jnp.sum(jnp.log(variances)) + jnp.log(whole)
     return -0.5 * (energy + logs), jnp.stack(moves), root
 

@@ -18,6 +18,7 @@ from truncgauss.fits.clusters.terms.term import (
     lower_factor,
     pairs_of,
     signs_of_columns,
+    triangle_of,
 )
 from truncgauss.words.arguments import explained_class
 
@@ -144,7 +145,7 @@ class RandomEffects(CovarianceTerm):
         if self.constant is None:
             return outer
         inner = self.moved(lower_factor(outer, self.rank), 1.0)
-        return jnp.linalg.cholesky(inner @ inner.T)[np.tril_indices(self.rank)]
+        return triangle_of(inner @ inner.T)[np.tril_indices(self.rank)]
 
     @property
     def divisors(self) -> np.ndarray:
