@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 from scipy import integrate, optimize
-from scipy.special import expit
+from scipy.special import expit, log_ndtr
 
 from tests.referee import oracles
 from tests.referee.frame import Case, law
@@ -259,8 +259,10 @@ def stated_slopes(draw):
 # --- Closures -------------------------------------------------------------------------------------
 
 
-def log_soft(loc, scale, c, k):
-    """log E{expit(k (X - c))} of a normal X."""
+def log_soft(loc, scale, c, k, probit=False):
+    """log E{expit(k (X - c))} of a normal X, or of Phi in place of expit."""
+    if probit:
+        return log_ndtr((loc - c) / np.hypot(scale, 1 / k))
     f = lambda z: np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * expit(k * (loc + scale * z - c))
     return np.log(integrate.quad(f, -10, 10, points=[(c - loc) / scale], epsabs=0, limit=200)[0])
 
@@ -274,20 +276,24 @@ def closures(draw):
     d = draw(st.integers(1, 2))
     covariance = text(scale**2 * np.eye(d) + 0.1 * (1 - np.eye(d)))
     setup = f"c, k, S = {c}, {k}, jnp.array({covariance})\n"
+    curve = draw(st.sampled_from(["", "logistic", "probit"]))
     region = f"tg.Selection(lambda x: jax.nn.sigmoid(k * (x[0] - c)), {d})"
+    region = f"tg.Selection.{curve}([1.0{', 0.0' * (d - 1)}], c, 1 / k)" if curve else region
+    probit = curve == "probit"
     log_p = f"tg.log_probability(jnp.zeros({d}), S, {region}).log_prob"
-    along = lambda t: log_soft(0.0, scale, c + t * (which == "c"), k + t * (which == "k"))
+    ends = lambda t: (c + t * (which == "c"), k + t * (which == "k"))
+    along = lambda t: log_soft(0.0, scale, *ends(t), probit)
     if way != "minimize":
         setup += f"f = lambda {which}: {log_p}\n"
         return Case(
-            f"{way} by {which}, d = {d}",
+            f"{way} by {which}, d = {d}, {curve}",
             setup,
             f"jax.{way}({which})",
             lambda p: oracles.slope(along, 1),
-            2e-3,
+            1e-6 if curve else 2e-3,
         )
     target = draw(st.sampled_from([0.3, 0.6]))
     setup += f"loss = lambda c: ({log_p} - np.log({target})) ** 2 + 0 * c\n"
     setup += "fit = tg.minimize(loss, c, num_steps=400, progress=False)"
-    root = optimize.brentq(lambda c: log_soft(0.0, scale, c, k) - np.log(target), -20, 20)
-    return Case(f"minimize, d = {d}", setup, "fit.params", lambda p: (root, 0.0), 5e-3)
+    root = optimize.brentq(lambda c: log_soft(0.0, scale, c, k, probit) - np.log(target), -20, 20)
+    return Case(f"minimize, d = {d}, {curve}", setup, "fit.params", lambda p: (root, 0.0), 5e-3)

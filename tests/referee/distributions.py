@@ -75,33 +75,40 @@ def univariate(draw):
 
 @law
 def densities(draw):
-    """Log densities of a truncated Gaussian or t vector inside, outside and at infinity."""
-    d, df = draw(st.integers(1, 2)), draw(st.sampled_from([INF, 4.0]))
+    """Log densities of a truncated Gaussian or t vector, or a mixture, inside, outside and at
+    infinity."""
+    d, which = draw(st.integers(1, 2)), draw(st.sampled_from(["Normal", "StudentT", "Mixture"]))
     loc, low, high = limits(draw, d, odd=False)
     points = st.sampled_from([0.0, 0.7, -1.1, 3.0, -INF, INF])
     x = np.array(draw(st.lists(points, min_size=d, max_size=d)))
     covariance = np.eye(d) + 0.4 * (1 - np.eye(d))
     setup = lines({"loc": loc, "low": low, "high": high, "S": covariance, "x": x})
-    name = "Normal(" if df == INF else f"StudentT({df}, "
-    setup += f"p = tg.TruncatedMultivariate{name}loc, S, low=low, high=high).log_prob"
+    setup += {
+        "Normal": "p = tg.TruncatedMultivariateNormal(loc, S, low=low, high=high)",
+        "StudentT": "p = tg.TruncatedMultivariateStudentT(4.0, loc, S, low=low, high=high)",
+        "Mixture": "p = tg.TruncatedMixture([0.3, 0.7], [loc, loc + 1], [S, 2 * S], low, high)",
+    }[which]
+    each = [stats.multivariate_normal(loc, covariance)]
+    each += [stats.multivariate_normal(loc + 1, 2 * covariance)] * (which == "Mixture")
+    each = [stats.multivariate_t(loc, covariance, 4.0)] if which == "StudentT" else each
+    shares = np.log([0.3, 0.7] if which == "Mixture" else [1.0])
+
+    def masses(nodes):
+        if which == "StudentT":
+            return log_box_t(low - loc, high - loc, oracles.factor_of(covariance), 4.0)
+        factors = [oracles.factor_of(covariance), oracles.factor_of(2 * covariance)]
+        of = lambda k: oracles.log_box(loc + k, factors[k], low, high, nodes)[0]
+        return logsumexp([share + of(k) for k, share in enumerate(shares)])
 
     def oracle(names):
-        inside = bool(np.all((low <= x) & (x <= high) & np.isfinite(x)))
-        if not inside:
+        if not np.all((low <= x) & (x <= high) & np.isfinite(x)):
             return np.r_[-INF, np.zeros(d)], 0.0
-        mass, error = oracles.with_error(
-            lambda n: oracles.log_box(loc, oracles.factor_of(covariance), low, high, n)[0]
-        )
-        slope = -np.linalg.solve(covariance, x - loc)
-        if df == INF:
-            return np.r_[stats.multivariate_normal(loc, covariance).logpdf(x) - mass, slope], error
-        mass = log_box_t(low - loc, high - loc, oracles.factor_of(covariance), df)
-        slope *= (df + d) / (df - slope @ (x - loc))
-        return np.r_[stats.multivariate_t(loc, covariance, df).logpdf(x) - mass, slope], 1e-10
+        of = lambda x: logsumexp([s + one.logpdf(x) for s, one in zip(shares, each)])
+        mass, error = oracles.with_error(masses)
+        return np.r_[of(x) - mass, slopes(lambda u: of(x + u), d)], error + 1e-9
 
-    return Case(
-        f"d = {d}, df = {df}, at {text(x)}", setup, "np.r_[p(x), jax.grad(p)(x)]", oracle, 1e-8
-    )
+    ours = "np.r_[p.log_prob(x), jax.grad(p.log_prob)(x)]"
+    return Case(f"{which}, d = {d}, at {text(x)}", setup, ours, oracle, 1e-8)
 
 
 @law
@@ -166,13 +173,10 @@ def conditionals(draw):
     matrix, noise = np.array([[1.0, 0.6], [0.6, 2.0]])[:d, :d], errors * (0.5 * np.eye(d) + 0.1)
     parts = {"loc": loc, "low": low, "high": high, "S": matrix, "N": noise}
     setup = lines(parts) + f"rows = tg.Observations(low[None], high[None]{', noise=N' * errors})\n"
-    inside = not errors and draw(st.booleans())
-    way = (
-        "truncated_moments(loc, S, tg.Box(low, high)"
-        if inside
-        else "conditional_moments(rows, loc, S"
-    )
-    setup += f"m = tg.{way})"
+    method = draw(st.sampled_from(["Automatic", "Separation", "SequentialMonteCarlo"]))
+    inside, way = not errors and draw(st.booleans()), "conditional_moments(rows, loc, S)"
+    way = f"truncated_moments(loc, S, tg.Box(low, high), tg.{method}())" if inside else way
+    setup += f"m = tg.{way}"
 
     def oracle(names):
         of = lambda u: oracles.log_rows(low, high, loc + matrix @ u, matrix + noise)
@@ -181,9 +185,10 @@ def conditionals(draw):
         return np.concatenate([part.ravel() for part in parts]), 0.0
 
     ours = "np.r_[m.mean.ravel(), m.covariance.ravel()]"
-    words, wrong = f"{way}), d = {d}" + ", noise" * errors, bool(np.any(low > high))
+    words, wrong = f"{way}, d = {d}" + ", noise" * errors, bool(np.any(low > high))
     wrong |= inside and bool(np.any(low == high))
-    return Case(words, setup, ours, oracle, 1e-6, must_refuse=wrong)
+    stderr = "2 * np.r_[m.mean_stderr.ravel(), m.covariance_stderr.ravel()]" if inside else "0.0"
+    return Case(words, setup, ours, oracle, 1e-6, stderr, must_refuse=wrong)
 
 
 @law
