@@ -82,16 +82,6 @@ def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(
 
 
 @pytest.mark.full
-def test_the_effect_of_a_category_on_ordered_outcomes_of_clusters(affairs):
-    y, age = affairs[0][:150], affairs[1]["age"][:150]
-    site = np.array(list("abc"))[np.random.default_rng(1).integers(0, 3, 150)]
-    design = tables.design({"age": age, "site": site}, ["age"], {"site": "a"})
-    clusters = tg.fit_clusters(tg.Ordinal(np.digitize(y, [2.0])), design, np.arange(150) // 5)
-    at = lambda s: clusters.predict({"age": age, "site": np.full(150, s)}).value.mean(axis=0)
-    np.testing.assert_allclose(clusters.margins().value[1], at("b") - at("a"), rtol=1e-9)
-
-
-@pytest.mark.full
 def test_rows_of_weight_zero_decide_nothing(affairs):
     """Neither which covariates are 0 or 1 and which limits all rows share, nor what is said."""
     y, design = affairs[0][:99], {name: column[:99] for name, column in affairs[1].items()}
@@ -230,30 +220,6 @@ def test_what_a_limit_says_of_the_other_entry(pair):
     moments = tg.truncated_moments(pair.loc, pair.covariance_matrix, region)
     found = pair.predict(kind="mean_observed").value
     np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
-
-
-def test_a_scale_with_covariates(affairs):
-    columns = {name: affairs[1][name][::3] for name in ("constant", "age")}
-    x = np.column_stack(list(columns.values())) / [1.0, 10.0]
-    y = x @ [1.0, 0.5] + np.exp(x @ [-1.0, 0.2]) * np.random.default_rng(0).normal(size=len(x))
-    columns["age"] = x[:, 1]
-    fit = tg.fit_regression(y, columns, scale_design=columns)
-    mean, scale = x @ fit.coefficients, np.exp(x @ fit.log_scale)
-    seen = fit.predict(kind="probability", high=3.0)
-    np.testing.assert_allclose(seen.value, stats.norm.cdf(3.0, mean, scale), rtol=1e-9)
-    effects = fit.margins(kind="probability", high=3.0)
-    z = (3.0 - mean) / scale
-    by_hand = -stats.norm.pdf(z) * (fit.coefficients[1] / scale + z * fit.log_scale[1])
-    np.testing.assert_allclose(effects.value, [by_hand.mean()], rtol=1e-9)
-
-    def average(theta):
-        mean, scale = x @ theta[:2], np.exp(x @ theta[2:])
-        z = (3.0 - mean) / scale
-        return np.mean(-stats.norm.pdf(z) * (theta[1] / scale + z * theta[3]))
-
-    slopes = differences(average, fit.estimates)
-    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
-    np.testing.assert_allclose(effects.standard_errors, [error], rtol=1e-6)
 
 
 def test_margins_of_clusters_are_those_of_the_population():
