@@ -153,7 +153,15 @@ def test_coordinates_without_limits_are_left_out():
 # Limits
 
 
-def test_infinite_limits_stay():
+def test_limits_are_recovered_and_infinite_ends_stay():
+    locs = jnp.linspace(-2.0, 3.0, 6)[:, None]
+    p = stats.norm.cdf(1.5, locs[:, 0], 2.0) - stats.norm.cdf(-0.5, locs[:, 0], 2.0)
+    result = tg.fit_limits(p * 1e6, locs, [[4.0]], {"low": [-3.0], "high": [3.0]}, 1e6)
+    assert result.converged
+    np.testing.assert_allclose(
+        [result.params.low[0], result.params.high[0]], [-0.5, 1.5], atol=1e-6
+    )
+    assert 0 < result.standard_errors.low[0] < 0.05
     one = tg.fit_limits([400], [0.0], [[1.0]], {"low": [-INF], "high": [1.0]}, 1000)
     assert one.params.low[0] == -INF and one.standard_errors.low[0] == 0.0
     high = stats.norm.ppf(0.4)
