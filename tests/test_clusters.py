@@ -30,6 +30,23 @@ def values_at(made, estimates):
     return [np.asarray(part)[made.table.number] for part in result]
 
 
+def test_a_balanced_gaussian_model_has_the_closed_form_likelihood():
+    rng = np.random.default_rng(0)
+    count, m = 30, 4
+    y = 5e3 + np.repeat(rng.normal(size=count), m) + 0.5 * rng.normal(size=count * m)
+    fit = tg.fit_clusters(
+        y, np.ones((count * m, 1)), np.repeat(np.arange(count), m), progress=False
+    )
+    table = y.reshape(count, m)
+    within = np.sum((table - table.mean(axis=1, keepdims=True)) ** 2) / (count * (m - 1))
+    total = np.mean((table.mean(axis=1) - y.mean()) ** 2)
+    expected = [y.mean(), np.sqrt(total - within / m), np.sqrt(within)]
+    np.testing.assert_allclose(fit.estimates, expected, rtol=1e-9)
+    covariance = expected[1] ** 2 + expected[2] ** 2 * np.eye(m)
+    exact = stats.multivariate_normal.logpdf(table - y.mean(), cov=covariance).sum()
+    assert abs(fit.log_likelihood - exact) < 1e-10 * abs(exact)
+
+
 @needed
 def test_wheeze_of_ohio_children():
     table = ohio()
@@ -285,17 +302,6 @@ def test_few_clusters_and_variances_of_zero_are_said():
     assert "3 of 3 starts reached this maximum; 0 did not converge." in fit.notes
     alone = tg.fit_clusters(y, ones, cluster, tg.Residual(), progress=False)
     assert not any("clusters" in note for note in alone.notes)
-
-
-@pytest.mark.full
-def test_limits_read_from_texts_are_the_outcome():
-    cells = {"y": ["<1", "2.5", "0.5", ">4", "1.5", ""]}
-    rows = tg.Observations.from_table(cells, "y", censoring="text", missing=True)
-    design, cluster = np.ones((6, 1)), [0, 0, 0, 1, 1, 1]
-    ends = np.hstack([rows.lower, rows.upper])
-    fit = tg.fit_clusters(ends, design, cluster, tg.Residual(), num_profiles=0, progress=False)
-    one = tg.fit_observations(rows, design, num_profiles=0, progress=False)
-    np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-6)
 
 
 @pytest.mark.full
