@@ -222,6 +222,30 @@ def test_what_a_limit_says_of_the_other_entry(pair):
     np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
 
 
+def test_a_scale_with_covariates(affairs):
+    columns = {name: affairs[1][name][::3] for name in ("constant", "age")}
+    x = np.column_stack(list(columns.values())) / [1.0, 10.0]
+    y = x @ [1.0, 0.5] + np.exp(x @ [-1.0, 0.2]) * np.random.default_rng(0).normal(size=len(x))
+    columns["age"] = x[:, 1]
+    fit = tg.fit_regression(y, columns, scale_design=columns)
+    mean, scale = x @ fit.coefficients, np.exp(x @ fit.log_scale)
+    seen = fit.predict(kind="probability", high=3.0)
+    np.testing.assert_allclose(seen.value, stats.norm.cdf(3.0, mean, scale), rtol=1e-9)
+    effects = fit.margins(kind="probability", high=3.0)
+    z = (3.0 - mean) / scale
+    by_hand = -stats.norm.pdf(z) * (fit.coefficients[1] / scale + z * fit.log_scale[1])
+    np.testing.assert_allclose(effects.value, [by_hand.mean()], rtol=1e-9)
+
+    def average(theta):
+        mean, scale = x @ theta[:2], np.exp(x @ theta[2:])
+        z = (3.0 - mean) / scale
+        return np.mean(-stats.norm.pdf(z) * (theta[1] / scale + z * theta[3]))
+
+    slopes = differences(average, fit.estimates)
+    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
+    np.testing.assert_allclose(effects.standard_errors, [error], rtol=1e-6)
+
+
 def test_margins_of_clusters_are_those_of_the_population():
     """P(1) averaged over the effects of clusters by quadrature; errors by finite differences; of
     exact outcomes the coefficients."""
@@ -276,29 +300,3 @@ def test_margins_of_clusters_are_those_of_the_population():
     product = {**table, "x:d": table["x"] * table["d"]}
     [note] = tg.fit_clusters(latent, product, cluster).margins().notes
     assert "functions, x:d. Write a formula" in note and not effects.notes + exact.margins().notes
-
-
-def slope_of(predict, table, name, step=1e-4):
-    """The average change of predictions by a column, by differences of the fourth order."""
-    at = lambda k: np.asarray(predict({**table, name: table[name] + k * step}).value)
-    return np.mean(8.0 * (at(1) - at(-1)) - (at(2) - at(-2)), axis=0) / (12.0 * step)
-
-
-@pytest.mark.full
-def test_a_covariate_moves_its_random_slope_too():
-    rng = np.random.default_rng(4)
-    cluster, n = np.repeat(np.arange(30), 4), 120
-    table = {"x": rng.normal(size=n), "t": np.tile(np.arange(4.0) - 1, 30)}
-    effects = rng.normal(size=(30, 2)) @ [[1.0, 0.2], [0.0, 0.6]]
-    latent = 0.3 + 0.5 * table["x"] + 0.3 * table["t"] + effects[cluster, 0]
-    latent += effects[cluster, 1] * table["t"] + rng.normal(size=n)
-    outcome = np.where(np.arange(n) == 5, np.nan, latent > 0)
-    data = {**table, "y": outcome, "cluster": cluster}
-    terms = [tg.RandomEffects("1 + t"), tg.Residual()]
-    settings = {"cluster": "cluster", "terms": terms, "binary": True, "num_profiles": 0}
-    fit = tg.fit_clusters("y ~ x + I(t)", data=data, **settings)
-    seen = {name: np.delete(column, 5) for name, column in table.items()}
-    both = [slope_of(fit.predict, seen, name) for name in ("x", "t")]
-    np.testing.assert_allclose(fit.margins().value, both, rtol=1e-7)
-    expected = slope_of(fit.predict, {**seen, "t": np.full(n - 1, 2.0)}, "x")
-    np.testing.assert_allclose(fit.margins({"t": 2.0}, variables="x").value[0], expected, rtol=1e-7)
