@@ -15,7 +15,6 @@ from truncgauss.fits.clusters import long_tables
 from truncgauss.fits.clusters.cluster_fit import critical_root, model_of
 from truncgauss.fits.clusters.cluster_likelihood import given_exact
 from truncgauss.fits.clusters.long_tables import inputs_of
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.newton import point
 
 
@@ -46,10 +45,6 @@ def test_a_balanced_gaussian_model_has_the_closed_form_likelihood():
     covariance = expected[1] ** 2 + expected[2] ** 2 * np.eye(m)
     exact = stats.multivariate_normal.logpdf(table - y.mean(), cov=covariance).sum()
     assert abs(fit.log_likelihood - exact) < 1e-10 * abs(exact)
-    slope = expected[1] ** 2 / (expected[1] ** 2 + within / m)
-    effects = fit.effects()
-    np.testing.assert_allclose(effects.mean, slope * (table.mean(axis=1) - y.mean()), atol=1e-8)
-    np.testing.assert_allclose(effects.standard_errors, expected[1] * np.sqrt(1 - slope), rtol=1e-8)
 
 
 @needed
@@ -104,38 +99,6 @@ def test_critical_values_at_an_edge_cover_exactly():
         assert 0.949 < coverage < 0.958, (truth, coverage)
     assert critical_root(0.95, 3.92) == usual == critical_root(0.95, 30.0)
     assert critical_root(0.9, 0.5) == stats.norm.ppf(0.9)
-
-
-def test_intervals_of_variances_at_and_above_the_edge():
-    cluster, ones = np.repeat(np.arange(40), 4), np.ones((160, 1))
-    rng, kinds = np.random.default_rng(12), set()
-    effects, noise = rng.normal(size=40)[cluster], rng.normal(size=160)
-    for spread in (0.1, 0.4, 1.5):
-        y = spread * effects + noise
-        small, fit = (
-            tg.fit_clusters(y, ones, cluster, terms, progress=False)
-            for terms in (tg.Residual(), (tg.RandomEffects(), tg.Residual()))
-        )
-        ratio = 2.0 * (fit.log_likelihood - small.log_likelihood)
-        low, high = fit.profile("sigma[intercept]")
-        usual = LikelihoodFit.profile(fit, "sigma[intercept]")
-        # Each begins from what the calls before it have found, and so differs by rounding.
-        np.testing.assert_allclose(high, usual[1], rtol=1e-12)
-        if ratio < stats.chi2.ppf(0.9, 1):
-            kinds.add("zero")
-            assert low == 0.0
-        elif ratio < (2.0 * stats.norm.ppf(0.975)) ** 2:
-            kinds.add("near")
-            root = np.sqrt(2.0 * fit.profile_fall("sigma[intercept]", low))
-            assert max(usual[0], 0.0) < low
-            np.testing.assert_allclose(root, critical_root(0.95, ratio**0.5), atol=1e-4)
-        else:
-            kinds.add("far")
-            np.testing.assert_allclose(low, usual[0], rtol=1e-12)
-    assert kinds == {"zero", "near", "far"}
-    common = tg.fit_clusters(y, ones, cluster, tg.CommonCorrelation(), progress=False)
-    share = common.profile("correlation")
-    np.testing.assert_allclose(LikelihoodFit.profile(common, "correlation"), share, rtol=1e-12)
 
 
 def test_any_correlation_is_possible_of_an_effect_that_may_be_absent():
@@ -339,17 +302,6 @@ def test_few_clusters_and_variances_of_zero_are_said():
     assert "3 of 3 starts reached this maximum; 0 did not converge." in fit.notes
     alone = tg.fit_clusters(y, ones, cluster, tg.Residual(), progress=False)
     assert not any("clusters" in note for note in alone.notes)
-
-
-@pytest.mark.full
-def test_limits_read_from_texts_are_the_outcome():
-    cells = {"y": ["<1", "2.5", "0.5", ">4", "1.5", ""]}
-    rows = tg.Observations.from_table(cells, "y", censoring="text", missing=True)
-    design, cluster = np.ones((6, 1)), [0, 0, 0, 1, 1, 1]
-    ends = np.hstack([rows.lower, rows.upper])
-    fit = tg.fit_clusters(ends, design, cluster, tg.Residual(), num_profiles=0, progress=False)
-    one = tg.fit_observations(rows, design, num_profiles=0, progress=False)
-    np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-6)
 
 
 @pytest.mark.full

@@ -34,24 +34,6 @@ def regression(n=60):
     return design @ [1.0, 2.0] + (0.5 + design[:, 1] ** 2) * rng.normal(size=n), design
 
 
-def test_functions_of_estimates_have_errors_by_the_delta_method():
-    y, design = regression()
-    fit = tg.fit_regression(y, design)
-    covariance = fit.parameter_covariance
-    both = fit.delta(lambda e: jnp.stack([e[0] + 3.0 * e[1], jnp.log(e[2])]))
-    expected = np.array([1.0, 3.0, 0.0]) @ covariance @ [1.0, 3.0, 0.0]
-    np.testing.assert_allclose(both.value, [fit.coefficients @ [1.0, 3.0], fit.log_scale[0]])
-    error = [expected**0.5, fit.errors[2] / fit.scale]
-    np.testing.assert_allclose(both.standard_errors, error, rtol=1e-12)
-    # For complete rows the error of log sigma is 1 / sqrt(2 n).
-    np.testing.assert_allclose(both.standard_errors[1], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
-    np.testing.assert_allclose(fit.standard_errors.log_scale, both.standard_errors[1:], rtol=1e-12)
-    constant = fit.delta(lambda e: 2.0)
-    assert constant.value == 2.0 and constant.standard_errors == 0.0
-    with pytest.raises(ValueError, match="real numbers, got dtype bool"):
-        fit.delta(lambda e: e[0] > 0)
-
-
 def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
     y, design = regression()
     large = tg.fit_regression(y, design)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 import truncgauss as tg
 from tests import published_rows
@@ -91,25 +91,6 @@ def test_a_method_of_ones_own_is_used_for_one_outcome_too():
     soft = tg.fit_observations(rows, method=smooth, num_starts=1)
     assert soft.log_likelihood_stderr > 0
     assert abs(soft.log_likelihood - tg.fit_observations(rows).log_likelihood) > 0.1
-
-
-# Profile intervals
-
-
-def test_profile_intervals_of_complete_rows_have_closed_forms():
-    y = np.random.default_rng(6).normal(2.0, 3.0, size=12)
-    fit = tg.fit_observations(tg.Observations.exact(y))
-    n, quantile = len(y), stats.chi2.ppf(0.9, 1)
-    half = y.std() * np.sqrt(np.expm1(quantile / n))
-    ends = fit.profile("loc[0]", level=0.9)
-    np.testing.assert_allclose(ends, [y.mean() - half, y.mean() + half], rtol=1e-6)
-    fall = lambda v: n * (np.log(v / y.var()) + y.var() / v - 1.0) - quantile
-    expected = [optimize.brentq(fall, y.var() * a, y.var() * b) for a, b in ((0.1, 1), (1, 20))]
-    np.testing.assert_allclose(fit.profile("sigma", level=0.9), np.sqrt(expected), rtol=1e-6)
-    errors = [y.std() / np.sqrt(2 * n), y.var() * np.sqrt(2 / n)]  # of sigma and of the variance
-    np.testing.assert_allclose(
-        [fit.errors[1], fit.standard_errors.covariance_matrix[0, 0]], errors, rtol=1e-9
-    )
 
 
 # Published fits

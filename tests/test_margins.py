@@ -121,9 +121,12 @@ def several_outcomes(table):
 
 
 def ordered_clusters(table):
-    cluster = np.arange(len(table)) // 4
-    codes = tg.Ordinal(np.digitize(table["y"], [1.0, 1.6]))
-    fit = tg.fit_clusters(codes, "~ x*C(g)", cluster, data=table, **QUIET)
+    """A covariate moves the variance of its random slope too."""
+    cluster, (u, v) = np.arange(len(table)) // 4, np.random.default_rng(4).normal(size=(2, 30))
+    latent = table["y"] + u[cluster] + v[cluster] * table["z"]
+    codes = tg.Ordinal(np.digitize(latent, [1.0, 1.6]))
+    terms = tg.RandomEffects("1 + z"), tg.Residual()
+    fit = tg.fit_clusters(codes, "~ x*C(g) + I(z)", cluster, terms, data=table, **QUIET)
     return fit, lambda new: fit.predict(new).value, {}
 
 

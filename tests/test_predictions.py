@@ -82,16 +82,6 @@ def test_the_effect_of_a_category_is_against_the_one_that_all_are_compared_with(
 
 
 @pytest.mark.full
-def test_the_effect_of_a_category_on_ordered_outcomes_of_clusters(affairs):
-    y, age = affairs[0][:150], affairs[1]["age"][:150]
-    site = np.array(list("abc"))[np.random.default_rng(1).integers(0, 3, 150)]
-    design = tables.design({"age": age, "site": site}, ["age"], {"site": "a"})
-    clusters = tg.fit_clusters(tg.Ordinal(np.digitize(y, [2.0])), design, np.arange(150) // 5)
-    at = lambda s: clusters.predict({"age": age, "site": np.full(150, s)}).value.mean(axis=0)
-    np.testing.assert_allclose(clusters.margins().value[1], at("b") - at("a"), rtol=1e-9)
-
-
-@pytest.mark.full
 def test_rows_of_weight_zero_decide_nothing(affairs):
     """Neither which covariates are 0 or 1 and which limits all rows share, nor what is said."""
     y, design = affairs[0][:99], {name: column[:99] for name, column in affairs[1].items()}
@@ -310,29 +300,3 @@ def test_margins_of_clusters_are_those_of_the_population():
     product = {**table, "x:d": table["x"] * table["d"]}
     [note] = tg.fit_clusters(latent, product, cluster).margins().notes
     assert "functions, x:d. Write a formula" in note and not effects.notes + exact.margins().notes
-
-
-def slope_of(predict, table, name, step=1e-4):
-    """The average change of predictions by a column, by differences of the fourth order."""
-    at = lambda k: np.asarray(predict({**table, name: table[name] + k * step}).value)
-    return np.mean(8.0 * (at(1) - at(-1)) - (at(2) - at(-2)), axis=0) / (12.0 * step)
-
-
-@pytest.mark.full
-def test_a_covariate_moves_its_random_slope_too():
-    rng = np.random.default_rng(4)
-    cluster, n = np.repeat(np.arange(30), 4), 120
-    table = {"x": rng.normal(size=n), "t": np.tile(np.arange(4.0) - 1, 30)}
-    effects = rng.normal(size=(30, 2)) @ [[1.0, 0.2], [0.0, 0.6]]
-    latent = 0.3 + 0.5 * table["x"] + 0.3 * table["t"] + effects[cluster, 0]
-    latent += effects[cluster, 1] * table["t"] + rng.normal(size=n)
-    outcome = np.where(np.arange(n) == 5, np.nan, latent > 0)
-    data = {**table, "y": outcome, "cluster": cluster}
-    terms = [tg.RandomEffects("1 + t"), tg.Residual()]
-    settings = {"cluster": "cluster", "terms": terms, "binary": True, "num_profiles": 0}
-    fit = tg.fit_clusters("y ~ x + I(t)", data=data, **settings)
-    seen = {name: np.delete(column, 5) for name, column in table.items()}
-    both = [slope_of(fit.predict, seen, name) for name in ("x", "t")]
-    np.testing.assert_allclose(fit.margins().value, both, rtol=1e-7)
-    expected = slope_of(fit.predict, {**seen, "t": np.full(n - 1, 2.0)}, "x")
-    np.testing.assert_allclose(fit.margins({"t": 2.0}, variables="x").value[0], expected, rtol=1e-7)
