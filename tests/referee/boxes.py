@@ -256,6 +256,22 @@ def stated_slopes(draw):
     return Case(f"{method}({how}), {name}, d = {d}", setup, ours, oracle, 1e-6, stderr)
 
 
+@law
+def stated_errors(draw):
+    """Errors of log P and its slopes by samples: the scatter of repeated runs, and not more."""
+    method = draw(st.sampled_from(["Separation(64)", "SequentialMonteCarlo(64)"]))
+    matrix = np.array([[1.0, 0.3, -0.2], [0.3, 2.0, 0.7], [-0.2, 0.7, 1.5]])
+    some = lambda values: np.array(draw(st.lists(st.sampled_from(values), min_size=3, max_size=3)))
+    setup = lines({"low": some([-0.5, 0.0, 0.6]), "high": some([INF, 1.5]), "S": matrix})
+    setup += "f = lambda k: tg.log_probability_and_gradient(jnp.zeros(3), S, tg.Box(low, high), "
+    setup += f"tg.{method}, jax.random.key(k))\nruns = [f({draw(st.integers(0, 99))} + 100 * k) "
+    setup += "for k in range(24)]\nflat = lambda e, x: np.r_[e, x.loc, np.diag(x.covariance)]\n"
+    setup += "values = np.array([flat(r.estimate.log_prob, r.gradient) for r in runs])\n"
+    setup += "stated = np.array([flat(r.estimate.stderr, r.stderr) for r in runs])"
+    ours = "np.median(np.log(np.sqrt(np.mean(stated**2, 0)) / np.std(values, 0, ddof=1)))"
+    return Case(method, setup, ours, lambda names: (0.0, 0.0), 0.6)
+
+
 # --- Closures -------------------------------------------------------------------------------------
 
 
