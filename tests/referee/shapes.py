@@ -1,5 +1,4 @@
-"""Laws of regions that are no boxes, of soft edges, of weights of found objects, and of sparse
-fields."""
+"""Laws of regions that are no boxes, of soft edges, of injections and of sparse fields."""
 
 import numpy as np
 from hypothesis import assume

@@ -147,8 +147,7 @@ def proposals(draw):
 
 @law
 def highest_mixtures(draw):
-    """The maximum of components of one variable, narrow ones within a wide one, beside EM from
-    many starts in NumPy."""
+    """The maximum of narrow components within a wide one, beside EM from many starts in NumPy."""
     seed, n = draw(st.integers(0, 10**4)), draw(st.sampled_from([82, 120]))
     gap, unit = draw(st.sampled_from([2.0, 3.0, 5.0])), draw(st.sampled_from([1.0, 1e3]))
     count = draw(st.sampled_from([4, 3]))
