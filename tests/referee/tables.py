@@ -300,7 +300,7 @@ def spellings(draw):
         if variable == "d":
             change = prediction(data.assign(d=1)) - prediction(data.assign(d=0))
             return np.r_[prediction(data)[:3], np.mean(change)], 0.0
-        inward = np.where(x > np.median(x), -1e-4, 1e-4)  # splines end with the data
+        inward = np.where(x > np.median(x), -1e-5, 1e-5)  # splines end with the data
         weights = {0: -25.0, 1: 48.0, 2: -36.0, 3: 16.0, 4: -3.0}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
