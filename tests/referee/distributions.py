@@ -233,8 +233,6 @@ def residuals(draw):
     return Case(f"d = {d}{', truncated' * cut}", setup, ours, oracle, 1e-8)
 
 
-# --- Functions of one number ----------------------------------------------------------------------
-
 tail = lambda x: mp.erfc(x / mp.sqrt(2)) / 2
 logistic = lambda x: 1 / (1 + mp.exp(-x))
 hazard_of = lambda x: mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi) / tail(x)
@@ -250,7 +248,6 @@ FUNCTIONS = {
     "tg.special.log_interval_mass({x}, {x} + 0.7)": lambda x: mp.log(
         tail(x) - tail(x + mp.mpf(0.7))
     ),
-    "tg.safe.bell({x}, 3.0)": lambda x: mp.exp(-x * x / 18),
     "tg.safe.bump(1.0, {x} ** 2 + 1.5)": lambda x: mp.exp(-1 / (1 - 1 / (x * x + 1.5) ** 2)),
 }
 
@@ -275,7 +272,6 @@ VARIABLES = {
     "Normal(m, 2.0)": lambda m: stats.norm(m, 2.0),
     "LogNormal(m, 0.5)": lambda m: stats.lognorm(0.5, scale=np.exp(m)),
     "StudentT(4.0, m, 2.0)": lambda m: stats.t(4.0, m, 2.0),
-    "Exponential(m)": lambda m: stats.expon(scale=1 / m),
     "Weibull(m, 1.5)": lambda m: stats.weibull_min(1.5, scale=m),
     "Logistic(m, 2.0)": lambda m: stats.logistic(m, 2.0),
 }
