@@ -30,7 +30,7 @@ NUM_PATHS = 64  # and their reflections, from which marginal variances are estim
 NUM_STEPS, DAMPING = 10, 0.8
 LEAST_CAVITY = 0.05  # of a marginal precision, which is an estimate
 TOLERANCE = 0.05  # of marginal means and deviations, in the latter
-LEAST_SHARE = 0.1  # of a site's precision
+LEAST_SHARE, LEAST_BESIDE_VALUES = 0.1, 0.25  # of a site's precision
 REACH = 2.0
 ABSENT: Any = {"mode": "fill", "fill_value": 0.0}  # of what holds no slot
 
@@ -304,8 +304,12 @@ def sites_of(field: Any, rows: Rows, key: Array, within: Array) -> FieldSites:
     mean = mean + within * (sites.force - sites.precision * mean)
     rest = jnp.maximum(1.0 - within * sites.precision, jnp.sqrt(jnp.finfo(mean.dtype).eps))
     sites = FieldSites(*(part / rest for part in sites))
-    share = jnp.clip(least / jnp.where(curvature > 0, curvature, 1.0), LEAST_SHARE, 1.0)
-    share = 1.0 - (1.0 - share) * variance / (variance + rows.noise)
+    # Beside known values no direction is shared by sites of limits alone: closer sites are better.
+    beside = jnp.any(rows.exact)
+    lowest = jnp.where(beside, LEAST_BESIDE_VALUES, LEAST_SHARE)
+    share = jnp.clip(least / jnp.where(curvature > 0, curvature, 1.0), lowest, 1.0)
+    rough = variance / (variance + rows.noise)
+    share = 1.0 - (1.0 - share) * jnp.where(beside, rough**2, rough)
     precision = share * sites.precision
     # The log of a site keeps its slope at the mean.
     reduced = FieldSites(precision, sites.force - (sites.precision - precision) * mean)
