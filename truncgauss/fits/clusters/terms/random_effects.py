@@ -18,8 +18,8 @@ from truncgauss.fits.clusters.terms.term import (
     lower_factor,
     pairs_of,
     signs_of_columns,
-    triangle_of,
 )
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.words.arguments import explained_class
 
 FAR = 16.0  # spreads from 0, up to which a column stays where it is
@@ -145,7 +145,7 @@ class RandomEffects(CovarianceTerm):
         if self.constant is None:
             return outer
         inner = self.moved(lower_factor(outer, self.rank), 1.0)
-        return triangle_of(inner @ inner.T)[np.tril_indices(self.rank)]
+        return CovarianceMatrix(inner @ inner.T).root[np.tril_indices(self.rank)]
 
     @property
     def divisors(self) -> np.ndarray:

@@ -9,8 +9,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.arrays.pytrees import frozen_pytree, static_field
-
-ROUNDING = 1e-14  # of a pivot that is 0, in the variance
+from truncgauss.gaussian.covariances import CovarianceMatrix
 
 
 class Parts(NamedTuple):
@@ -244,21 +243,7 @@ def factor_of(estimates: jax.Array, r: int) -> jax.Array:
     """The lower triangle of L, in rows, from standard deviations and correlations."""
     i, j = np.tril_indices(r, -1)
     matrix = jnp.eye(r).at[i, j].set(estimates[r:]).at[j, i].set(estimates[r:])
-    return (estimates[:r, None] * triangle_of(matrix))[np.tril_indices(r)]
-
-
-def triangle_of(matrix: jax.Array) -> jax.Array:
-    """The Cholesky factor of a small covariance, also of a singular one: a coordinate that those
-    before it determine has a pivot of 0, with zeros below it. NaN of what is no covariance."""
-    positive = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix))))
-    whole = jnp.linalg.cholesky(jnp.where(positive, matrix, jnp.eye(len(matrix))))
-    factor = jnp.zeros_like(matrix)
-    for k in range(len(matrix)):
-        rest = matrix[k:, k] - factor[k:, :k] @ factor[k, :k]
-        certain = jnp.abs(rest[0]) <= ROUNDING * matrix[k, k]
-        column = rest / jnp.sqrt(jnp.where(certain, 1.0, rest[0]))
-        factor = factor.at[k:, k].set(jnp.where(certain, 0.0, column))
-    return jnp.where(positive, whole, factor)
+    return (estimates[:r, None] * CovarianceMatrix(matrix).root)[np.tril_indices(r)]
 
 
 def edges_of_factor(
