@@ -62,7 +62,7 @@ def maxima(draw):
             rises = ratio > 1
         else:
             at_edges, inside = profile_of_rho(names)
-            if abs(at_edges - inside) < 0.02 or undecided[0] and "other maxima" in str(names["f"]):
+            if abs(at_edges - inside) < 0.02:
                 return undecided, 0.0
             rises = at_edges > inside
         return np.r_[not rises, rises], 0.0

@@ -246,9 +246,9 @@ def fit_selection(
     u_i.
 
     The likelihood may have several maxima, so that several starts are always made: from the
-    two-step estimate, and from correlations between -0.9 and 0.9; of up to 200 rows from -0.999 and
-    0.999 too, of two regimes also with one rho there and all else as is best beside it. All
-    maxima that they reach are listed in `notes`, and the fit is the highest.
+    two-step estimate, and from correlations between -0.9 and 0.9; of up to 200 rows then with a rho
+    of -0.999 and 0.999, and all else as is best beside it. All maxima that they reach are listed in
+    `notes`, and the fit is the highest.
 
     All options go together. A `cluster` needs information="sandwich".
 
@@ -270,8 +270,8 @@ def fit_selection(
             errors}, as `dict(fit.parameters())` of another fit; others are tried if the steps from
             there do not converge.
         num_steps: the most Newton steps from each start.
-        num_starts: from how many points to begin; by default 6, or 5 of binary outcomes, and 2 more
-            of few rows. Of two regimes 5, or 4; of few rows 4 more, and then 4 from the best end
+        num_starts: from how many points to begin; by default 6, or 5 of binary outcomes; of two
+            regimes 5, or 4, of few rows 4 more. Then of few rows, for each rho, 2 from the best end
             that these have, and from the best maximum where that is another.
         information: what standard errors come from: "observed" or "sandwich", see
             `fit_observations`.
@@ -317,7 +317,7 @@ def fit_selection(
     with jax.enable_x64(True):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
         few = num_starts is None and model.observations.num_rows <= FEW
-        model = dataclasses.replace(model, edges=few and unselected_design is not None)
+        model = dataclasses.replace(model, edges=few)
         fit: SelectionFit = maximum_likelihood(
             model,
             start=None if start is None else model.as_start(start),
@@ -591,8 +591,8 @@ class SelectionModel(GaussianRows):
     Attributes, besides those of `GaussianRows`:
         steps: of each outcome, the two-step estimate; none of binary outcomes.
         guesses: free coordinates to begin with.
-        edges: whether to begin also where one of two rho is at an edge of its range and the rest
-            is best there.
+        edges: whether to begin also where a rho is at an edge of its range and the rest is best
+            there.
     """
 
     inner: SelectionCoordinates
@@ -607,11 +607,11 @@ class SelectionModel(GaussianRows):
         return [*self.guesses[:count], *more]
 
     def images(self, x: np.ndarray) -> list[np.ndarray]:
-        """The highest points where each of two rho is at an edge in turn, from the others of x."""
+        """The highest points where each rho is at an edge in turn, from the others of x."""
         if not self.edges:
             return []
         starts, points = [], self.points(self.loss_at(x))
-        for j, (rho,) in itertools.product((-2, -1), EDGES):
+        for j, (rho,) in itertools.product(range(-len(self.rho(x)), 0), EDGES):
             start = x.copy()
             start[j] = np.arctanh(rho)
             others = np.delete(np.eye(len(x)), j, axis=1)
@@ -748,7 +748,7 @@ def starts_of(
         steps.append(TwoStep(selection, own - slope * of_mills, slope / sigma, sigma, slope))
     limited = [tuple(np.clip(np.nan_to_num(step.rho), -LARGEST, LARGEST) for step in steps)]
     starts = []
-    inner, outer = (CORRELATIONS, EDGES) if len(sides) == 1 else (PAIRS, EDGE_PAIRS)
+    inner, outer = (CORRELATIONS, ()) if len(sides) == 1 else (PAIRS, EDGE_PAIRS)
     for rho in (*limited[: len(steps)], *inner, *(outer if len(lower) <= FEW else ())):
         coefficients, sigmas = [selection], []
         for (own, of_mills, squares, shrinkage), r in zip(fits, rho):  # of errors so correlated
