@@ -21,6 +21,7 @@ Reference:
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -213,8 +214,14 @@ class MixtureDescent(Descent):
         """
         best: Climb | None = None
         reached: list[float] = []
-        shown = bar(starts, "starts", self.progress)
         climbs: set[int] = set()  # by the start, of which several may be one
+
+        def every() -> Iterator[Any]:
+            yield from starts
+            if best is None and len(starts) > 1:
+                yield from self.model.elsewhere()
+
+        shown = bar(every(), "starts", self.progress, len(starts))
         for start in shown:
             if id(start) in climbs:
                 continue
@@ -250,7 +257,7 @@ class MixtureDescent(Descent):
             visited=[*best.visited[:-1], *traced(path[:-1]), path[-1]],
             ascending=ascending,
             reached=np.array(reached),
-            shared=len(starts) - len(climbs),
+            shared=len(starts) - len(set(map(id, starts))),
             summary=summary_at(planned_loss, path[-1].x),
         )
 

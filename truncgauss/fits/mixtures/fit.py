@@ -56,6 +56,7 @@ from truncgauss.words.names import check_choice
 from truncgauss.words.terminal import wrapped
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
+MORE_STARTS = 60  # where a component shrinks in each of those asked for
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
 ACCIDENT = (
@@ -356,7 +357,8 @@ def fit_mixture(
             parts of their spread. One component has one start. Of a single start only the maximum
             that it leads to is looked for. Behind a region without linear limits those after the
             first begin with EM steps that leave it out, where rows are exact and without noise; of
-            those that come to one mixture one goes on for all.
+            those that come to one mixture one goes on for all. Where a component shrinks in all,
+            60 more are made of exact rows, of which those go on that EM steps do not make narrow.
         start: {"weights": (k,), "locs": (k, d), "covariances": (k, d, d)}, a start of one's own in
             place of these, as `dict(fit.parameters())` of another fit.
         method: how probabilities are computed; its plans and key are held.
@@ -438,29 +440,39 @@ class MixtureRows(Model):
     def num_rows(self) -> float:
         return float(self.loss.observations.weight)
 
+    def begun(self, numbers: range, steps: bool) -> tuple[list[Components], list[Components]]:
+        """Mixtures in units of the rows, by k-means++ and about random rows in turn; and after
+        steps in closed form, but for the first, if they are wanted."""
+        loss, begun = self.loss, list[Components]()
+        weights = np.asarray(row_weights(loss.observations, jnp.float64))
+        for number in numbers:
+            rng = generator(jax.random.fold_in(loss.key, number))
+            around = scattered if number % 2 else seeded
+            first = around(self.table, weights, self.coordinates.num_components, rng)
+            restricted = self.coordinates.restricted(first.weights, first.covariances)
+            begun.append(first._replace(covariances=restricted))
+        return begun, [*begun[:1], *without_region(loss, self.table, begun[1:])] if steps else begun
+
+    def in_users_units(self, mixtures: list[Components]) -> list[Components]:
+        """The mixtures, of which those that are one object remain one."""
+        scale, centre = np.asarray(self.coordinates.scale), np.asarray(self.coordinates.centre)
+        moved = {}
+        for at in mixtures:
+            matrices = at.covariances * np.outer(scale, scale)
+            moved[id(at)] = Components(at.weights, centre + scale * at.locs, matrices)
+        return [moved[id(at)] for at in mixtures]
+
+    def elsewhere(self) -> list[Components]:
+        """More starts, for where all others shrink: those that after steps do not."""
+        pairs = zip(*self.begun(range(MORE_STARTS), True))
+        return self.in_users_units([end for begun, end in pairs if end is not begun])
+
     def starts(self, count: Any) -> list[Any]:
         loss, coordinates, rows = self.loss, self.coordinates, self.loss.observations
         starts = [self.first] if self.first else []
         if not starts:
-            weights, scale = (
-                np.asarray(row_weights(rows, jnp.float64)),
-                np.asarray(coordinates.scale),
-            )
-            begun: list[Components] = []
-            for number in range(count if coordinates.num_components > 1 else 1):
-                rng = generator(jax.random.fold_in(loss.key, number))
-                around = scattered if number % 2 else seeded
-                first = around(self.table, weights, coordinates.num_components, rng)
-                restricted = coordinates.restricted(first.weights, first.covariances)
-                begun.append(first._replace(covariances=restricted))
-            if loss.is_sampled:
-                begun[1:] = without_region(loss, self.table, begun[1:])
-            moved: dict[int, Components] = {}  # by identity, which equal starts keep
-            for each in begun:
-                locs = np.asarray(coordinates.centre) + scale * each.locs
-                matrices = each.covariances * np.outer(scale, scale)
-                start = moved.setdefault(id(each), Components(each.weights, locs, matrices))
-                starts.append(start)
+            number = count if coordinates.num_components > 1 else 1
+            starts = self.in_users_units(self.begun(range(number), loss.is_sampled)[1])
         planned_loss = planned(loss, loss.method, starts[0])
         terms = terms_at(planned_loss, coordinates.free(*starts[0]))
         wrong = np.flatnonzero(~np.isfinite(np.asarray(terms.log_prob)))

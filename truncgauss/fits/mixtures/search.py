@@ -149,10 +149,9 @@ def without_region(
     values, ends = ascended_together(loss.coordinates, table, weights, begun, least, LONG)
     results: list[Components] = []
     for k, value in enumerate(values):
-        known = np.flatnonzero(np.abs(values[:k] - value) < SAME)
         if not np.isfinite(value):
             results.append(begun[k])
-        elif len(known):
+        elif len(known := np.flatnonzero(np.abs(values[:k] - value) < SAME)):
             results.append(results[known[0]])
         else:
             results.append(Components(*(part[k] for part in ends)))
