@@ -2,6 +2,7 @@
 
 from tests.referee import (
     boxes as boxes,
+    curves as curves,
     distributions as distributions,
     effects as effects,
     fits as fits,

@@ -92,7 +92,15 @@ def also(case, says, truth, tol=1e-8):
 
 
 def fitted(
-    kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None, outcomes=False
+    kind,
+    setup,
+    rows_of,
+    free="[:]",
+    refused=False,
+    groups=None,
+    follows=None,
+    outcomes=False,
+    prior=None,
 ):
     """The case of a fit called `fit` in a script, whose weights are `w`.
 
@@ -105,6 +113,7 @@ def fitted(
             errors and what else is said; a function of the script's names, the free estimates and
             a step of differences that returns them; and one of both that returns what else.
         outcomes: whether BIC counts rows that have an outcome, y in the script, and not all.
+        prior: maps names and estimates to the log density of these, which is maximised too.
     """
 
     def oracle(names):
@@ -114,12 +123,14 @@ def fitted(
 
         def log_likelihood(x):
             with np.errstate(all="ignore"):
-                return weighted(names["w"], rows_of(names, x))
+                total = weighted(names["w"], rows_of(names, x))
+                return total if prior is None else total + prior(names, x)
 
         value = log_likelihood(estimates)
         sides = np.random.default_rng(0).choice([-1.5, 1.5], size=(2, len(errors)))
         starts = estimates + sides * np.where(np.isfinite(errors), errors, 0.0)
         highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
+        believed = 0.0 if prior is None else prior(names, estimates)
         truth, error = errors, 0.0  # where they are not known, or an edge is too close
         more = both = [] if follows is None else eval(follows[0], names)
         if np.all(np.isfinite(errors)):
@@ -146,11 +157,12 @@ def fitted(
         apart = 1e-4 * abs(np.asarray(more, float)) + abs(np.subtract(more, both))
         rows = np.isfinite(names["y"]) if outcomes else np.isfinite(rows_of(names, estimates))
         count = weighted(names["w"], rows)
-        criteria = np.array([2, np.log(count)]) * len(errors) - 2 * value
+        criteria = np.array([2, np.log(count)]) * len(errors) - 2 * (value - believed)
         every = np.stack([fit.estimates, fit.errors, *wald(fit.estimates, fit.errors)], axis=1)
         table = np.r_[criteria, every.ravel()]
         slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error, apart, 0 * table]
-        return np.r_[value, highest, truth, more, table], slack
+        likelihoods = np.r_[value, highest] - believed
+        return np.r_[likelihoods, truth, more, table], slack
 
     ours = SAYS.format(free=free[1:-1], follows="" if follows is None else f", {follows[0]}")
     return Case(kind, setup, ours, oracle, 1e-8, refused=refused)
@@ -412,41 +424,113 @@ def two_step_of_heckman(names):
     return np.r_[g, b[:2], b[2] / sigma, sigma, b[2]]
 
 
+def regimes(b, x, z, s, y):
+    """Likewise where rows that are not selected have an outcome too, of their own coefficients."""
+    other = heckman(np.r_[-b[:2], b[4:6], -b[8], b[9]], x, z, ~s, y)
+    return np.where(s, heckman(b[[0, 1, 2, 3, 6, 7]], x, z, s, y), other)
+
+
+def probit_pairs(b, x, z, s, y):
+    """Likewise where the outcome is whether it is positive."""
+    g0, g1, b0, b1, rho = b
+    if not abs(rho) < 1:
+        return np.full(len(x), np.nan)
+    index, mean = g0 + g1 * z, b0 + b1 * x
+    ends = np.where(s, -INF, index), np.where(y == 0, mean, -INF)
+    others = np.where(s, index, INF), np.where(y == 1, mean, INF)
+    factor = np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
+    return oracles.log_box(0.0, factor, np.stack(ends, 1), np.stack(others, 1))
+
+
+def selection_prediction(kind, b, x, z, bound):
+    """A prediction (m, k) of a selection model: P(selected) and each outcome."""
+    index, seen = b[0] + b[1] * z, ndtr(b[0] + b[1] * z)
+    means = [b[k] + b[k + 1] * x for k in (2, 4)[: 2 if len(b) > 6 else 1]]
+    if kind == "observed":
+        return seen[:, None]
+    if len(b) == 5:
+        factor = np.array([[1.0, 0.0], [b[4], np.sqrt(1 - b[4] ** 2)]])
+        both = np.exp(oracles.log_box(0.0, factor, np.array([-INF] * 2), np.c_[index, means[0]]))
+        each = {"latent": [index, means[0]], "mean": [seen, ndtr(means[0])]}
+        return np.stack(each.get(kind, [seen, both / seen]), axis=1)
+    errors = np.reshape(b[2 * len(means) + 2 :], (-1, 2))  # rho and sigma of each
+    if kind == "probability":
+        each = [ndtr((bound - m) / sigma) for m, (_, sigma) in zip(means, errors)]
+        return np.stack(each, axis=1)
+    if kind == "quantile":
+        return (means[0] + norm.ppf(0.9) * errors[0, 1])[:, None]
+    slopes_of = (
+        np.exp(norm.logpdf(index) - log_ndtr(index)),
+        -np.exp(norm.logpdf(index) - log_ndtr(-index)),
+    )
+    moved = [m + rho * sigma * t for m, (rho, sigma), t in zip(means, errors, slopes_of)]
+    each = {"latent": [index, *means], "mean": [seen, *means]}.get(kind, [seen, *moved])
+    return np.stack(each, axis=1)
+
+
 @law
 def selections(draw):
-    """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too."""
-    (seed, unit, origin), binary = numbers(draw), draw(st.booleans())
+    """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too, and
+    of two regimes; its predictions of every kind and their slopes."""
+    (seed, unit, origin), of = numbers(draw), draw(st.sampled_from(["", "binary", "regimes"]))
     word, w = weights(draw, 80)
+    unit, origin = (1.0, 0.0) if of == "binary" else (unit, origin)
     setup = f"rng = np.random.default_rng({seed}); x, z, u, e = rng.normal(size=(4, 80)); w = {w}\n"
     setup += "s = 0.3 + z + u > 0; one = np.ones(80)\n"
     outcome = "0.4 + x + 0.6 * u + 0.8 * e"
-    outcome = f"{outcome} > 0" if binary else f"{origin} + {unit} * ({outcome})"
-    setup += f"y = np.where(s, {outcome}, np.nan)\n"
+    outcome = f"{outcome} > 0" if of == "binary" else f"{origin} + {unit} * ({outcome})"
+    other = f"{origin} + {unit} * (0.5 * x - 0.5 * u + e)" if of == "regimes" else "np.nan"
+    setup += f"y = np.where(s, {outcome}, {other})\n"
     setup += 'outcome, selection = {"constant": one, "x": x}, {"constant": one, "z": z}\n'
     options, groups = information(draw, 80)
-    options += "binary=True, " * binary
-    setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})"
-    kind = f"{word}, {options}"
+    options += {"": "", "binary": "binary=True, ", "regimes": "unselected_design=outcome, "}[of]
+    setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})\n"
+    kinds = ["mean_observed", "mean", "observed", "latent", "probability", "quantile"]
+    asked = draw(st.sampled_from(kinds[: 4 if of == "binary" else 6]))
+    bound, on_average = origin + 0.3 * unit, asked != "quantile" and draw(st.booleans())
+    at = draw(st.sampled_from(["", 'at="mean", ', 'at={"z": 0.3}, ']))
+    more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
+    call = f'predict(new, "{asked}"'
+    call = f'margins({at}kind="{asked}", variables=["z", "x"]' if on_average else call
+    call += f"{', entry=1' if asked == 'quantile' and of else ''}{more_of})"
+    setup += 'new = {"constant": 1.0, "x": np.array([-0.5, 0.7]), "z": np.array([0.4, -1.0])}; '
+    setup += f"p = fit.{call}"
 
-    def pairs_of(names, b):
-        g0, g1, b0, b1, rho = b
-        if not abs(rho) < 1:
-            return np.full(80, np.nan)
-        index, mean, s = g0 + g1 * names["z"], b0 + b1 * names["x"], names["s"]
-        ends = np.where(s, -INF, index), np.where(names["y"] == 0, mean, -INF)
-        others = np.where(s, index, INF), np.where(names["y"] == 1, mean, INF)
-        factor = np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
-        return oracles.log_box(0.0, factor, np.stack(ends, 1), np.stack(others, 1))
+    def numbers_of(names, b, step):
+        rows = names if on_average else names["new"]
+        x, z, w = rows["x"], rows["z"], names["w"] if on_average else None
+        products = {"": b[4:6], "regimes": b[6:8]}.get(of, np.ones(2))
+        products = np.r_[products[0] * products[1], products[1] ** 2][: 0 if of == "binary" else 2]
+        value = lambda x, z: selection_prediction(asked, b, x, z, bound)
+        if not on_average:
+            return np.r_[value(x, z).ravel(), products]
+        if "mean" in at:
+            x, z, w = np.average(x, weights=w)[None], np.average(z, weights=w)[None], None
+        z = np.full(len(x), 0.3) if "z" in at else z
+        rates = slopes(lambda u: value(x + u[1], z + u[0]), 2, 1e-2)
+        return np.r_[np.average(rates, axis=0, weights=w).T.ravel(), products]
 
-    if binary:
-        return fitted(kind, setup, pairs_of, "[:5]", refused=True, groups=groups)
+    def ends(numbers, scatter):
+        m = len(numbers) - 2 * (of != "binary")
+        width = 1 if asked in ("observed", "quantile") or m % 2 else 2
+        width = {"regimes": 3}.get(of, 2) if asked in kinds[:2] + ["latent"] else width
+        shares = {"mean": [0], "mean_observed": [0], "observed": [0], "probability": [0, 1]}
+        share = np.isin(np.arange(m) % width, shares.get(asked, []))
+        share |= of == "binary" and asked != "latent"
+        share &= not on_average
+        plain, logits = (wald(numbers[:m], scatter[:m], x) for x in (False, True))
+        return np.where(share, logits, plain)
 
-    rows_of = lambda names, b: heckman(b, *(names[name] for name in "xzsy"))
-    said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
-    products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
-    follows = said, products, lambda numbers, scatter: []
-    case = fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
-    return also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
+    log_rows = {"": heckman, "binary": probit_pairs, "regimes": regimes}[of]
+    rows_of = lambda names, b: log_rows(b, *(names[name] for name in "xzsy"))
+    matrix = ["", ""] if of == "binary" else ["fit.covariance_matrix[1, :2], "]
+    matrix = [*matrix, "fit.standard_errors.covariance_matrix[1, :2], "][:2]
+    said = f"np.r_[np.ravel(p.value), {matrix[0]}np.ravel(p.standard_errors), {matrix[1]}"
+    follows = f"{said}np.ravel(p.low), np.ravel(p.high)]", numbers_of, ends
+    free = {"": "[:6]", "binary": "[:5]"}.get(of, "[[0, 1, 2, 3, 4, 5, 6, 7, 10, 11]]")
+    kind = f"{of}, {word}, {options}{call}"
+    case = fitted(kind, setup, rows_of, free, refused=True, groups=groups, follows=follows)
+    return case if of else also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
 
 
 @law
