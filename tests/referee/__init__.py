@@ -7,6 +7,7 @@ from tests.referee import (
     effects as effects,
     fits as fits,
     groups as groups,
+    minima as minima,
     shapes as shapes,
     statements as statements,
     tables as tables,

@@ -501,7 +501,10 @@ def selections(draw):
         x, z, w = rows["x"], rows["z"], names["w"] if on_average else None
         products = {"": b[4:6], "regimes": b[6:8]}.get(of, np.ones(2))
         products = np.r_[products[0] * products[1], products[1] ** 2][: 0 if of == "binary" else 2]
-        value = lambda x, z: selection_prediction(asked, b, x, z, bound)
+        if on_average:  # slopes do not know the origin, of whose digits differences lose some
+            b = b - origin * np.isin(np.arange(len(b)), [2, 4] if of == "regimes" else [2])
+        beyond = bound - origin * on_average
+        value = lambda x, z: selection_prediction(asked, b, x, z, beyond)
         if not on_average:
             return np.r_[value(x, z).ravel(), products]
         if "mean" in at:
