@@ -239,15 +239,6 @@ def test_more_components_than_the_rows_show_do_not_converge():
         fit.profile("weights[0]")
 
 
-def test_rows_left_out_by_a_weight_of_zero_are_predicted():
-    y, weights = np.array([1.0, 2.0, 4.0, 3.0, 9.0]), np.array([1.0, 2.0, 1.0, 1.0, 0.0])
-    rows = tg.Observations.exact(y, weights=weights)
-    fit = tg.fit_mixture(rows, 1, progress=False)
-    expected = stats.norm(fit.locs[0, 0], fit.covariances[0, 0, 0] ** 0.5).logpdf(y)
-    np.testing.assert_allclose(fit.row_log_likelihood(rows), expected, rtol=1e-12)
-    assert abs(weights @ expected - fit.log_likelihood) < 1e-10
-
-
 @pytest.mark.full
 def test_a_narrow_component_within_a_wide_one_is_found():
     """Of the starts by clusters all 100 of 100 end .74 lower; own likelihood by SciPy."""

@@ -210,19 +210,28 @@ def regressions(draw):
     setup += f"fit = tg.fit_regression(y, design, {more}{options}weights=w, {QUIET})\n"
     asked = ["mean"] + ["observed", "mean_observed"] * (which not in ("plain", "cut and censored"))
     asked += ["recorded"] * (clip and not cut)
-    asked = draw(st.sampled_from([*asked, "quantile", "probability"]))
-    on_average, bound = draw(st.booleans()) and asked != "quantile", origin + 0.3 * unit
+    asked = draw(st.sampled_from([*asked, "quantile", "probability", "known", "share of known"]))
+    on_average, bound = draw(st.booleans()), origin + 0.3 * unit
+    on_average = on_average and asked not in ("quantile", "known", "share of known")
     more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
+    known = f"predict(new, known=tg.Observations([-np.inf] * 3, [{bound}] * 3)"
+    beyond = origin - 0.2 * unit
     at = draw(st.sampled_from(["", 'at="mean", ', f'at={{"x": {0.3 * units}}}, ']))
     call = f'predict(new, "{asked}"'
     call = f'margins({at}kind="{asked}", variables="x"' if on_average else call
-    call = f"{call}{more_of})"
+    calls = {"known": known, "share of known": f'{known}, kind="probability", high={beyond}'}
+    call = f"{calls.get(asked, call)}{more_of})"
     setup += f'new = {{"constant": 1.0, "x": {units} * np.array([-0.5, 0.0, 0.7])}}; p = fit.{call}'
 
     def predicted(names, b, step):
-        ends = (-INF, bound) if asked == "probability" else (low, high)
+        own = {"probability": bound, "known": bound, "share of known": beyond}
+        ends = (-INF, own[asked]) if asked in own else (low, high)
         scale = lambda x: np.exp(b[2] + b[3] * x) if by_x else b[2]
-        of = lambda x: prediction(asked, b[0] + b[1] * x, scale(x), *ends)
+        kind = {"known": "mean_observed", "share of known": "observed"}.get(asked, asked)
+        of = lambda x: prediction(kind, b[0] + b[1] * x, scale(x), *ends)
+        if asked == "share of known":
+            x = names["new"]["x"]
+            return of(x) / prediction("observed", b[0] + b[1] * x, scale(x), -INF, bound)
         if not on_average:
             return of(names["new"]["x"])
         points = names["x"] if not at else np.r_[0.3 * units]
@@ -230,7 +239,7 @@ def regressions(draw):
         rates = slopes(lambda move: of(points + move), 1, step)[:, 0]
         return np.r_[np.average(rates, weights=None if at else names["w"])]
 
-    shares = asked in ("observed", "probability") and not on_average
+    shares = asked in ("observed", "probability", "share of known") and not on_average
     ends = lambda numbers, scatter: wald(numbers, scatter, shares)
     follows = "np.r_[p.value, p.standard_errors, p.low, p.high]", predicted, ends
 
@@ -536,32 +545,78 @@ def selections(draw):
     return case if of else also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
 
 
+def mixture_of(b, d, form):
+    """Shares, means and covariances of two components by the estimates that are free."""
+    i, j = np.tril_indices(d)
+    i, j = (np.arange(d), np.arange(d)) if form == "diagonal" else (i, j)
+    parts = np.resize(b[1 + 2 * d :], (2, len(i)))  # of one matrix twice where they are tied
+    matrices = np.zeros((2, d, d))
+    matrices[:, i, j] = matrices[:, j, i] = parts
+    return np.r_[b[0], 1 - b[0]], b[1 : 1 + 2 * d].reshape(2, d), matrices
+
+
+def log_components(y, shares, locs, matrices, low):
+    """Log densities (n, 2) times shares, and the logs of shares times what is above a bound."""
+    gaps = y[:, None] - locs
+    squares = np.einsum("nki,kij,nkj->nk", gaps, np.linalg.inv(matrices), gaps)
+    sizes = np.linalg.slogdet(2 * np.pi * matrices)[1]
+    inside = log_ndtr((locs[:, 0] - low) / np.sqrt(matrices[:, 0, 0]))
+    return np.log(shares) - (squares + sizes) / 2, np.log(shares) + inside
+
+
 @law
 def mixtures(draw):
-    """Two Gaussians far apart, seen above a bound or everywhere."""
-    seed, unit, origin = numbers(draw)
+    """Two Gaussians far apart, seen above a bound or everywhere, with equal covariances or not, and
+    with a prior; what each row shows of its component."""
+    (seed, unit, origin), d = numbers(draw), draw(st.integers(1, 2))
     word, w = weights(draw, 40)
+    form, v = draw(st.sampled_from(["full", "tied", "diagonal"])), draw(st.sampled_from([0.0, 2.0]))
     cut = draw(st.booleans())
     low = origin - 0.5 * unit if cut else -INF
-    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=120); w = {w}\n"
-    setup += (
-        "z = np.where(np.arange(120) % 3 > 0, z, 6 + z); z = z[z > " + f"{-0.5 if cut else -9}]\n"
-    )
-    setup += f"y = {origin} + {unit} * z[:40, None]\n"
-    box = f"tg.Box([{low}], np.inf)" if cut else "None"
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(120, {d})); w = {w}\n"
+    setup += "z += 6.0 * (np.arange(120) % 3 == 0)[:, None]"
+    setup += f"; y = {origin} + {unit} * z[z[:, 0] > {-0.5 if cut else -9}][:40]\n"
+    box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
     setup += f"rows = tg.Observations(y, y, {box}, weights=w)\n"
     options, groups = draw(st.sampled_from([("", None), (SANDWICH, np.arange(40))]))
-    setup += f"fit = tg.fit_mixture(rows, 2, {options}progress=False)"
+    options, groups = (options, groups) if not v else (f"prior_rows={v}, ", None)
+    setup += f'fit = tg.fit_mixture(rows, 2, covariance="{form}", {options}progress=False)'
 
     def rows_of(names, b):
-        share, locs, variances = b[0], b[1:3], b[3:]
-        smallest = 0.05 * np.min(names["fit"].covariances)
-        if not (0 < share < 1 and np.all(variances > smallest)):
+        shares, locs, matrices = mixture_of(b, d, form)
+        smallest = 0.05 * np.min(np.linalg.eigvalsh(names["fit"].covariances))
+        if not (0 < b[0] < 1 and np.all(np.linalg.eigvalsh(matrices) > smallest)):
             return np.full(40, np.nan)
-        scales = np.sqrt(variances)
-        each = norm.logpdf(names["y"], locs, scales) + np.log([share, 1 - share])
-        inside = norm.logsf(low, locs, scales) + np.log([share, 1 - share])
+        each, inside = log_components(names["y"], shares, locs, matrices, low)
         return logsumexp(each, axis=1) - logsumexp(inside)
 
-    kind, free = f"{word}, {options}" + "truncated" * cut, "[[0, 2, 3, 4, 5]]"
-    return fitted(kind, setup, rows_of, free, refused=True, groups=groups)
+    def believed(names, b):
+        matrices, y, w = mixture_of(b, d, form)[2], names["y"], names["w"]
+        matrices = matrices[:1] if form == "tied" else matrices
+        spread = np.diag(np.average((y - np.average(y, 0, w)) ** 2, 0, w))
+        traces = np.trace(spread @ np.linalg.inv(matrices), axis1=1, axis2=2)
+        return -v / 2 * np.sum(np.linalg.slogdet(np.linalg.inv(spread) @ matrices)[1] + traces)
+
+    def said(names):
+        fit, y = names["fit"], names["y"]
+        b = np.delete(np.asarray(fit.estimates, float), 1)
+        shares, locs, matrices = mixture_of(b, d, form)
+        each, inside = log_components(y, shares, locs, matrices, low)
+        known = np.exp(each - logsumexp(each, axis=1)[:, None])
+        w = np.ones(40) if names["w"] is None else names["w"]
+        entropy = -w @ np.sum(known * np.log(np.maximum(known, 1e-300)), axis=1)
+        rows = logsumexp(each, axis=1) - logsumexp(inside)
+        seen = np.exp(inside - logsumexp(inside)), np.exp(inside) / shares
+        parts = known, rows, entropy, fit.bic + 2 * entropy, *seen, shares, locs, matrices
+        return np.concatenate([np.ravel(part) for part in parts])
+
+    says = "fit.responsibilities, fit.row_log_likelihood(rows), fit.entropy, fit.icl, "
+    says += "fit.observed_weights, fit.fraction_not_truncated, fit.weights, fit.locs"
+    says = f"np.hstack([np.ravel(x) for x in ({says}, fit.covariances)])"
+    entries = d if form == "diagonal" else d * (d + 1) // 2
+    free = f"[{[0, *range(2, 2 + 2 * d + entries * (2 - (form == 'tied')))]}]"
+    kind = f"d = {d}, {form}, {word}, {options}" + "truncated" * cut
+    case = fitted(
+        kind, setup, rows_of, free, refused=True, groups=groups, prior=believed if v else None
+    )
+    return also(case, says, said)
