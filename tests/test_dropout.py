@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import special
 
 import truncgauss as tg
 
@@ -19,25 +19,8 @@ def curve(midpoint=MIDPOINT, width=WIDTH):
     return tg.Selection.probit([1.0], midpoint, width)
 
 
-def by_quadrature(row, seen, loc=LOC, covariance=COVARIANCE):
-    """The log of the integral of the density times the probabilities of what was seen, and not."""
-    x = np.linspace(-9.0, 13.0, 701)
-    grids = [np.array([y]) if np.isfinite(y) else x for y in row]
-    points = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1)
-    values = stats.multivariate_normal.pdf(points, loc, covariance).reshape(points.shape[:-1])
-    for j, y in enumerate(row):
-        share = seen(points[..., j], j)
-        values = values * (share if np.isfinite(y) else 1.0 - share)
-    return np.log(values.sum() * (x[1] - x[0]) ** np.isnan(row).sum())
-
-
-def test_rows_beside_quadrature_and_their_derivatives():
+def test_rows_have_derivatives_by_their_curve():
     rows = tg.Observations.exact(ROWS, nan_is_missing=True, observed=curve())
-    result = tg.log_likelihood(rows, LOC, COVARIANCE)
-    seen = lambda y, j: special.ndtr((y - MIDPOINT) / WIDTH)
-    truth = [by_quadrature(row, seen) for row in ROWS]
-    np.testing.assert_allclose(result.log_prob, truth, rtol=1e-9)
-    assert np.all(result.stderr < 1e-9)
 
     def total(midpoint, width):
         moved = rows.with_observed(curve(midpoint, width))
@@ -74,37 +57,6 @@ def test_common_factors_beside_the_same_matrix(r):
     np.testing.assert_allclose(value, truth, rtol=1e-12)
     for slope, true_slope in zip(slopes, true_slopes):
         np.testing.assert_allclose(slope, true_slope, rtol=1e-9, atol=1e-10)
-
-
-def intensities(seed, n=500, d=2):
-    """Of n proteins in d runs, 25 % missing by a curve of midpoint 23 and width 0.8."""
-    random = np.random.default_rng(seed)
-    level = random.normal(24.0, 1.5, (n, 1))
-    y = level + np.linspace(0.0, 0.5, d) + random.normal(0.0, 0.5, (n, d))
-    seen = random.uniform(size=y.shape) < special.ndtr((y - 23.0) / 0.8)
-    return np.where(seen, y, np.nan)
-
-
-@pytest.mark.full
-def test_a_curve_and_its_population():
-    y = intensities(0)
-    rows = tg.Observations.exact(y, nan_is_missing=True, observed=curve(22.0, 1.0))
-    fit = tg.fit_observations(rows, estimate=("midpoint", "width"))
-    truth = np.array([24.0, 24.5, 2.5, 2.25, 2.5, 23.0, 0.8])
-    assert fit.converged and np.all(np.abs(fit.estimates - truth) < 4 * fit.errors)
-    assert abs(fit.fraction_not_truncated - np.isfinite(y).mean()) < 0.03
-    best = dataclasses.replace(rows, observed=fit.region)
-    there = tg.log_likelihood(best, fit.loc, fit.covariance_matrix).log_prob.sum()
-    np.testing.assert_allclose(fit.log_likelihood, there, rtol=1e-10)
-    known = tg.fit_observations(best)  # the same maximum, as that of censored rows with noise
-    np.testing.assert_allclose(known.log_likelihood, fit.log_likelihood, rtol=1e-9)
-    np.testing.assert_allclose(known.loc, fit.loc, rtol=1e-5)
-    low, high = fit.profile("midpoint")
-    assert low < 23.0 < high
-    one = tg.fit_observations(
-        rows, estimate="midpoint", prior=lambda p: -0.5 * ((p["midpoint"] - 22.0) / 1e-3) ** 2
-    )
-    assert abs(one.curve["midpoint"] - 22.0) < 5e-3 and "width" not in one.curve
 
 
 def proteins(seed, n=500):

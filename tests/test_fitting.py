@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions.constraints as numpyro_constraints
 import optax
 import pytest
 from hypothesis import given, settings
@@ -132,46 +131,6 @@ def test_random_objectives_settle_or_say_that_they_fall():
 
 
 # Free coordinates
-
-
-def test_constraints_hold_during_a_fit_and_infinite_ends_stay():
-    wanted = {
-        "box": tg.Box([-1.0, -INF, 0.5], [2.0, 1.0, INF]),
-        "covariance": jnp.array([[2.0, 0.5], [0.5, 1.0]]),
-        "factor": tg.ScaleTril([[1.0, 0.0], [-0.5, 2.0]]),
-        "share": jnp.asarray(0.2),
-        "fixed": jnp.asarray(4.0),
-    }
-    start = {
-        "box": tg.Box([0.0, -INF, 0.0], [1.0, 0.0, INF]),
-        "covariance": jnp.eye(2),
-        "factor": tg.ScaleTril(jnp.eye(2)),
-        "share": 0.7,
-        "fixed": 4.0,
-    }
-    constraints = {
-        "box": fitting.Limits(),
-        "covariance": fitting.PositiveDefinite(),
-        "factor/matrix": fitting.LowerTriangular(),
-        "share": numpyro_constraints.unit_interval,
-        "fixed": fitting.Frozen(),
-    }
-
-    def distance(p):
-        gaps = jax.tree.map(
-            lambda a, b: jnp.where(jnp.isfinite(b), a - jnp.where(jnp.isfinite(b), b, 0.0), 0.0),
-            p,
-            wanted,
-        )
-        return sum(jnp.sum(gap**2) for gap in jax.tree.leaves(gaps))
-
-    result = tg.minimize(distance, start, constraints=constraints, progress=False)
-    assert result.converged, result.reason
-    for found, expected in zip(
-        jax.tree.leaves(result.params), jax.tree.leaves(wanted), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert isinstance(result.params["box"], tg.Box)
 
 
 limit = st.floats(-1e3, 1e3)

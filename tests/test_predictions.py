@@ -165,21 +165,6 @@ def test_the_probability_of_what_is_known_not_to_be_is_0(pair):
 
 
 @pytest.mark.full
-def test_a_missing_entry_follows_from_the_others(pair):
-    (m, n), c = pair.loc, pair.covariance_matrix
-    known = tg.Observations.exact([[2.0, np.nan], [0.3, np.nan]], nan_is_missing=True)
-    x = np.array([2.0, 0.3])
-    mean, rest = n + c[0, 1] / c[0, 0] * (x - m), c[1, 1] - c[0, 1] ** 2 / c[0, 0]
-    predicted = pair.predict(known)
-    np.testing.assert_allclose(predicted.value, np.column_stack([x, mean]), rtol=1e-9)
-    np.testing.assert_allclose(predicted.standard_errors[:, 0], 0.0, atol=1e-12)
-    line = pair.derived(lambda p: p.loc[1] + p.slopes[1, 0] * (jnp.array(x) - p.loc[0]))
-    np.testing.assert_allclose(predicted.standard_errors[:, 1], line.standard_errors, rtol=1e-8)
-    share = pair.predict(known, "probability", low=[-INF, 0.0])
-    np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
-
-
-@pytest.mark.full
 def test_what_a_limit_says_of_the_other_entry(pair):
     """The mean of v where u < 0.5 is known, by quadrature over u within the region."""
     (m, n), c = pair.loc, pair.covariance_matrix
@@ -189,11 +174,6 @@ def test_what_a_limit_says_of_the_other_entry(pair):
     mass = integrate.quad(weigh, 0.0, 0.5)[0]
     mean = integrate.quad(lambda u: weigh(u) * (n + c[0, 1] / c[0, 0] * (u - m)), 0.0, 0.5)[0]
     np.testing.assert_allclose(pair.predict(known).value[0, 1], mean / mass, rtol=1e-8)
-    seen = pair.predict(kind="observed")
-    np.testing.assert_allclose(seen.value, pair.fraction_not_truncated, rtol=1e-9)
-    moments = tg.truncated_moments(pair.loc, pair.covariance_matrix, region)
-    found = pair.predict(kind="mean_observed").value
-    np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
 
 
 def test_margins_of_clusters_are_those_of_the_population():

@@ -2,7 +2,7 @@
 
 import numpy as np
 from hypothesis import strategies as st
-from scipy.special import log_expit, log_ndtr, logsumexp
+from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
 
 from tests.referee import oracles
 from tests.referee.fits import QUIET, also, fitted, gaussian_of, numbers, weights
@@ -211,4 +211,14 @@ def dropouts(draw):
 
     rows_of = lambda names, b: rows_with_gaps(names, b, form, told)
     kind = ", ".join([f"d = {d}", form, word, *told, *["each"] * each, *["prior"] * trusted])
-    return fitted(kind, setup, rows_of, refused=True, prior=believed if trusted else None)
+    case = fitted(kind, setup, rows_of, refused=True, prior=believed if trusted else None)
+    if not told and form == "full":
+        return case
+
+    def share(names):
+        b, fit = np.asarray(names["fit"].estimates), names["fit"]
+        w, m, t = curve_of(names, b[size:], told, False)
+        scale = np.sqrt(np.diag(w) ** 2 * np.diag(fit.covariance_matrix) + t[0] ** 2)
+        return np.mean(ndtr((np.diag(w) * fit.loc - m[0]) / scale))
+
+    return also(case, "fit.fraction_not_truncated", share)

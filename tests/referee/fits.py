@@ -348,11 +348,34 @@ def gaussians(draw):
             rows = f"tg.Observations.from_table(t, {columns})"
         fit = f"tg.fit_observations({rows}, {options}{QUIET})"
     setup += f"fit = {fit}"
-    said = "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]"
-    product = "[*fit.derived(lambda p: p.loc[-1] * p.covariance)]"
-    said = draw(st.sampled_from([said, '[*fit.derived("covariance")]', product]))
-    factor = lambda b: b[d - 1] if said == product else 1.0
-    matrix = lambda names, b, step: factor(b) * np.ravel(gaussian_of(b, d)[1])
+    derived = '[*fit.derived("{}")]'.format
+    product = "[*fit.delta(lambda e: (p := fit.parameters(e)).loc[-1] * p.covariance)]"
+    scales = lambda b, m: np.sqrt(np.diag(m))
+    of = {
+        "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]": lambda b, m: m,
+        derived("covariance"): lambda b, m: m,
+        derived("scales"): scales,
+        derived("correlation"): lambda b, m: m / np.outer(scales(b, m), scales(b, m)),
+        derived("slopes"): lambda b, m: m / np.diag(m),
+        product: lambda b, m: b[d - 1] * m,
+    }
+    asked = "[(p := fit.predict({})).value, p.standard_errors]".format
+    level, a = lambda b, m: (b[0] - low) / np.sqrt(m[0, 0]), origin + 0.4 * unit
+    if by == "rows" and d == 2:
+        row = f"tg.Observations.exact([[{a}, np.nan]], nan_is_missing=True)"
+        of[asked(row)] = lambda b, m: np.r_[a, b[1] + m[0, 1] / m[0, 0] * (a - b[0])]
+        of[asked('None, "quantile", probability=0.9, entry=1')] = lambda b, m: np.r_[
+            b[1] + norm.ppf(0.9) * np.sqrt(m[1, 1])
+        ]
+    if by == "rows" and cut and not (noise or censored):
+        of[asked('kind="observed"')] = lambda b, m: np.r_[ndtr(level(b, m))]
+        of[asked('kind="mean_observed"')] = lambda b, m: (
+            b[:d]
+            + m[0] / np.sqrt(m[0, 0]) * np.exp(norm.logpdf(level(b, m)) - log_ndtr(level(b, m)))
+        )
+    alone = derived("correlation"), derived("slopes")
+    said = draw(st.sampled_from([x for x in of if d == 2 or x not in alone]))
+    matrix = lambda names, b, step: np.ravel(of[said](b, gaussian_of(b, d)[1]))
     follows = f"np.ravel({said})", matrix, lambda numbers, scatter: []
     box_low = np.array([low] + [-INF] * (d - 1))
 
@@ -606,17 +629,30 @@ def mixtures(draw):
         w = np.ones(40) if names["w"] is None else names["w"]
         entropy = -w @ np.sum(known * np.log(np.maximum(known, 1e-300)), axis=1)
         rows = logsumexp(each, axis=1) - logsumexp(inside)
-        seen = np.exp(inside - logsumexp(inside)), np.exp(inside) / shares
-        parts = known, rows, entropy, fit.bic + 2 * entropy, *seen, shares, locs, matrices
+        icl, inside = fit.bic + 2 * entropy, np.exp(inside) / shares
+        parts = known, rows, entropy, icl, inside, shares, locs, matrices
         return np.concatenate([np.ravel(part) for part in parts])
 
+    def seen(names, b, step):
+        inside = log_components(names["y"], *mixture_of(b, d, form), low)[1]
+        return np.exp(inside - logsumexp(inside))
+
+    shares = "np.r_[fit.observed_weights, fit.standard_errors.observed_weights]"
+    follows = shares, seen, lambda numbers, scatter: []
     says = "fit.responsibilities, fit.row_log_likelihood(rows), fit.entropy, fit.icl, "
-    says += "fit.observed_weights, fit.fraction_not_truncated, fit.weights, fit.locs"
+    says += "fit.fraction_not_truncated, fit.weights, fit.locs"
     says = f"np.hstack([np.ravel(x) for x in ({says}, fit.covariances)])"
     entries = d if form == "diagonal" else d * (d + 1) // 2
     free = f"[{[0, *range(2, 2 + 2 * d + entries * (2 - (form == 'tied')))]}]"
     kind = f"d = {d}, {form}, {word}, {options}" + "truncated" * cut
     case = fitted(
-        kind, setup, rows_of, free, refused=True, groups=groups, prior=believed if v else None
+        kind,
+        setup,
+        rows_of,
+        free,
+        refused=True,
+        groups=groups,
+        follows=follows,
+        prior=believed if v else None,
     )
     return also(case, says, said)

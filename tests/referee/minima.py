@@ -9,119 +9,73 @@ INF = np.inf
 LEAVES = "np.hstack([np.ravel(x) for x in jax.tree.leaves({})])"
 
 
-def gaussian_sample(draw):
-    """A script of a sample of two columns, of a constraint, loss and start; its minimum, errors."""
-    form = draw(st.sampled_from(["scales", "frozen", "matrix", "factor"]))
-    unit = draw(st.sampled_from([1.0, 10.0, 0.1]))
-    script = (
-        f"y = {unit} * rng.normal(size=(40, 2)) @ [[1.0, 0.6], [0.0, 0.8]] + {unit}; n = w.sum()\n"
-    )
-    script += "m = w @ y / n; C = (y - m).T * w @ (y - m) / n\n"
-    f = "tg.fitting."
+SPREAD = "n / 2 * (jnp.linalg.slogdet(S := {0})[1] + jnp.trace(jnp.linalg.solve(S, C)))"
+SCALED = "w @ ((y - p['m']) ** 2 / 2 / p['s']['a'] ** 2 + jnp.log(p['s']['a'])) @ jnp.ones(2)"
+BOUNDED = "jnp.sum((p['b'].low - 1.0) ** 2) + p['v'] ** 2 + (p['b'].high[0] / top - 1) ** 2"
+AROUND = "start = {'m': jnp.zeros(2), 's': {'a': 2 * jnp.ones(2)}}"
+WITHIN = "start = {'b': tg.Box([0.0, 0.0], [1.0, jnp.inf]), 'v': 2.0}"
+FORMS = {  # the start, the loss of p, and constraints
+    "scales": (AROUND, SCALED, ["{'s': tg.fitting.Positive()}", "{'s/a': tg.fitting.Positive()}"]),
+    "frozen": (AROUND, SCALED, ["{'m': tg.fitting.Frozen(), 's': tg.fitting.Positive()}"]),
+    "matrix": ("start = 2 * jnp.eye(2)", SPREAD.format("p"), ["tg.fitting.PositiveDefinite()"]),
+    "factor": ("start = jnp.eye(2)", SPREAD.format("p @ p.T"), ["tg.fitting.LowerTriangular()"]),
+    "limits": (WITHIN, BOUNDED, ["{'b': tg.fitting.Limits()}"]),
+    "simplex": (
+        "start = jnp.full(3, 1 / 3)",
+        "-jnp.sum(k * jnp.log(p))",
+        ["constraints.simplex", "tg.fitting.Bijection(constraints.simplex)"],
+    ),
+    "interval": (
+        "start = jnp.full(3, 0.5)",
+        "-jnp.sum(k * jnp.log(p) + (k.sum() - k) * jnp.log1p(-p))",
+        ["constraints.unit_interval"],
+    ),
+}
+
+
+def minimum(form, names):
+    """Where the loss is lowest, and the errors by its curvature there."""
+    y, w, k, n, C = (names[x] for x in ("y", "w", "k", "n", "C"))
     if form in ("scales", "frozen"):
-        script += f"start = {{'loc': jnp.zeros(2), 'scale': {{'a': {2 * unit}, 'b': {unit}}}}}\n"
-        loss = "w @ ((y - p['loc']) ** 2 / 2 / of(p) ** 2 + jnp.log(of(p))) @ jnp.ones(2)"
-        script += (
-            f"of = lambda p: jnp.stack([p['scale'][k] for k in 'ab']); loss = lambda p: {loss}\n"
-        )
-        paths = {"frozen": f"{{'loc': {f}Frozen(), 'scale': {f}Positive()}}"}
-        paths = paths.get(
-            form,
-            draw(
-                st.sampled_from(
-                    [
-                        f"{{'scale': {f}Positive()}}",
-                        f"{{'scale/a': {f}Positive(), 'scale/b': {f}Positive()}}",
-                    ]
-                )
-            ),
-        )
-
-        def truth(names):
-            y, w = names["y"], names["w"]
-            loc = np.zeros(2) if form == "frozen" else w @ y / w.sum()
-            scale = np.sqrt(w @ (y - loc) ** 2 / w.sum())
-            errors = scale / np.sqrt(w.sum()), scale / np.sqrt(2 * w.sum())
-            value = w.sum() * np.sum(0.5 + np.log(scale))
-            return np.r_[loc, scale], np.r_[errors[0] * (form != "frozen"), errors[1]], value
-
-        return form, script, paths, truth
-    script += f"start = {unit} * jnp.array([[2.0, 0.0], [0.3, 1.0]])\n"
-    S = "L @ L.T" if form == "factor" else "L"
-    script = script.replace(
-        "0.3, 1.0]])", "0.3, 1.0]])" if form == "factor" else "0.3, 1.0]]); start = start @ start.T"
-    )
-    script += f"loss = lambda L: n / 2 * (jnp.linalg.slogdet(S := {S})[1] + "
-    script += "jnp.trace(jnp.linalg.solve(S, C)))\n"
-    paths = f"{f}LowerTriangular()" if form == "factor" else f"{f}PositiveDefinite()"
-
-    def truth(names):
-        C, n = names["C"], names["n"]
-        variances = (np.outer(np.diag(C), np.diag(C)) + C**2) / n
-        value = n / 2 * (np.linalg.slogdet(C)[1] + 2)
-        if form == "matrix":
-            return C.ravel(), np.sqrt(variances).ravel(), value
-        # Of C = L L^T: a = L00, b = L10 and c = L11 of independent errors, but b's, as in Bartlett.
-        L = np.linalg.cholesky(C)
-        errors = [L[0, 0] / np.sqrt(2 * n), 0.0, 0.0, L[1, 1] / np.sqrt(2 * n)]
-        errors[2] = np.sqrt(L[1, 1] ** 2 / n + L[1, 0] ** 2 / (2 * n))
-        return L.ravel(), np.array(errors), value
-
-    return form, script, paths, truth
-
-
-def counts(draw):
-    """Likewise of counts of categories, or of limits that are wanted."""
-    form = draw(st.sampled_from(["simplex", "unit interval", "limits"]))
+        m = np.zeros(2) if form == "frozen" else w @ y / n
+        s = np.sqrt(w @ (y - m) ** 2 / n)
+        return np.r_[m, s], np.r_[s * (form != "frozen"), s / np.sqrt(2)] / np.sqrt(n)
+    if form == "matrix":
+        return C.ravel(), np.sqrt((np.outer(np.diag(C), np.diag(C)) + C**2) / n).ravel()
+    if form == "factor":  # of independent chi and normal variables, as Bartlett's
+        (a, _), (b, c) = L = np.linalg.cholesky(C)
+        return L.ravel(), np.sqrt(np.r_[a**2 / 2, 0.0, b**2 / 2 + c**2, c**2 / 2] / n)
     if form == "limits":
-        high = draw(st.sampled_from([3.0, 1.5, 1e3]))
-        script = (
-            f"start = {{'box': tg.Box([0.0, 0.0], [1.0, jnp.inf]), 'v': 2.0}}; b, n = {high}, 1.0\n"
-        )
-        script += "loss = lambda p: jnp.sum((p['box'].low - 1.0) ** 2) + p['v'] ** 2 + "
-        script += "(p['box'].high[0] / b - 1) ** 2\n"
-        truth = lambda names: (np.r_[1.0, 1.0, high, INF, 0.0], np.zeros(0), 0.0)
-        return form, script, "{'box': tg.fitting.Limits()}", truth
-    script = (
-        "from numpyro.distributions import constraints; k = np.array([5.0, 20.0, 15.0]); n = 40.0\n"
-    )
-    if form == "simplex":
-        script += "start = jnp.full(3, 1 / 3); loss = lambda p: -jnp.sum(k * jnp.log(p))\n"
-        p = np.array([5.0, 20.0, 15.0]) / 40
-        value = -40 * np.sum(p * np.log(p))
-    else:
-        script += "start = jnp.full(3, 0.5)\n"
-        script += "loss = lambda p: -jnp.sum(k * jnp.log(p) + (n - k) * jnp.log1p(-p))\n"
-        p = np.array([5.0, 20.0, 15.0]) / 40
-        value = -40 * np.sum(p * np.log(p) + (1 - p) * np.log1p(-p))
-    errors = np.sqrt(p * (1 - p) / 40)
-    chosen = draw(st.sampled_from(["{}", "tg.fitting.Bijection({})"]))
-    paths = chosen.format(f"constraints.{form.replace(' ', '_')}")
-    return form, script, paths, lambda names: (p, errors, value)
+        return np.r_[1.0, 1.0, names["top"], INF, 0.0], np.zeros(0)
+    p = k / k.sum()
+    return p, np.sqrt(p * (1 - p) / k.sum())
 
 
 @law
 def minima(draw):
     """Minima under constraints, known in closed form, and errors by the curvature there."""
-    form, script, paths, truth = draw(st.sampled_from([gaussian_sample, counts]))(draw)
-    seed = draw(st.integers(0, 10**4))
+    form, seed = draw(st.sampled_from(list(FORMS))), draw(st.integers(0, 10**4))
+    start, loss, constraints = FORMS[form]
     w = draw(st.sampled_from(["np.ones(40)", "1.0 + np.arange(40) % 3"]))
     options = draw(st.sampled_from(["", "num_steps=3000, ", "tolerance=1e-9, "]))
-    setup = f"rng = np.random.default_rng({seed}); w = {w}\n{script}c = {paths}; "
+    setup = "from numpyro.distributions import constraints\n"
+    setup += f"rng = np.random.default_rng({seed}); w = {w}; k = rng.integers(3, 20, 3); "
+    setup += f"top = {draw(st.sampled_from([3.0, 1.5, 1e3]))}\n"
+    unit = draw(st.sampled_from([1.0, 10.0, 0.1]))
+    setup += f"y = {unit} * (rng.normal(size=(40, 2)) @ [[1.0, 0.6], [0.0, 0.8]] + 1.0)\n"
+    setup += "n = w.sum(); m = w @ y / n; C = (y - m).T * w @ (y - m) / n\n"
+    setup += f"{start}; loss = lambda p: {loss}; c = {draw(st.sampled_from(constraints))}\n"
     setup += f"fit = tg.minimize(loss, start, constraints=c, {options}progress=False)\n"
-    bars = "np.zeros(0)"
-    if form != "limits":
-        setup += "bars = tg.fitting.standard_errors(loss, fit.params, c)"
-        bars = LEAVES.format("bars")
-    ours = f"np.r_[{LEAVES.format('fit.params')}, {bars}, fit.loss, float(loss(fit.params)), "
-    ours += "fit.loss_trace[0], len(fit.loss_trace) - fit.num_steps, fit.gradient_norm < 1e-2]"
+    bars = "np.zeros(0)" if form == "limits" else LEAVES.format("bars")
+    setup += "bars = tg.fitting.standard_errors(loss, fit.params, c)" * (form != "limits")
+    ours = f"np.r_[{LEAVES.format('fit.params')}, {bars}, fit.loss, fit.loss_trace[0], "
+    ours += "len(fit.loss_trace) - fit.num_steps, fit.gradient_norm < 1e-2]"
 
     def oracle(names):
-        place, errors, value = truth(names)
-        first = float(names["loss"](names["start"]))
-        return np.r_[place, errors, value, value, first, 1.0, 1.0], 0.0
+        loss, fit = names["loss"], names["fit"]
+        return np.r_[*minimum(form, names), loss(fit.params), loss(names["start"]), 1.0, 1.0], 0.0
 
-    return Case(f"{form}, {paths}", setup, ours, oracle, 1e-4)
+    return Case(f"{form}, {options}", setup, ours, oracle, 1e-4)
 
 
 @law
