@@ -93,7 +93,7 @@ def selected_samples(draw):
     (seed, unit, origin), d = numbers(draw), draw(st.integers(1, 2))
     word, w = weights(draw, 40)
     family = draw(st.sampled_from(["probit", "logistic", "box"]))
-    shape = draw(st.sampled_from(["rising", "falling", "window", "rows"]))
+    shape = draw(st.sampled_from(["rising", "rows", "falling", "window", "rows"]))
     shape = "rising" if family == "box" else shape
     by_row, counted = shape == "rows", family == "box" or (shape != "rows" and draw(st.booleans()))
     some = [["midpoint"], [], ["width", "midpoint"], ["width"], ["weights"]]
