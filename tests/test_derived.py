@@ -16,29 +16,6 @@ def pairs(n=60, seed=0):
     return np.random.default_rng(seed).multivariate_normal([1.0, -1.0], matrix, n)
 
 
-@pytest.mark.full
-def test_correlation_slope_and_scales_have_the_errors_of_complete_rows():
-    rows = pairs()
-    fit, n = tg.fit_observations(tg.Observations.exact(rows)), len(rows)
-    rho = np.corrcoef(rows.T)[0, 1]
-    correlation = fit.derived("correlation", "rho")
-    np.testing.assert_allclose(correlation.value[0, 1], rho, rtol=1e-10)
-    # The diagonal is 1 and has no error; (1 - rho^2) / sqrt(n) is Fisher's.
-    errors = (1.0 - rho**2) / np.sqrt(n) * (1.0 - np.eye(2))
-    np.testing.assert_allclose(correlation.standard_errors, errors, rtol=1e-8, atol=1e-15)
-    assert correlation.names[1] == "rho[0, 1]"
-    slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
-    line = stats.linregress(*rows.T)
-    np.testing.assert_allclose(slope.value, line.slope, rtol=1e-10)
-    np.testing.assert_allclose(slope.standard_errors, line.stderr * ((n - 2) / n) ** 0.5, rtol=1e-8)
-    np.testing.assert_allclose(fit.derived("slopes").value[1, 0], line.slope, rtol=1e-10)
-    scales = fit.derived("scales")
-    np.testing.assert_allclose(scales.standard_errors, scales.value / (2.0 * n) ** 0.5, rtol=1e-8)
-    assert not slope.notes and "slope" in str(slope)
-    constant = fit.derived(lambda p: 2.0)
-    assert constant.value == 2.0 and constant.standard_errors == 0.0
-
-
 def test_quantities_go_by_the_columns_and_print_a_line_a_pair():
     columns = {"zinc": pairs()[:, 0], "lead": pairs()[:, 1]}
     fit = tg.fit_observations(tg.Observations.exact(columns))
@@ -77,36 +54,6 @@ def test_profiles_do_not_depend_on_the_parametrisation_and_wald_intervals_do():
     np.testing.assert_allclose(variance.profile() ** 0.5, fit.profile("sigma"), rtol=1e-6)
     assert "Do not trust the Wald interval of variance" in variance.notes[0]
     assert "Use profile()" in variance.notes[0]
-
-
-def cut(n=300, seed=3):
-    """Rows with a missing entry, a censored one, and a cut on the first."""
-    rows = pairs(n, seed)
-    rows = rows[rows[:, 0] > 0.0]
-    lower, upper = rows.copy(), rows.copy()
-    low = rows[:, 1] < -1.5
-    lower[low, 1], upper[low, 1] = -INF, -1.5
-    lower[::7, 1], upper[::7, 1] = -INF, INF
-    return tg.Observations(lower, upper, region=tg.Box([0.0, -INF], [INF, INF]))
-
-
-@pytest.mark.quick("sandwich")
-@pytest.mark.parametrize("information", ["observed", "sandwich"])
-def test_delta_method_by_finite_differences_behind_a_cut(information):
-    fit = tg.fit_observations(cut(), information=information)
-    function = lambda p: p.loc[1] - p.slopes[1, 0] * p.loc[0] + p["covariance[1, 1]"]
-    quantity = fit.derived(function, "mixed")
-    with jax.enable_x64(True):
-        value = jax.jit(lambda e: function(fit.parameters(e)))
-        slopes = optimize.approx_fprime(fit.estimates, value, 1e-7)
-    np.testing.assert_allclose(quantity.value, value(fit.estimates), rtol=1e-12)
-    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
-    np.testing.assert_allclose(quantity.standard_errors, error, rtol=1e-5)
-    np.testing.assert_allclose(quantity.covariance, [[error**2]], rtol=1e-5)
-    same = fit.delta(lambda e: function(fit.parameters(e)))
-    assert (same.value, same.standard_errors) == (quantity.value, quantity.standard_errors)
-    value, error = same
-    assert value == same[0] and error == same[1]
 
 
 @pytest.mark.full

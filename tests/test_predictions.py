@@ -132,32 +132,6 @@ def test_where_a_formula_has_no_derivative_none_is_made_up():
     np.testing.assert_array_equal(found, [False, True, True])
 
 
-@pytest.mark.full
-def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
-    new = {name: column[:4] for name, column in affairs[1].items()}
-    known = tg.Observations(np.full(4, -INF), np.zeros(4))
-    mean, scale = np.column_stack(list(new.values())) @ tobit.coefficients, tobit.scale
-    law = stats.truncnorm(-INF, -mean / scale, mean, scale)
-    np.testing.assert_allclose(tobit.predict(new, known=known).value, law.mean(), rtol=1e-9)
-    for probability in (0.025, 0.5, 0.999):
-        at = law.ppf(probability)
-        found = tobit.predict(new, "probability", known=known, high=at)
-        np.testing.assert_allclose(found.value, probability, rtol=1e-8)
-
-    def share_below(theta):
-        mean = np.column_stack(list(new.values())) @ theta[:-1]
-        return stats.truncnorm(-INF, -mean / theta[-1], mean, theta[-1]).cdf(at)
-
-    slopes = differences(share_below, tobit.estimates)
-    errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
-    np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-5)
-    share = tobit.predict(new, "probability", known=known, low=-5.0)
-    np.testing.assert_allclose(share.value, law.sf(-5.0), rtol=1e-9)
-    assert np.all((share.low > 0) & (share.low < share.value) & (share.high < 1))
-    free = tobit.predict(new, "quantile", probability=0.9)
-    np.testing.assert_allclose(free.value, mean + scale * stats.norm.ppf(0.9))
-
-
 def test_known_rows_of_single_precision_are_predicted_in_double(tobit, affairs):
     new = {name: column[:3] for name, column in affairs[1].items()}
     single = tg.Observations(jnp.full((3, 1), -INF, jnp.float32), jnp.ones((3, 1), jnp.float32))
@@ -191,21 +165,6 @@ def test_the_probability_of_what_is_known_not_to_be_is_0(pair):
 
 
 @pytest.mark.full
-def test_a_missing_entry_follows_from_the_others(pair):
-    (m, n), c = pair.loc, pair.covariance_matrix
-    known = tg.Observations.exact([[2.0, np.nan], [0.3, np.nan]], nan_is_missing=True)
-    x = np.array([2.0, 0.3])
-    mean, rest = n + c[0, 1] / c[0, 0] * (x - m), c[1, 1] - c[0, 1] ** 2 / c[0, 0]
-    predicted = pair.predict(known)
-    np.testing.assert_allclose(predicted.value, np.column_stack([x, mean]), rtol=1e-9)
-    np.testing.assert_allclose(predicted.standard_errors[:, 0], 0.0, atol=1e-12)
-    line = pair.derived(lambda p: p.loc[1] + p.slopes[1, 0] * (jnp.array(x) - p.loc[0]))
-    np.testing.assert_allclose(predicted.standard_errors[:, 1], line.standard_errors, rtol=1e-8)
-    share = pair.predict(known, "probability", low=[-INF, 0.0])
-    np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
-
-
-@pytest.mark.full
 def test_what_a_limit_says_of_the_other_entry(pair):
     """The mean of v where u < 0.5 is known, by quadrature over u within the region."""
     (m, n), c = pair.loc, pair.covariance_matrix
@@ -215,35 +174,6 @@ def test_what_a_limit_says_of_the_other_entry(pair):
     mass = integrate.quad(weigh, 0.0, 0.5)[0]
     mean = integrate.quad(lambda u: weigh(u) * (n + c[0, 1] / c[0, 0] * (u - m)), 0.0, 0.5)[0]
     np.testing.assert_allclose(pair.predict(known).value[0, 1], mean / mass, rtol=1e-8)
-    seen = pair.predict(kind="observed")
-    np.testing.assert_allclose(seen.value, pair.fraction_not_truncated, rtol=1e-9)
-    moments = tg.truncated_moments(pair.loc, pair.covariance_matrix, region)
-    found = pair.predict(kind="mean_observed").value
-    np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
-
-
-def test_a_scale_with_covariates(affairs):
-    columns = {name: affairs[1][name][::3] for name in ("constant", "age")}
-    x = np.column_stack(list(columns.values())) / [1.0, 10.0]
-    y = x @ [1.0, 0.5] + np.exp(x @ [-1.0, 0.2]) * np.random.default_rng(0).normal(size=len(x))
-    columns["age"] = x[:, 1]
-    fit = tg.fit_regression(y, columns, scale_design=columns)
-    mean, scale = x @ fit.coefficients, np.exp(x @ fit.log_scale)
-    seen = fit.predict(kind="probability", high=3.0)
-    np.testing.assert_allclose(seen.value, stats.norm.cdf(3.0, mean, scale), rtol=1e-9)
-    effects = fit.margins(kind="probability", high=3.0)
-    z = (3.0 - mean) / scale
-    by_hand = -stats.norm.pdf(z) * (fit.coefficients[1] / scale + z * fit.log_scale[1])
-    np.testing.assert_allclose(effects.value, [by_hand.mean()], rtol=1e-9)
-
-    def average(theta):
-        mean, scale = x @ theta[:2], np.exp(x @ theta[2:])
-        z = (3.0 - mean) / scale
-        return np.mean(-stats.norm.pdf(z) * (theta[1] / scale + z * theta[3]))
-
-    slopes = differences(average, fit.estimates)
-    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
-    np.testing.assert_allclose(effects.standard_errors, [error], rtol=1e-6)
 
 
 def test_margins_of_clusters_are_those_of_the_population():

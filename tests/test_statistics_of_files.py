@@ -53,13 +53,6 @@ def test_a_file_in_parts_has_the_statistics_of_its_rows(kind, tmp_path):
     np.testing.assert_array_equal(every, ROWS)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "npy"])
-def test_a_column_may_hold_weights(kind, tmp_path):
-    path, truth = written(tmp_path, kind), tg.Statistics.from_rows(ROWS, WEIGHTS)
-    for names in (None, ["x", "y"]):
-        assert_equal(tg.Statistics.from_file(path, names, weights="w"), truth)
-
-
 def test_what_cannot_be_streamed_is_said(tmp_path):
     path, bare = written(tmp_path, "npz"), written(tmp_path, "npy")
     with pytest.raises(ValueError, match="column 'z' is not in the header"):

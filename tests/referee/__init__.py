@@ -2,10 +2,12 @@
 
 from tests.referee import (
     boxes as boxes,
+    curves as curves,
     distributions as distributions,
     effects as effects,
     fits as fits,
     groups as groups,
+    minima as minima,
     shapes as shapes,
     statements as statements,
     tables as tables,

@@ -93,7 +93,15 @@ def also(case, says, truth, tol=1e-8):
 
 
 def fitted(
-    kind, setup, rows_of, free="[:]", refused=False, groups=None, follows=None, outcomes=False
+    kind,
+    setup,
+    rows_of,
+    free="[:]",
+    refused=False,
+    groups=None,
+    follows=None,
+    outcomes=False,
+    prior=None,
 ):
     """The case of a fit called `fit` in a script, whose weights are `w`.
 
@@ -106,6 +114,7 @@ def fitted(
             errors and what else is said; a function of the script's names, the free estimates and
             a step of differences that returns them; and one of both that returns what else.
         outcomes: whether BIC counts rows that have an outcome, y in the script, and not all.
+        prior: maps names and estimates to the log density of these, which is maximised too.
     """
 
     def oracle(names):
@@ -115,12 +124,14 @@ def fitted(
 
         def log_likelihood(x):
             with np.errstate(all="ignore"):
-                return weighted(names["w"], rows_of(names, x))
+                total = weighted(names["w"], rows_of(names, x))
+                return total if prior is None else total + prior(names, x)
 
         value = log_likelihood(estimates)
         sides = np.random.default_rng(0).choice([-1.5, 1.5], size=(2, len(errors)))
         starts = estimates + sides * np.where(np.isfinite(errors), errors, 0.0)
         highest = max(value, oracles.best(log_likelihood, estimates, errors, starts))
+        believed = 0.0 if prior is None else prior(names, estimates)
         truth, error = errors, 0.0  # where they are not known, or an edge is too close
         more = both = [] if follows is None else eval(follows[0], names)
         if np.all(np.isfinite(errors)):
@@ -147,11 +158,12 @@ def fitted(
         apart = 1e-4 * abs(np.asarray(more, float)) + abs(np.subtract(more, both))
         rows = np.isfinite(names["y"]) if outcomes else np.isfinite(rows_of(names, estimates))
         count = weighted(names["w"], rows)
-        criteria = np.array([2, np.log(count)]) * len(errors) - 2 * value
+        criteria = np.array([2, np.log(count)]) * len(errors) - 2 * (value - believed)
         every = np.stack([fit.estimates, fit.errors, *wald(fit.estimates, fit.errors)], axis=1)
         table = np.r_[criteria, every.ravel()]
         slack = np.r_[0.0, 2e-8 * (1 + abs(value)), 1e-4 * abs(truth) + error, apart, 0 * table]
-        return np.r_[value, highest, truth, more, table], slack
+        likelihoods = np.r_[value, highest] - believed
+        return np.r_[likelihoods, truth, more, table], slack
 
     ours = SAYS.format(free=free[1:-1], follows="" if follows is None else f", {follows[0]}")
     return Case(kind, setup, ours, oracle, 1e-8, refused=refused)
@@ -199,19 +211,28 @@ def regressions(draw):
     setup += f"fit = tg.fit_regression(y, design, {more}{options}weights=w, {QUIET})\n"
     asked = ["mean"] + ["observed", "mean_observed"] * (which not in ("plain", "cut and censored"))
     asked += ["recorded"] * (clip and not cut)
-    asked = draw(st.sampled_from([*asked, "quantile", "probability"]))
-    on_average, bound = draw(st.booleans()) and asked != "quantile", origin + 0.3 * unit
+    asked = draw(st.sampled_from([*asked, "quantile", "probability", "known", "share of known"]))
+    on_average, bound = draw(st.booleans()), origin + 0.3 * unit
+    on_average = on_average and asked not in ("quantile", "known", "share of known")
     more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
+    known = f"predict(new, known=tg.Observations([-np.inf] * 3, [{bound}] * 3)"
+    beyond = origin - 0.2 * unit
     at = draw(st.sampled_from(["", 'at="mean", ', f'at={{"x": {0.3 * units}}}, ']))
     call = f'predict(new, "{asked}"'
     call = f'margins({at}kind="{asked}", variables="x"' if on_average else call
-    call = f"{call}{more_of})"
+    calls = {"known": known, "share of known": f'{known}, kind="probability", high={beyond}'}
+    call = f"{calls.get(asked, call)}{more_of})"
     setup += f'new = {{"constant": 1.0, "x": {units} * np.array([-0.5, 0.0, 0.7])}}; p = fit.{call}'
 
     def predicted(names, b, step):
-        ends = (-INF, bound) if asked == "probability" else (low, high)
+        own = {"probability": bound, "known": bound, "share of known": beyond}
+        ends = (-INF, own[asked]) if asked in own else (low, high)
         scale = lambda x: np.exp(b[2] + b[3] * x) if by_x else b[2]
-        of = lambda x: prediction(asked, b[0] + b[1] * x, scale(x), *ends)
+        kind = {"known": "mean_observed", "share of known": "observed"}.get(asked, asked)
+        of = lambda x: prediction(kind, b[0] + b[1] * x, scale(x), *ends)
+        if asked == "share of known":
+            x = names["new"]["x"]
+            return of(x) / prediction("observed", b[0] + b[1] * x, scale(x), -INF, bound)
         if not on_average:
             return of(names["new"]["x"])
         points = names["x"] if not at else np.r_[0.3 * units]
@@ -219,7 +240,7 @@ def regressions(draw):
         rates = slopes(lambda move: of(points + move), 1, step)[:, 0]
         return np.r_[np.average(rates, weights=None if at else names["w"])]
 
-    shares = asked in ("observed", "probability") and not on_average
+    shares = asked in ("observed", "probability", "share of known") and not on_average
     ends = lambda numbers, scatter: wald(numbers, scatter, shares)
     follows = "np.r_[p.value, p.standard_errors, p.low, p.high]", predicted, ends
 
@@ -328,11 +349,34 @@ def gaussians(draw):
             rows = f"tg.Observations.from_table(t, {columns})"
         fit = f"tg.fit_observations({rows}, {options}{QUIET})"
     setup += f"fit = {fit}"
-    said = "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]"
-    product = "[*fit.derived(lambda p: p.loc[-1] * p.covariance)]"
-    said = draw(st.sampled_from([said, '[*fit.derived("covariance")]', product]))
-    factor = lambda b: b[d - 1] if said == product else 1.0
-    matrix = lambda names, b, step: factor(b) * np.ravel(gaussian_of(b, d)[1])
+    derived = '[*fit.derived("{}")]'.format
+    product = "[*fit.delta(lambda e: (p := fit.parameters(e)).loc[-1] * p.covariance)]"
+    scales = lambda b, m: np.sqrt(np.diag(m))
+    of = {
+        "[fit.covariance_matrix, fit.standard_errors.covariance_matrix]": lambda b, m: m,
+        derived("covariance"): lambda b, m: m,
+        derived("scales"): scales,
+        derived("correlation"): lambda b, m: m / np.outer(scales(b, m), scales(b, m)),
+        derived("slopes"): lambda b, m: m / np.diag(m),
+        product: lambda b, m: b[d - 1] * m,
+    }
+    asked = "[(p := fit.predict({})).value, p.standard_errors]".format
+    level, a = lambda b, m: (b[0] - low) / np.sqrt(m[0, 0]), origin + 0.4 * unit
+    if by == "rows" and d == 2:
+        row = f"tg.Observations.exact([[{a}, np.nan]], nan_is_missing=True)"
+        of[asked(row)] = lambda b, m: np.r_[a, b[1] + m[0, 1] / m[0, 0] * (a - b[0])]
+        of[asked('None, "quantile", probability=0.9, entry=1')] = lambda b, m: np.r_[
+            b[1] + norm.ppf(0.9) * np.sqrt(m[1, 1])
+        ]
+    if by == "rows" and cut and not (noise or censored):
+        of[asked('kind="observed"')] = lambda b, m: np.r_[ndtr(level(b, m))]
+        of[asked('kind="mean_observed"')] = lambda b, m: (
+            b[:d]
+            + m[0] / np.sqrt(m[0, 0]) * np.exp(norm.logpdf(level(b, m)) - log_ndtr(level(b, m)))
+        )
+    alone = derived("correlation"), derived("slopes")
+    said = draw(st.sampled_from([x for x in of if d == 2 or x not in alone]))
+    matrix = lambda names, b, step: np.ravel(of[said](b, gaussian_of(b, d)[1]))
     follows = f"np.ravel({said})", matrix, lambda numbers, scatter: []
     box_low = np.array([low] + [-INF] * (d - 1))
 
@@ -413,71 +457,206 @@ def two_step_of_heckman(names):
     return np.r_[g, b[:2], b[2] / sigma, sigma, b[2]]
 
 
+def regimes(b, x, z, s, y):
+    """Likewise where rows that are not selected have an outcome too, of their own coefficients."""
+    other = heckman(np.r_[-b[:2], b[4:6], -b[8], b[9]], x, z, ~s, y)
+    return np.where(s, heckman(b[[0, 1, 2, 3, 6, 7]], x, z, s, y), other)
+
+
+def probit_pairs(b, x, z, s, y):
+    """Likewise where the outcome is whether it is positive."""
+    g0, g1, b0, b1, rho = b
+    if not abs(rho) < 1:
+        return np.full(len(x), np.nan)
+    index, mean = g0 + g1 * z, b0 + b1 * x
+    ends = np.where(s, -INF, index), np.where(y == 0, mean, -INF)
+    others = np.where(s, index, INF), np.where(y == 1, mean, INF)
+    factor = np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
+    return oracles.log_box(0.0, factor, np.stack(ends, 1), np.stack(others, 1))
+
+
+def selection_prediction(kind, b, x, z, bound):
+    """A prediction (m, k) of a selection model: P(selected) and each outcome."""
+    index, seen = b[0] + b[1] * z, ndtr(b[0] + b[1] * z)
+    means = [b[k] + b[k + 1] * x for k in (2, 4)[: 2 if len(b) > 6 else 1]]
+    if kind == "observed":
+        return seen[:, None]
+    if len(b) == 5:
+        factor = np.array([[1.0, 0.0], [b[4], np.sqrt(1 - b[4] ** 2)]])
+        both = np.exp(oracles.log_box(0.0, factor, np.array([-INF] * 2), np.c_[index, means[0]]))
+        each = {"latent": [index, means[0]], "mean": [seen, ndtr(means[0])]}
+        return np.stack(each.get(kind, [seen, both / seen]), axis=1)
+    errors = np.reshape(b[2 * len(means) + 2 :], (-1, 2))  # rho and sigma of each
+    if kind == "probability":
+        each = [ndtr((bound - m) / sigma) for m, (_, sigma) in zip(means, errors)]
+        return np.stack(each, axis=1)
+    if kind == "quantile":
+        return (means[0] + norm.ppf(0.9) * errors[0, 1])[:, None]
+    slopes_of = (
+        np.exp(norm.logpdf(index) - log_ndtr(index)),
+        -np.exp(norm.logpdf(index) - log_ndtr(-index)),
+    )
+    moved = [m + rho * sigma * t for m, (rho, sigma), t in zip(means, errors, slopes_of)]
+    each = {"latent": [index, *means], "mean": [seen, *means]}.get(kind, [seen, *moved])
+    return np.stack(each, axis=1)
+
+
 @law
 def selections(draw):
-    """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too."""
-    (seed, unit, origin), binary = numbers(draw), draw(st.booleans())
+    """Heckman's selection model, by the log-likelihood of its textbook; of binary outcomes too, and
+    of two regimes; its predictions of every kind and their slopes."""
+    (seed, unit, origin), of = numbers(draw), draw(st.sampled_from(["", "binary", "regimes"]))
     word, w = weights(draw, 80)
+    unit, origin = (1.0, 0.0) if of == "binary" else (unit, origin)
     setup = f"rng = np.random.default_rng({seed}); x, z, u, e = rng.normal(size=(4, 80)); w = {w}\n"
     setup += "s = 0.3 + z + u > 0; one = np.ones(80)\n"
     outcome = "0.4 + x + 0.6 * u + 0.8 * e"
-    outcome = f"{outcome} > 0" if binary else f"{origin} + {unit} * ({outcome})"
-    setup += f"y = np.where(s, {outcome}, np.nan)\n"
+    outcome = f"{outcome} > 0" if of == "binary" else f"{origin} + {unit} * ({outcome})"
+    other = f"{origin} + {unit} * (0.5 * x - 0.5 * u + e)" if of == "regimes" else "np.nan"
+    setup += f"y = np.where(s, {outcome}, {other})\n"
     setup += 'outcome, selection = {"constant": one, "x": x}, {"constant": one, "z": z}\n'
     options, groups = information(draw, 80)
-    options += "binary=True, " * binary
-    setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})"
-    kind = f"{word}, {options}"
-    within = lambda names: assume(abs(names["fit"].estimates[4]) < 0.999)  # its errors hold
+    options += {"": "", "binary": "binary=True, ", "regimes": "unselected_design=outcome, "}[of]
+    setup += f"fit = tg.fit_selection(y, outcome, s, selection, {options}weights=w, {QUIET})\n"
+    kinds = ["mean_observed", "mean", "observed", "latent", "probability", "quantile"]
+    asked = draw(st.sampled_from(kinds[: 4 if of == "binary" else 6]))
+    bound, on_average = origin + 0.3 * unit, asked != "quantile" and draw(st.booleans())
+    at = draw(st.sampled_from(["", 'at="mean", ', 'at={"z": 0.3}, ']))
+    more_of = {"quantile": ", probability=0.9", "probability": f", high={bound}"}.get(asked, "")
+    call = f'predict(new, "{asked}"'
+    call = f'margins({at}kind="{asked}", variables=["z", "x"]' if on_average else call
+    call += f"{', entry=1' if asked == 'quantile' and of else ''}{more_of})"
+    setup += 'new = {"constant": 1.0, "x": np.array([-0.5, 0.7]), "z": np.array([0.4, -1.0])}; '
+    setup += f"p = fit.{call}"
 
-    def pairs_of(names, b):
-        g0, g1, b0, b1, rho = b
-        if not (within(names) and abs(rho) < 1):
-            return np.full(80, np.nan)
-        index, mean, s = g0 + g1 * names["z"], b0 + b1 * names["x"], names["s"]
-        ends = np.where(s, -INF, index), np.where(names["y"] == 0, mean, -INF)
-        others = np.where(s, index, INF), np.where(names["y"] == 1, mean, INF)
-        factor = np.array([[1.0, 0.0], [rho, np.sqrt(1 - rho**2)]])
-        return oracles.log_box(0.0, factor, np.stack(ends, 1), np.stack(others, 1))
+    def numbers_of(names, b, step):
+        rows = names if on_average else names["new"]
+        x, z, w = rows["x"], rows["z"], names["w"] if on_average else None
+        products = {"": b[4:6], "regimes": b[6:8]}.get(of, np.ones(2))
+        products = np.r_[products[0] * products[1], products[1] ** 2][: 0 if of == "binary" else 2]
+        if on_average:  # slopes do not know the origin, of whose digits differences lose some
+            b = b - origin * np.isin(np.arange(len(b)), [2, 4] if of == "regimes" else [2])
+        beyond = bound - origin * on_average
+        value = lambda x, z: selection_prediction(asked, b, x, z, beyond)
+        if not on_average:
+            return np.r_[value(x, z).ravel(), products]
+        if "mean" in at:
+            x, z, w = np.average(x, weights=w)[None], np.average(z, weights=w)[None], None
+        z = np.full(len(x), 0.3) if "z" in at else z
+        rates = slopes(lambda u: value(x + u[1], z + u[0]), 2, 1e-2)
+        return np.r_[np.average(rates, axis=0, weights=w).T.ravel(), products]
 
-    if binary:
-        return fitted(kind, setup, pairs_of, "[:5]", refused=True, groups=groups)
+    def ends(numbers, scatter):
+        m = len(numbers) - 2 * (of != "binary")
+        width = 1 if asked in ("observed", "quantile") or m % 2 else 2
+        width = {"regimes": 3}.get(of, 2) if asked in kinds[:2] + ["latent"] else width
+        shares = {"mean": [0], "mean_observed": [0], "observed": [0], "probability": [0, 1]}
+        share = np.isin(np.arange(m) % width, shares.get(asked, []))
+        share |= of == "binary" and asked != "latent"
+        share &= not on_average
+        plain, logits = (wald(numbers[:m], scatter[:m], x) for x in (False, True))
+        return np.where(share, logits, plain)
 
-    rows_of = lambda names, b: within(names) and heckman(b, *(names[name] for name in "xzsy"))
-    said = "np.r_[fit.covariance_matrix[1], fit.standard_errors.covariance_matrix[1]]"
-    products = lambda names, b, step: np.r_[b[4] * b[5], b[5] ** 2]
-    follows = said, products, lambda numbers, scatter: []
-    case = fitted(kind, setup, rows_of, "[:6]", refused=True, groups=groups, follows=follows)
-    return also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
+    log_rows = {"": heckman, "binary": probit_pairs, "regimes": regimes}[of]
+    rho_of = lambda f: [b for name, b in zip(f.names, f.estimates) if name.startswith("rho")]
+    within = lambda names: assume(np.max(np.abs(rho_of(names["fit"]))) < 0.999)  # its errors hold
+    rows_of = lambda names, b: within(names) and log_rows(b, *(names[name] for name in "xzsy"))
+    matrix = ["", ""] if of == "binary" else ["fit.covariance_matrix[1, :2], "]
+    matrix = [*matrix, "fit.standard_errors.covariance_matrix[1, :2], "][:2]
+    said = f"np.r_[np.ravel(p.value), {matrix[0]}np.ravel(p.standard_errors), {matrix[1]}"
+    follows = f"{said}np.ravel(p.low), np.ravel(p.high)]", numbers_of, ends
+    free = {"": "[:6]", "binary": "[:5]"}.get(of, "[[0, 1, 2, 3, 4, 5, 6, 7, 10, 11]]")
+    kind = f"{of}, {word}, {options}{call}"
+    case = fitted(kind, setup, rows_of, free, refused=True, groups=groups, follows=follows)
+    return case if of else also(case, "np.hstack(fit.two_step)", two_step_of_heckman, 1e-6)
+
+
+def mixture_of(b, d, form):
+    """Shares, means and covariances of two components by the estimates that are free."""
+    i, j = np.tril_indices(d)
+    i, j = (np.arange(d), np.arange(d)) if form == "diagonal" else (i, j)
+    parts = np.resize(b[1 + 2 * d :], (2, len(i)))  # of one matrix twice where they are tied
+    matrices = np.zeros((2, d, d))
+    matrices[:, i, j] = matrices[:, j, i] = parts
+    return np.r_[b[0], 1 - b[0]], b[1 : 1 + 2 * d].reshape(2, d), matrices
+
+
+def log_components(y, shares, locs, matrices, low):
+    """Log densities (n, 2) times shares, and the logs of shares times what is above a bound."""
+    gaps = y[:, None] - locs
+    squares = np.einsum("nki,kij,nkj->nk", gaps, np.linalg.inv(matrices), gaps)
+    sizes = np.linalg.slogdet(2 * np.pi * matrices)[1]
+    inside = log_ndtr((locs[:, 0] - low) / np.sqrt(matrices[:, 0, 0]))
+    return np.log(shares) - (squares + sizes) / 2, np.log(shares) + inside
 
 
 @law
 def mixtures(draw):
-    """Two Gaussians far apart, seen above a bound or everywhere."""
-    seed, unit, origin = numbers(draw)
+    """Two Gaussians far apart, seen above a bound or everywhere, with equal covariances or not, and
+    with a prior; what each row shows of its component."""
+    (seed, unit, origin), d = numbers(draw), draw(st.integers(1, 2))
     word, w = weights(draw, 40)
+    form, v = draw(st.sampled_from(["full", "tied", "diagonal"])), draw(st.sampled_from([0.0, 2.0]))
     cut = draw(st.booleans())
     low = origin - 0.5 * unit if cut else -INF
-    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=120); w = {w}\n"
-    setup += (
-        "z = np.where(np.arange(120) % 3 > 0, z, 6 + z); z = z[z > " + f"{-0.5 if cut else -9}]\n"
-    )
-    setup += f"y = {origin} + {unit} * z[:40, None]\n"
-    box = f"tg.Box([{low}], np.inf)" if cut else "None"
+    setup = f"rng = np.random.default_rng({seed}); z = rng.normal(size=(120, {d})); w = {w}\n"
+    setup += "z += 6.0 * (np.arange(120) % 3 == 0)[:, None]"
+    setup += f"; y = {origin} + {unit} * z[z[:, 0] > {-0.5 if cut else -9}][:40]\n"
+    box = f"tg.Box([{low}{', -np.inf' * (d - 1)}], np.inf)" if cut else "None"
     setup += f"rows = tg.Observations(y, y, {box}, weights=w)\n"
     options, groups = draw(st.sampled_from([("", None), (SANDWICH, np.arange(40))]))
-    setup += f"fit = tg.fit_mixture(rows, 2, {options}progress=False)"
+    options, groups = (options, groups) if not v else (f"prior_rows={v}, ", None)
+    setup += f'fit = tg.fit_mixture(rows, 2, covariance="{form}", {options}progress=False)'
 
     def rows_of(names, b):
         assume(np.min(names["fit"].weights) > 1e-3)  # else its own rows tell nothing of a component
-        share, locs, variances = b[0], b[1:3], b[3:]
-        smallest = 0.05 * np.min(names["fit"].covariances)
-        if not (0 < share < 1 and np.all(variances > smallest)):
+        shares, locs, matrices = mixture_of(b, d, form)
+        smallest = 0.05 * np.min(np.linalg.eigvalsh(names["fit"].covariances))
+        if not (0 < b[0] < 1 and np.all(np.linalg.eigvalsh(matrices) > smallest)):
             return np.full(40, np.nan)
-        scales = np.sqrt(variances)
-        each = norm.logpdf(names["y"], locs, scales) + np.log([share, 1 - share])
-        inside = norm.logsf(low, locs, scales) + np.log([share, 1 - share])
+        each, inside = log_components(names["y"], shares, locs, matrices, low)
         return logsumexp(each, axis=1) - logsumexp(inside)
 
-    kind, free = f"{word}, {options}" + "truncated" * cut, "[[0, 2, 3, 4, 5]]"
-    return fitted(kind, setup, rows_of, free, refused=True, groups=groups)
+    def believed(names, b):
+        matrices, y, w = mixture_of(b, d, form)[2], names["y"], names["w"]
+        matrices = matrices[:1] if form == "tied" else matrices
+        spread = np.diag(np.average((y - np.average(y, 0, w)) ** 2, 0, w))
+        traces = np.trace(spread @ np.linalg.inv(matrices), axis1=1, axis2=2)
+        return -v / 2 * np.sum(np.linalg.slogdet(np.linalg.inv(spread) @ matrices)[1] + traces)
+
+    def said(names):
+        fit, y = names["fit"], names["y"]
+        b = np.delete(np.asarray(fit.estimates, float), 1)
+        shares, locs, matrices = mixture_of(b, d, form)
+        each, inside = log_components(y, shares, locs, matrices, low)
+        known = np.exp(each - logsumexp(each, axis=1)[:, None])
+        w = np.ones(40) if names["w"] is None else names["w"]
+        entropy = -w @ np.sum(known * np.log(np.maximum(known, 1e-300)), axis=1)
+        rows = logsumexp(each, axis=1) - logsumexp(inside)
+        icl, inside = fit.bic + 2 * entropy, np.exp(inside) / shares
+        parts = known, rows, entropy, icl, inside, shares, locs, matrices
+        return np.concatenate([np.ravel(part) for part in parts])
+
+    def seen(names, b, step):
+        inside = log_components(names["y"], *mixture_of(b, d, form), low)[1]
+        return np.exp(inside - logsumexp(inside))
+
+    shares = "np.r_[fit.observed_weights, fit.standard_errors.observed_weights]"
+    follows = shares, seen, lambda numbers, scatter: []
+    says = "fit.responsibilities, fit.row_log_likelihood(rows), fit.entropy, fit.icl, "
+    says += "fit.fraction_not_truncated, fit.weights, fit.locs"
+    says = f"np.hstack([np.ravel(x) for x in ({says}, fit.covariances)])"
+    entries = d if form == "diagonal" else d * (d + 1) // 2
+    free = f"[{[0, *range(2, 2 + 2 * d + entries * (2 - (form == 'tied')))]}]"
+    kind = f"d = {d}, {form}, {word}, {options}" + "truncated" * cut
+    case = fitted(
+        kind,
+        setup,
+        rows_of,
+        free,
+        refused=True,
+        groups=groups,
+        follows=follows,
+        prior=believed if v else None,
+    )
+    return also(case, says, said)

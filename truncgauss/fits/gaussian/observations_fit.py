@@ -383,6 +383,7 @@ class GaussianRows(Model):
         # Exact rows of one noise have sigma^2 plus that for their variance, which is unique too.
         alike = inner.single and moved.exact and getattr(rows.noise, "ndim", 0) == 2
         simple = rows.is_univariate and isinstance(method, Automatic | Exact)
+        simple &= rows.observed is None  # whose curve counts for exact rows too
         if natural and not inner.single:
             whitened = in_natural(rows, moved.covariates, inner)
             inner, first = (inner, first) if whitened is None else whitened

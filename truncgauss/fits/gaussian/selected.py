@@ -44,6 +44,8 @@ from truncgauss.words.names import meant
 
 LEAST_KEPT = 0.02  # probability of a row, below which it counts no more in the first guess
 MANY = 1e4  # not observed, from which a binomial coefficient comes from a beta function
+STEEP = 1e-6  # of the deviation of a curve's scores: a width below it is on its way to 0
+STEEPENING = "slope", "scale"  # parameters of a curve that make it so
 STEP = 1e-4  # of a coordinate's unit, between gradients whose differences are a Hessian
 FLAT = "The observations do not tell the curve from the shape of the Gaussian."
 FLAT_OF_COUNT = (
@@ -53,6 +55,10 @@ FLAT_OF_COUNT = (
 WIDENS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, as the curve alone explains "
     "the sample. Know more of the curve, or give a prior= or num_unobserved=."
+)
+STEEPENS = (
+    "There is no maximum: the likelihood grows as the width of the curve falls to 0, where it is a "
+    "step. Give the step as bounds, low= or high=, know the width, or give a prior= of it."
 )
 POSTERIOR = (
     "Estimates, errors and intervals are those of the likelihood times the prior, which gives {} "
@@ -528,7 +534,15 @@ class SelectedSample(Model):
         return bool(np.linalg.eigvalsh(matrix / np.outer(spread, spread))[-1] > WIDEST**2)
 
     def obstacle(self, path: Path) -> str | None:
-        return WIDENS if path.endless else None
+        if path.endless:
+            return WIDENS
+        scores = self.coordinates.region(path.end.x).score_selection()
+        roles = getattr(self.curve.region, "parameter_roles", {})
+        if scores is None or not any(roles.get(p.name) in STEEPENING for p in self.curve.parts):
+            return None
+        matrix, w = self.inner.values(path.end.x[: self.coordinates.split])[1], scores.weights
+        spread = np.sqrt(np.einsum("...rd,de,...re->...r", w, matrix, w))
+        return STEEPENS if np.any(np.asarray(scores.width) < STEEP * spread) else None
 
     def total(self, path: Path) -> Any:
         """Without the prior, which is none of the rows'."""

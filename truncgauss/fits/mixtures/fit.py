@@ -352,7 +352,8 @@ def fit_mixture(
         prior_rows: 0 for maximum likelihood; v > 0 for a prior that keeps components from
             collapsing, as if v more rows with the variances of all had been seen in each of them,
             log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
-            matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
+            matrix of the rows' variances (Chen and Tan, 2009). A tied matrix counts once. 1 is
+            weak.
         num_starts: how many starts to make, in turn by k-means++ and from random rows with random
             parts of their spread. One component has one start. Of a single start only the maximum
             that it leads to is looked for. Behind a region without linear limits those after the
