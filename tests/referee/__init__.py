@@ -6,6 +6,7 @@ from tests.referee import (
     effects as effects,
     fits as fits,
     groups as groups,
+    samples as samples,
     shapes as shapes,
     statements as statements,
     tables as tables,

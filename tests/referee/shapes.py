@@ -123,8 +123,12 @@ def soft_edges(draw):
     edge, each = draw(st.sampled_from(list(EDGES))), draw(st.sampled_from([0, d, 2 * d]))
     outside, rule = draw(st.booleans()), draw(st.sampled_from([False, False, True]))
     edge, each = "Tanh" if rule else edge, 0 if outside or rule else each
+    ball, hard = not outside and draw(st.booleans()), not rule and draw(st.booleans())
+    each = 0 if ball else each
     widths = np.array([1.0, 2.0, 0.5, 1.5][: max(each, 1)])
     parts = {"loc": loc, "S": covariance, "low": low, "high": high}
+    if ball:  # of a center and a radius
+        parts |= {"low": loc + 0.3, "high": np.array(1.5)}
     parts |= {"k": widths if each else widths[0]}
     moves = direction(draw, parts)
     moves["k"] = 0.0 * moves["k"] if rule else moves["k"]  # which it does not take
@@ -132,8 +136,10 @@ def soft_edges(draw):
     setup = along(parts, moves)
     setup += f"z = np.random.default_rng({draw(st.integers(0, 99))}).normal(size=({n}, {d}))"
     way = "lambda m: jax.nn.sigmoid(1.0 * m)" if rule else f"tg.{edge}(k)"
+    way = f"tg.Surrogate({way})" if hard else way  # whose slope is that of the edge
     setup += f"; of = lambda k: tg.SoftMonteCarlo({n}, edge={way}, samples=z)\n"
     region = "tg.Outside(tg.Box(low, high))" if outside else "tg.Box(low, high)"
+    region = "tg.Ball(low, high)" if ball else region
     setup += f"e = lambda loc, S, low, high, k: tg.log_probability(loc, S, {region}, of(k))\n"
     p = region.replace("low, high", "*x[2:4]")
     p = f"tg.fraction_not_truncated(x[0], x[1], {p}, of(x[4]))"
@@ -141,26 +147,30 @@ def soft_edges(draw):
     setup += "slope = sum(map(jnp.vdot, jax.grad(f, range(5))(*x), v))"
 
     def oracle(names):
-        def weights(t):
+        def weights(t, edge=EDGES[edge]):
             p = moved(parts, moves, t)
             x = p["loc"] + names["z"] @ np.linalg.cholesky(p["S"]).T
             k = np.broadcast_to(p["k"] if each != d else np.tile(p["k"], 2), 2 * d)
             margins = np.hstack([x - p["low"], p["high"] - x])
+            if ball:
+                margins = (p["high"] - np.linalg.norm(x - p["low"], axis=1))[:, None]
             if outside:  # the face that a point is farthest beyond
                 margins = -margins.min(axis=1, keepdims=True)
-            return np.prod([EDGES[edge](m, w) for m, w in zip(margins.T, k)], axis=0)
+            return np.prod([edge(m, w) for m, w in zip(margins.T, k)], axis=0)
 
-        of = lambda t: np.log(np.mean(weights(t))) if log else np.mean(weights(t))
-        slope, error = oracles.slope(of, 1, 0.004)
-        w = weights(0.0)
+        of = lambda w: np.log(np.mean(w)) if log or hard else np.mean(w)
+        slope, error = oracles.slope(lambda t: of(weights(t)), 1, 0.004)
+        w = weights(0.0, lambda m, k: m >= 0) if hard else weights(0.0)
+        value = np.log(np.mean(w)) if log else np.mean(w)
+        slope = slope * value if hard and not log else slope
         if not np.any(w):  # the log has no slope
-            return np.r_[of(0.0), names["slope"], INF], 0.0
+            return np.r_[value, names["slope"], INF], 0.0
         few = np.sum(w) ** 2 < 10 * np.sum(w**2)
         # With one sample more of weight 0 and one of the largest.
         scatter = np.std(np.r_[w, 0.0, w.max()], ddof=1) / n**0.5 / np.mean(w)
-        return np.r_[of(0.0), slope, INF if few else scatter], np.r_[0.0, error, 0.0]
+        return np.r_[value, slope, INF if few else scatter], np.r_[0.0, error, 0.0]
 
-    kind = f"{way}, {'log' * log}, {each} widths, d = {d}" + ", outside" * outside
+    kind = f"{way}, {'log' * log}, {each} widths, d = {d}" + ", outside" * outside + ", ball" * ball
     return Case(kind, setup, "np.r_[f(*x), slope, e(*x).stderr]", oracle, np.r_[1e-12, 1e-6, 1e-12])
 
 
