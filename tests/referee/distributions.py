@@ -348,8 +348,8 @@ VECTORS = {  # values, slopes and the change of these along v
         lambda x: np.maximum(x, x.max() - 3) @ rise, lambda x: np.where(x < x.max() - 3, 0, rise),
         lambda x, v: 0 * v,
     ),
-    "lambda x: tg.safe.clipped_gradient(x, 0.5) @ jnp.array([0.2, -0.7, 3.0])": (
-        lambda x: x @ rise, lambda x: rise.clip(-0.5, 0.5), None
+    "lambda x: tg.safe.clipped_gradient(x, 0.5 + (x < 0)) @ jnp.array([0.2, -0.7, 3.0])": (
+        lambda x: x @ rise, lambda x: rise.clip(-0.5 - (x < 0), 0.5 + (x < 0)), None
     ),
     "tg.safe.safe_norm": (size, unit, across),
     "lambda x: tg.safe.safe_norm(jax.lax.complex(x, 2 * x)[:, None], axis=0)[0]": (

@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import expit
 
 from tests.referee import oracles
-from tests.referee.boxes import gaussian, limits, lines, tenths
+from tests.referee.boxes import gaussian, limits, lines, log_box_of, tenths, text
 from tests.referee.frame import Case, law
 from tests.referee.shapes import along, direction, moved
 
@@ -71,14 +71,11 @@ def problem(draw, d, kinds):
     name, parts, cov, factor = gaussian(draw, d, singular=False)
     loc, low, high = limits(draw, d, odd=False)
     region, parts = draw(st.sampled_from(kinds)), {"loc": loc} | parts
-    if "low" in region:
-        parts |= {"low": low, "high": high}
-    if "Poly" in region:
-        parts["B"] = np.array([[1.0, -0.5], [0.5, 2.0]])[:d, :d]
+    parts |= {"low": low, "high": high} if "low" in region else {}
+    parts |= {"B": np.array([[1.0, -0.5], [0.5, 2.0]])[:d, :d]} if "Poly" in region else {}
     if "c" in region:
         parts["c"] = np.array(draw(st.lists(tenths, min_size=d, max_size=d)))
-    if "M" in region:
-        parts["M"] = np.diag([1.0, 0.5][:d]) + 0.3 * (1 - np.eye(d))
+    parts |= {"M": np.array([[1.0, 0.3], [0.3, 0.5]])[:d, :d]} if "M" in region else {}
     parts |= {"r": np.array(1.5)} if ", r" in region else {}
     parts |= {"k": np.array(draw(st.sampled_from([1.0, 3.0])))} if "k *" in region else {}
     of = lambda p: (root := factor(p)) @ root.T
@@ -152,8 +149,7 @@ def slopes_of_moments(draw):
 @law
 def weighted(draw):
     """Draws with weights: of their means P and the moments, and the slopes of these in all."""
-    d = draw(st.integers(1, 2))
-    kind, parts, cov, region, of = problem(draw, d, LINEAR)
+    kind, parts, cov, region, of = problem(draw, 2, LINEAR)
     moves = direction(draw, parts)
     moves |= {"L": np.tril(moves["L"])} if "L" in parts else {}
     points, plan = draw(st.sampled_from(["random", "lattice"])), draw(st.booleans())
@@ -240,7 +236,7 @@ def vector_distributions(draw):
         more = [] if expand else [np.log(p), entropy][: 1 + (which == "Normal")]
         return np.r_[mean, np.diag(inner), *more], 1e-9
 
-    return Case(f"{which}, {form}, {kind}{', expanded' * expand}", setup, ours, oracle, 1e-6)
+    return Case(f"{which}, {form}, {kind}{', expanded' * expand}", setup, ours, oracle, 1e-8)
 
 
 @law
@@ -273,3 +269,31 @@ def quadratic_tails(draw):
         return np.r_[value(0.0), slope], np.r_[1e-10, error]
 
     return Case(f"{parts['w']}, q = {parts['q']}", setup, "np.r_[e, slope]", oracle, 1e-6)
+
+
+@law
+def moments_of_forms(draw):
+    """Mean and variance of a sum of three coordinates in a box, in every form of a covariance."""
+    name, parts, cov, factor = gaussian(draw, 3, singular=False)
+    loc, low, high = limits(draw, 3, odd=False)
+    parts = {"loc": loc, "low": low, "high": high} | parts
+    log_box_of(parts, factor)
+    v = np.array([draw(st.sampled_from([1.0, -0.5, 2.0, 0.0])) for _ in range(3)])
+    assume(np.any(v))
+    methods = ["Automatic()", "Exact()", "Separation(512)", "SequentialMonteCarlo(512)"]
+    method = draw(st.sampled_from(methods[:: 1 if "S" in parts or "L" in parts else -1][:3]))
+    setup = lines(parts) + f"v, method = jnp.array({text(v)}), tg.{method}\n"
+    setup += f"m = tg.truncated_moments(loc, {cov}, tg.Box(low, high), method)"
+
+    def oracle(names):
+        root = factor(parts)
+        along = root @ (root.T @ v)
+        of = lambda t: oracles.log_box(loc + t * along, root, low, high, 14)[0]
+        step = 0.1 / max(1.0, np.sqrt(v @ along))
+        (mean, error), (bend, rough) = (oracles.slope(of, order, step) for order in (1, 2))
+        return np.r_[v @ loc + mean, v @ along + bend], np.r_[error, rough]
+
+    stderr = "2 * np.r_[abs(v) @ m.mean_stderr, abs(v) @ m.covariance_stderr @ abs(v)]"
+    ours = "np.r_[v @ m.mean, v @ m.covariance @ v]"
+    refused = method == "Exact()"  # of three coordinates with no structure
+    return Case(f"{method}, {name}", setup, ours, oracle, 1e-6, stderr, refused)

@@ -223,44 +223,51 @@ def fields(draw):
     noise = draw(st.sampled_from([0.0, 0.5]))
     loc, low, high = limits(draw, 3, odd=False)
     which = draw(st.sampled_from(["points", "matrix", "precision", "line", "weights", "excursion"]))
-    r = abs(np.subtract.outer(points, points)) / length
-    field = sigma**2 * np.exp(-r)
+    nu = 0.5 if length == 5.0 else draw(st.sampled_from([0.5, 1.5, 2.5]))
+    kernel = {0.5: "1", 1.5: "(1 + r)", 2.5: "(1 + r + r**2 / 3)"}[nu]
+    r = np.sqrt(2 * nu) * abs(np.subtract.outer(points, points)) / length
+    field = sigma**2 * eval(kernel) * np.exp(-r)
     setup = lines({"x": points, "loc": loc, "S": field, "low": low, "high": high})
-    matern = f"tg.MaternProcess({sigma}, {length}, smoothness=0.5)"
+    matern = f"tg.MaternProcess({sigma}, {length}, smoothness={nu})"
     if which == "weights":  # one place after the other by those before
         root = np.linalg.cholesky(field)
         rows = np.tril(np.eye(3) - np.diag(np.diag(root)) @ np.linalg.inv(root), -1)
         setup += f"w, scale = np.array({text(rows[:, :2])}), np.array({text(np.diag(root))})\n"
     of = {
-        "points": f"from_points(x, lambda a, b: {sigma**2} * jnp.exp(-abs(a - b)[0] / {length}), 2",
+        "points": "from_points(x, lambda a, b: k(abs(a - b)[0]), 2",
         "matrix": "from_matrix(S",
         "precision": "from_precision([0, 3, 6, 9], [0, 1, 2] * 3, jnp.linalg.inv(S).ravel()",
         "line": f"from_quasiseparable({matern}, x",
         "weights": "weights",
     }.get(which, "from_matrix(S")
     directed = f"tg.Directed.{of}, noise={noise})"
+    if which == "points":
+        by = f"{np.sqrt(2 * nu)} * x / {length}"
+        setup += f"k = lambda x: (lambda r: {sigma**2} * {kernel} * jnp.exp(-r))({by})\n"
     if which == "weights":
         directed = f"tg.Directed([[3, 3], [0, 3], [0, 1]], w, scale, noise={noise})"
     setup += f"C = {directed}\n"
     covariance = field + noise**2 * np.eye(3)
     factor = oracles.factor_of(covariance)
     if which == "excursion":
-        kind, level = draw(st.sampled_from(["<", ">"])), draw(st.sampled_from([0.0, 0.7]))
+        kind, level = draw(st.sampled_from(["<", ">", "!="])), draw(st.sampled_from([0.0, 0.7]))
         setup += f"e = tg.excursion(loc, C, {level}, '{kind}', least=1e-9)"
 
         def oracle(names):
-            sign = 1.0 if kind == ">" else -1.0
+            above = {"<": False, ">": True}.get(kind, loc >= level) & np.full(3, True)
+            sign = np.where(above, 1.0, -1.0)
             each = ndtr(sign * (loc - level) / np.sqrt(np.diag(covariance)))
             joint = np.empty(3)
             for k in range(3):
                 within = each >= each[k] - 1e-12
-                ends = [np.where(within, level, -sign * INF), np.full(3, sign * INF)]
-                ends = ends if kind == ">" else ends[::-1]
+                ends = np.where(within, level, -sign * INF), sign * INF
+                ends = np.minimum(*ends), np.maximum(*ends)
                 joint[k] = np.exp(oracles.log_box(loc, factor, *ends, 14)[0])
-            return np.r_[each, joint], 0.0
+            return np.r_[each, joint, above], 0.0
 
         assume(len({*loc}) == 3 and level not in loc)  # no ties in the order
-        said, stderr = "np.r_[e.marginal, e.probability]", "np.r_[np.zeros(3), e.stderr]"
+        said = "np.r_[e.marginal, e.probability, e.above]"
+        stderr = "np.r_[np.zeros(3), e.stderr, np.zeros(3)]"
         return Case(f"excursion {kind}", setup, said, oracle, 1e-6, stderr)
     assume(oracles.log_box(loc, factor, low, high, 10)[0] > -40)
     rows = draw(st.booleans())
@@ -272,9 +279,12 @@ def fields(draw):
         setup += "e = tg.log_probability(loc, C, tg.Box(low, high), key=jax.random.key(1))"
 
     def oracle(names):
-        if rows:
-            return oracles.log_rows(low, high, loc, covariance), 1e-8
-        return oracles.with_error(lambda k: oracles.log_box(loc, factor, low, high, k)[0])
+        value, error = np.atleast_1d(oracles.log_rows(low, high, loc, covariance)), 1e-8
+        if not rows:
+            each = oracles.with_error(lambda k: oracles.log_box(loc, factor, low, high, k))
+            value, error = (np.atleast_1d(x)[0] for x in each)
+        return np.r_[value, covariance.ravel()], np.r_[error, np.zeros(9)]
 
-    kind = f"{which}, {'log-likelihood' if rows else 'log P'}"
-    return Case(kind, setup, "e.log_prob", oracle, 1e-6, "e.stderr")
+    kind = f"{which}, {'log-likelihood' if rows else 'log P'}, {nu}"
+    ours, tol = "np.r_[e.log_prob, np.ravel(C.covariance_matrix)]", np.r_[1e-6, np.full(9, 1e-9)]
+    return Case(kind, setup, ours, oracle, tol, "np.r_[e.stderr, np.zeros(9)]")
