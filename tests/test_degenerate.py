@@ -299,6 +299,14 @@ def test_a_batch_without_rows_has_answers_without_rows(method):
     assert moments.mean.shape == (3, 0, 2) and moments.covariance.shape == (3, 0, 2, 2)
 
 
+def test_a_batch_of_covariances_without_factors():
+    covariance = tg.LowRank(np.zeros((3, 2, 0)), np.ones((3, 2)))
+    for region in (tg.Ball(np.zeros(2), 1.0), tg.Box(np.zeros(2), INF)):
+        values = tg.log_probability(np.zeros((3, 2)), covariance, region).log_prob
+        one = tg.log_probability(np.zeros(2), np.eye(2), region).log_prob
+        np.testing.assert_allclose(values, np.full(3, one), rtol=1e-9)
+
+
 def test_draws_plans_and_programs_of_no_rows():
     rows = np.zeros((0, 2))
     of = lambda loc: tg.log_probability(loc, np.eye(2), ORTHANT).log_prob

@@ -170,16 +170,6 @@ def test_rows_that_end_with_different_methods_and_points():
         np.testing.assert_allclose(slope[k], alone, rtol=5e-3, atol=5e-4)
 
 
-@pytest.mark.full
-def test_second_derivatives_of_a_dense_problem():
-    loc, covariance, low, high = inputs("dense")
-    hessian = jax.hessian(of)(loc, covariance, low, high)
-    held = tg.Separation(2**13, 8).hold(loc, covariance, tg.Box(low, high))
-    np.testing.assert_allclose(
-        hessian, jax.hessian(of)(loc, covariance, low, high, held), atol=2e-3
-    )
-
-
 def test_a_second_derivative_in_a_recognised_matrix_is_refused():
     loc, covariance, low, high = inputs("chain")
     mean_first = jax.jacfwd(jax.grad(of), 1)  # once 0

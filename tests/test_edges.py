@@ -156,17 +156,6 @@ def test_smooth_step_is_symmetric_and_flat_at_both_ends():
     assert np.all(np.abs(slopes) < 1e-100)
 
 
-def test_surrogate_is_hard_forward_and_soft_backward():
-    soft, surrogate = tg.Tanh(4.0), tg.Surrogate(tg.Tanh(4.0))
-    functions = (surrogate.value, soft.value, surrogate.log_value, soft.log_value)
-    both = jax.jit(jax.vmap(lambda m: [jax.value_and_grad(f)(m) for f in functions]))
-    value, soft_value, log_value, soft_log_value = both(jnp.array([-0.5, 0.2]))
-    np.testing.assert_array_equal(value[0], [0.0, 1.0])
-    np.testing.assert_allclose(value[1], soft_value[1], rtol=1e-14)
-    np.testing.assert_array_equal(log_value[0], [-np.inf, 0.0])
-    np.testing.assert_allclose(log_value[1], soft_log_value[1], rtol=1e-14)
-
-
 def test_nan_stays_nan():
     edges = [*EDGES, tg.Hard(), tg.Surrogate(tg.Tanh(1.0))]
     every = jax.jit(lambda margin: [(edge.value(margin), edge.log_value(margin)) for edge in edges])

@@ -209,13 +209,6 @@ def test_strict_ranks_and_dtypes_are_served(exact):
 SHUFFLED = np.random.default_rng(4).permutation(N)
 
 
-def test_a_dense_matrix_in_any_order_is_that_field():
-    given = np.asarray(matrix(noise=0.0))[SHUFFLED][:, SHUFFLED]
-    found = tg.Directed.from_matrix(given, noise=0.3)
-    np.testing.assert_allclose(found.covariance_matrix, given + 0.09 * np.eye(N), atol=1e-13)
-    np.testing.assert_allclose(tg.Directed.from_matrix([[4.0]]).covariance_matrix, [[4.0]])
-
-
 def test_rows_of_a_matrix_are_put_in_compact_blocks():
     """Signs of correlations and units do not matter; in random order shares are near 15 / 16."""
     sites = np.stack(np.divmod(RNG.permutation(144), 12), 1) / 12.0

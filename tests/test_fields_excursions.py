@@ -26,23 +26,6 @@ def orthant(loc, covariance):
     return float(np.exp(tg.log_probability(loc, covariance, above, tg.Exact()).log_prob))
 
 
-@pytest.mark.parametrize("kind", [">", "<", "!="])
-def test_of_three_sites_it_is_the_nested_probabilities(kind):
-    result = tg.excursion(LOC, COVARIANCE, LEVEL, kind, key=jax.random.key(3))
-    ahead = {">": np.full(3, True), "<": np.full(3, False), "!=": LOC >= LEVEL}[kind]
-    np.testing.assert_array_equal(result.above, ahead)
-    sign = np.where(ahead, 1.0, -1.0)
-    order = np.argsort(-sign * (LOC - LEVEL) / np.sqrt(np.diag(COVARIANCE)))
-    margin, turned = sign * (LOC - LEVEL), COVARIANCE * sign[:, None] * sign
-    for k in (1, 2, 3):
-        sites, last = order[:k], order[k - 1]
-        truth = orthant(margin[sites], turned[np.ix_(sites, sites)])
-        error = abs(result.probability[last] - truth)
-        assert error < 4.0 * result.stderr[last] + 1e-14 and result.stderr[last] < 1e-3
-        single = orthant(margin[[last]], turned[np.ix_([last], [last])])
-        assert abs(result.marginal[last] - single) < 1e-12
-
-
 @pytest.mark.full
 def test_errors_are_honest_over_keys():
     loc = np.random.default_rng(1).permutation(np.linspace(0.5, 3.5, 40))
@@ -57,17 +40,6 @@ def test_errors_are_honest_over_keys():
     scores = np.array(scores)
     assert np.max(np.abs(scores)) < 4.0 and 0.6 < np.sqrt(np.mean(scores**2)) < 1.4
     assert np.all(np.abs(scores.mean(axis=0)) < 1.2)
-
-
-def test_it_is_what_plain_draws_count_and_falls_along_the_order():
-    result = tg.excursion(WAVE, DECAY, 0.3, least=1e-3)
-    order = np.argsort(-result.marginal)
-    draws = np.random.default_rng(5).multivariate_normal(WAVE, DECAY, 200_000)
-    share = np.logical_and.accumulate((draws > 0.3)[:, order], axis=1).mean(axis=0)
-    error = np.hypot(result.stderr[order], np.sqrt(share * (1.0 - share) / len(draws)))
-    assert np.all(np.abs(result.probability[order] - share) < 4.0 * error + 1e-12)
-    assert np.all(np.diff(result.probability[order]) <= 1e-12)
-    assert np.all(result.probability <= result.marginal + 1e-12)
 
 
 def test_the_set_holds_with_its_probability():
@@ -138,21 +110,6 @@ def test_every_covariance_is_that_of_its_matrix(form):
     }[form]()
     result, dense = (tg.excursion(WAVE, x, 0.3) for x in (covariance, DECAY))
     np.testing.assert_allclose(result.probability, dense.probability, rtol=1e-6)
-
-
-def test_a_contour_has_both_sides():
-    wave = 3.0 * np.sin(6.0 * LINE)
-    result = tg.excursion(wave, 0.2 * DECAY, 0.0, "!=")
-    inside = np.asarray(result.inside(0.1))
-    assert inside[result.above].any() and inside[~result.above].any() and not inside.all()
-    sides = tg.Box(
-        np.where(result.above, 0.0, -np.inf)[inside], np.where(result.above, np.inf, 0.0)[inside]
-    )
-    whole = tg.log_probability(
-        wave[inside], 0.2 * DECAY[np.ix_(inside, inside)], sides, tg.Separation()
-    )
-    last = np.argmin(np.where(inside, result.probability, 2.0))
-    assert abs(np.exp(whole.log_prob) - result.probability[last]) < 4.0 * result.stderr[last] + 1e-5
 
 
 def test_few_particles_and_single_precision():

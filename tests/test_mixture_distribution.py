@@ -23,23 +23,6 @@ def one_dimensional():
 
 
 @pytest.mark.full
-def test_density_moments_and_draws_are_those_of_quadrature():
-    mixture, density, whole = one_dimensional()
-    x = np.array([[0.6], [1.7], [2.9]])
-    np.testing.assert_allclose(mixture.log_prob(x), np.log(density(x[:, 0]) / whole), rtol=1e-9)
-    assert mixture.log_prob(np.array([0.4])) == -INF and np.isnan(mixture.log_prob([np.nan]))
-    moment = lambda p: integrate.quad(lambda x: x**p * density(x), 0.5, 3.0)[0] / whole
-    first, second = moment(1), moment(2)
-    np.testing.assert_allclose(mixture.mean, [first], rtol=1e-9)
-    np.testing.assert_allclose(mixture.variance, [second - first**2], rtol=1e-8)
-    draws = np.asarray(mixture.sample(jax.random.key(0), (2000,)))[:, 0]
-    below = np.vectorize(lambda t: integrate.quad(density, 0.5, t)[0] / whole)
-    assert draws.shape == (2000,) and stats.kstest(draws[:500], below).pvalue > 1e-3
-    assert mixture.sample(jax.random.key(1)).shape == (1,)
-    assert mixture.sample(jax.random.key(1), (3, 2)).shape == (3, 2, 1)
-
-
-@pytest.mark.full
 def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     region = tg.Polyhedron([[1.0, 1.0]], [0.0], [INF])
     y = np.array([[0.5, 0.3], [3.0, 1.0]])

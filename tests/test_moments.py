@@ -166,36 +166,7 @@ def test_chain_against_three_dimensions_and_its_own_gradient():
     assert not np.any(bounds[0]) and not np.any(bounds[1])
 
 
-@pytest.mark.slow
-def test_score_identities():
-    """mean = loc + Sigma grad log P, covariance = Sigma + Sigma (Hessian of log P) Sigma."""
-    d = 5
-    chain = tg.Markov(jnp.full(d - 1, 0.7), 0.6, 1.0)
-    factor = tg.LowRank(jnp.linspace(-1.0, 1.0, d)[:, None], jnp.ones(d))
-    box, loc = tg.Box(jnp.linspace(-1.0, 0.5, d), INF), jnp.linspace(-0.5, 0.5, d)
-    for form in (chain, factor):
-        matrix = form.covariance_matrix
-        value = lambda loc, form=form: tg.log_probability(loc, form, box).log_prob
-        moments = tg.truncated_moments(loc, form, box)
-        mean = loc + matrix @ jax.grad(value)(loc)
-        covariance = matrix + matrix @ jax.hessian(value)(loc) @ matrix
-        assert max(errors(moments, mean, covariance)) < 1e-11
-        mean = lambda loc, form=form: tg.truncated_moments(loc, form, box).mean
-        slope = jax.jacobian(mean)(loc)
-        np.testing.assert_allclose(slope @ matrix, moments.covariance, atol=1e-11)
-
-
 # --- Separation -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_gradients_of_exact_moments():
-    box, loc, h = tg.Box([0.0, -1.0, -INF], [1.0, INF, INF]), jnp.linspace(-0.5, 0.5, 3), 1e-5
-    of = lambda loc: tg.truncated_moments(loc, equal_correlations(3), box)[:2]
-    direction = jnp.cos(jnp.arange(3.0))
-    slopes = jax.jit(jax.jacrev(of))(loc)
-    for high, low, slope in zip(of(loc + h * direction), of(loc - h * direction), slopes):
-        np.testing.assert_allclose((high - low) / (2 * h), slope @ direction, atol=1e-7)
 
 
 @pytest.mark.slow

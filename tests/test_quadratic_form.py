@@ -95,24 +95,6 @@ def test_equal_variances_have_derivatives_too():
     np.testing.assert_allclose(both, 0.5 * jax.hessian(closed)(0.6) * jnp.eye(2), atol=1e-11)
 
 
-@pytest.mark.full
-def test_moments_are_those_of_the_derivatives_and_of_draws():
-    region = tg.Ellipsoid(CENTER, SHAPE)
-    moments = tg.truncated_moments(LOC, MATRIX, region)
-    gradient, bend = (
-        jax.grad(log_prob)(LOC, MATRIX, CENTER, SHAPE),
-        jax.hessian(log_prob)(LOC, MATRIX, CENTER, SHAPE),
-    )
-    np.testing.assert_allclose(moments.mean, LOC + MATRIX @ gradient, atol=1e-12)
-    np.testing.assert_allclose(moments.covariance, MATRIX + MATRIX @ bend @ MATRIX, atol=1e-11)
-    assert jnp.all(moments.mean_stderr == 0) and jnp.all(moments.covariance_stderr == 0)
-    draws = np.random.default_rng(0).multivariate_normal(LOC, MATRIX, 400_000)
-    kept = draws[np.asarray(region.contains(jnp.asarray(draws)))]
-    error = kept.std(0) / len(kept) ** 0.5
-    assert np.all(np.abs(kept.mean(0) - moments.mean) < 4.5 * error)
-    np.testing.assert_allclose(np.cov(kept.T), moments.covariance, atol=0.01)
-
-
 def test_moments_in_a_small_ball_keep_their_digits():
     """Nearly uniform in a ball of radius r: covariance r^2 / (d + 2), which no tail cancels."""
     ball = tg.Ball(np.array([2.0, 1.0]), 1e-6)

@@ -36,30 +36,6 @@ def test_norm_and_its_slope_at_every_magnitude(dtype):
     assert norm[0] == INF and unit[0].tolist() == [0.0, -1.0, 0.0] and np.isnan(norm[1])
 
 
-def test_norm_along_an_axis_of_complex_numbers_and_its_curvature():
-    x = np.arange(12.0).reshape(3, 4)
-    z = np.array([[3.0 + 4.0j, 0.0], [1e-200j, 0.0], [0.0, 0.0]])
-    slope = jax.grad(lambda x: safe_norm(jax.lax.complex(x, 2.0 * x)))
-    curvature = jax.vmap(jax.hessian(safe_norm))
-    points = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]])
-    along, rows, columns, by_x, bend = jax.jit(
-        lambda z, x, v, p: (
-            safe_norm(x, 0),
-            safe_norm(z),
-            safe_norm(z, axis=0),
-            slope(v),
-            curvature(p),
-        )
-    )(z, x, np.array([1.0, -2.0]), points)
-    np.testing.assert_allclose(along, np.linalg.norm(x, axis=0), rtol=1e-15)
-    np.testing.assert_allclose(rows, [5.0, 1e-200, 0.0])
-    np.testing.assert_allclose(columns, [5.0, 0.0])
-    np.testing.assert_allclose(by_x, np.array([1.0, -2.0]))
-    size = np.linalg.norm(points[0])
-    across = (np.eye(3) - np.outer(points[0], points[0]) / size**2) / size
-    np.testing.assert_allclose(bend, [across, np.zeros((3, 3))], rtol=1e-14, atol=1e-16)
-
-
 def exact_bump(x, width):
     x, width = mp.mpf(float(x)), mp.mpf(float(width))
     if abs(x) >= width:
@@ -133,9 +109,6 @@ def test_clipped_gradient():
     exploding = lambda x: jnp.log(clipped_gradient(x, 5.0))
     assert jax.grad(exploding)(0.0) == 5.0
     assert jax.jit(jax.vmap(jax.grad(exploding)))(np.array([0.0, 2.0])).tolist() == [5.0, 0.5]
-    assert clipped_gradient(3.0, 1.0) == 3.0
-    per_entry = jax.grad(lambda x: (clipped_gradient(x, np.array([1.0, 10.0])) * 4).sum())
-    assert jax.jit(per_entry)(np.ones(2)).tolist() == [1.0, 4.0]
     assert np.isnan(jax.grad(lambda x: math.nan * clipped_gradient(x, 1.0))(1.0))
     assert jax.grad(lambda b: clipped_gradient(2.0, b))(1.0) == 0.0
     with pytest.raises(TypeError):

@@ -242,52 +242,6 @@ def test_no_such_law_is_nan():
 # --- Weighted draws -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_weights_average_to_the_probability(orthant):
-    *problem, plan = orthant
-    weights = np.exp(tg.weighted_samples(KEY, *problem, 40000, plan=plan).log_weights)
-    stderr = weights.std() / 200
-    # P = 1/(d + 1); five standard errors: a false alarm in 10^6.
-    assert abs(weights.mean() - 1 / 11) < 5 * stderr and stderr < 2e-4
-    lattice = tg.weighted_samples(KEY, *problem, 4096, points="lattice", plan=plan)
-    np.testing.assert_allclose(np.exp(lattice.log_weights).mean(), 1 / 11, rtol=2e-3)
-    wanted = np.trapezoid(1 - orthant_margin(np.linspace(0, 9, 2001)), dx=9 / 2000)
-    shares = np.exp(lattice.log_weights) / np.exp(lattice.log_weights).sum()
-    np.testing.assert_allclose(shares @ np.asarray(lattice.samples), np.full(10, wanted), rtol=5e-3)
-
-
-@pytest.mark.slow
-def test_weighted_expectations_are_differentiable():
-    """E[X_1 | X > 0] = (1 + rho)/(2 sqrt(2 pi) P), P = 1/4 + asin(rho)/(2 pi)."""
-
-    def weighted(rho, loc):
-        covariance = jnp.eye(2) + rho * (1.0 - jnp.eye(2))
-        draws = tg.weighted_samples(
-            KEY, loc, covariance, PAIR[2], 4096, points="lattice", plan=untilted(0.0)
-        )
-        weights = jnp.exp(draws.log_weights)
-        return (weights @ draws.samples)[0] / weights.sum(), jnp.log(weights.mean())
-
-    def exact(rho):
-        prob = 0.25 + jnp.arcsin(rho) / (2 * jnp.pi)
-        return (1 + rho) / (2 * math.sqrt(2 * math.pi) * prob), jnp.log(prob)
-
-    def with_value(rho, loc):
-        return (result := weighted(rho, loc)), result
-
-    (slopes, logs), value = jax.jit(jax.jacrev(with_value, (0, 1), has_aux=True))(0.5, jnp.zeros(2))
-    np.testing.assert_allclose(value, exact(0.5), rtol=1e-3)
-    wanted = jax.jacfwd(exact)(0.5)
-    np.testing.assert_allclose([slopes[0], logs[0]], wanted, rtol=1e-2)
-    # d log P / d loc is the mean times the inverse covariance; d mean / d loc its variance.
-    np.testing.assert_allclose(logs[1], np.full(2, exact(0.5)[0] / 1.5), rtol=5e-3)
-    second = 1 + 0.5 * math.sqrt(0.75) / (2 * math.pi / 3)
-    product = 0.5 + math.sqrt(0.75) / (2 * math.pi / 3)
-    mean = exact(0.5)[0]
-    moments = np.array([second, product]) - mean**2
-    np.testing.assert_allclose(slopes[1], np.linalg.solve(matrix(0.5), moments), rtol=2e-2)
-
-
 # --- Larger, slower -------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.scipy import special as special_jax
 from scipy import special
 
 import truncgauss as tg
@@ -117,15 +116,6 @@ def test_balls_have_the_exact_margins_in_any_tail(away):
     log_density -= ((away - 1.0) * t + 0.5 * t * t) / scale**2
     cdf = tabulated(t, log_density)
     assert distance(draws.samples[:, 0] - (away - 1.0), cdf) < band(4000)
-
-
-def test_a_soft_selection_keeps_draws_with_its_probability():
-    """A probit selection of a normal variable is half of a bivariate one: a skew normal law."""
-    soft = tg.Selection(lambda x: special_jax.ndtr(3.0 * x[0] - 1.0), 1)
-    draws = tg.truncated_samples(KEY, np.zeros(1), np.eye(1), soft, 8000)
-    grid = np.linspace(-6.0, 6.0, 4001)
-    cdf = tabulated(grid, -0.5 * grid**2 + special.log_ndtr(3.0 * grid - 1.0))
-    assert distance(draws[:, 0], cdf) < band(8000) < distance(draws[:, 0], special.ndtr)
 
 
 def test_an_ellipsoid_too_far_for_draws_says_so():

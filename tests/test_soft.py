@@ -73,21 +73,6 @@ def test_equal_settings_share_one_compilation():
     assert sum(program._cache_size() for program in programs) == 1
 
 
-def test_surrogate_has_the_hard_value_and_the_soft_gradient():
-    box, loc = tg.Box([0.0, -1.0], [INF, 1.0]), jnp.array([0.1, 0.2])
-    covariance = jnp.array([[1.0, 0.3], [0.3, 1.0]])
-    value_and_gradient = lambda edge: jax.value_and_grad(
-        lambda loc: (
-            tg.log_probability(loc, covariance, box, tg.SoftMonteCarlo(2000, edge=edge)).log_prob
-        )
-    )(loc)
-    hard, zero = value_and_gradient(tg.Hard())
-    _, slope = value_and_gradient(tg.Tanh(8.0))
-    both, gradient = value_and_gradient(tg.Surrogate(tg.Tanh(8.0)))
-    assert both == hard and jnp.all(zero == 0)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-13)
-
-
 @pytest.mark.full
 def test_a_tail_says_that_the_estimate_rests_on_nothing():
     """Six sigma away no sample supports the value: soft or hard, the error bar is infinite."""
@@ -140,28 +125,6 @@ def test_batches_broadcast_and_agree_with_a_loop():
                 loc[i, 0], covariance, tg.Box(boxes.low[j], boxes.high[j]), method
             )
             np.testing.assert_allclose(got.log_prob[i, j], one.log_prob, rtol=1e-13)
-
-
-@pytest.mark.quick("ball")
-@pytest.mark.parametrize(
-    "region",
-    [
-        tg.Ball([0.2, -0.1], 1.2),
-        tg.Polyhedron([[1.0, 1.0], [1.0, -2.0], [0.0, 1.0]], [-1.0, -INF, -0.5], [1.0, 1.0, INF]),
-    ],
-    ids=["ball", "polyhedron"],
-)
-def test_other_regions_agree_with_counting(region):
-    covariance = jnp.array([[1.0, -0.5], [-0.5, 0.7]])
-    x = np.random.default_rng(0).multivariate_normal([0.1, 0.2], covariance, 400_000)
-    counted = float(region.contains(jnp.asarray(x)).mean())
-    method = tg.SoftMonteCarlo(4096, 16, tg.Tanh(400.0), points="lattice")
-    value, gradient = jax.value_and_grad(
-        lambda loc: tg.fraction_not_truncated(loc, covariance, region, method)
-    )(jnp.array([0.1, 0.2]))
-    # five standard errors of the count, and the softness of the edge
-    assert abs(float(value) - counted) < 5 * np.sqrt(counted * (1 - counted) / len(x)) + 1e-4
-    assert jnp.isfinite(gradient).all() and jnp.any(gradient != 0)
 
 
 def test_lattice_is_a_shifted_lattice_folded():

@@ -90,20 +90,6 @@ def test_one_coordinate_is_right_in_any_tail():
     assert truncated.log_normalizer.log_prob == pytest.approx(float(truth), rel=1e-14)
 
 
-def test_mean_variance_and_entropy_after_truncation():
-    truncated = tg.TruncatedMultivariateNormal([0.0, 0.0], PAIR, low=[0.0, -INF])
-    first, slope = tg.TruncatedNormal(0.0, 1.0, 0.0, None), 0.3
-    spread = float(first.variance)
-    rest = 2.0 - slope**2  # the variance of the second given the first, which no limit touches
-    covariance = [[spread, slope * spread], [slope * spread, rest + slope**2 * spread]]
-    assert np.allclose(truncated.mean, [first.mean, slope * first.mean], rtol=1e-12)
-    assert np.allclose(truncated.moments.covariance, covariance, rtol=1e-12)
-    assert np.allclose(truncated.variance, np.diag(covariance), rtol=1e-12)
-    entropy = float(first.entropy()) + 0.5 * math.log(2 * math.pi * math.e * rest)
-    assert truncated.entropy() == pytest.approx(entropy, rel=1e-12)
-    assert np.array_equal(truncated.covariance_matrix, PAIR)  # the parameter
-
-
 def test_the_leaves_of_a_method_go_with_the_distribution():
     truncated = vector_law(np.zeros(2), method=Given(stderr=jnp.asarray(0.25)), low=0.0)
     plan = {id(leaf) for leaf in jax.tree.leaves(truncated.method)}

@@ -9,39 +9,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS
-from scipy import integrate, stats
+from scipy import stats
 
 import truncgauss as tg
 
 INF = np.inf
-
-
-def quadrature(df, function=lambda x, y: 1.0, high=INF):
-    """The integral of a function times a t density over 0 < x < 1, 0 < y < high."""
-    density = stats.multivariate_t([0.0, 0.0], np.eye(2), df).pdf
-    inside = lambda y, x: function(x, y) * density([x, y])
-    return integrate.dblquad(inside, 0, 1, 0, high, epsrel=1e-9)[0]
-
-
-@pytest.mark.full
-def test_density_moments_and_draws_in_two_dimensions():
-    law = tg.TruncatedMultivariateStudentT(3.0, [0.0, 0.0], jnp.eye(2), low=0.0, high=[1.0, INF])
-    z = quadrature(3.0)
-    density = stats.multivariate_t([0.0, 0.0], np.eye(2), 3.0).logpdf([0.5, 0.7])
-    x = jnp.array([0.5, 0.7])
-    np.testing.assert_allclose(law.log_prob(x), density - np.log(z), rtol=1e-9)
-    with pytest.warns(UserWarning, match="Out-of-support"):
-        assert law.log_prob(-x) == -INF
-    mean = [quadrature(3.0, f) / z for f in (lambda x, y: x, lambda x, y: y)]
-    np.testing.assert_allclose(law.mean, mean, rtol=1e-8)
-    squares = [quadrature(3.0, f) / z for f in (lambda x, y: x * x, lambda x, y: y * y)]
-    np.testing.assert_allclose(law.variance, np.array(squares) - np.square(mean), rtol=1e-7)
-    draws = law.sample(jax.random.key(1), (4000,))
-    for level in (0.3, 1.0, 3.0):
-        share = quadrature(3.0, high=level) / z
-        error = np.sqrt(share * (1.0 - share) / 4000)
-        assert abs(np.mean(draws[:, 1] < level) - share) < 4.5 * error
-    assert bool(law.support(draws).all())
 
 
 @pytest.mark.full
@@ -57,14 +29,6 @@ def test_moments_exist_where_limits_or_df_make_them():
     np.testing.assert_allclose(moments.covariance[0, 0], 2.5 / 0.5 - half**2, rtol=1e-6)
     cauchy = tg.truncated_moments([0.0], [[1.0]], tg.Box([-1.0], [1.0]), df=1.0)
     np.testing.assert_allclose(cauchy.covariance[0, 0], 4 / np.pi - 1, rtol=1e-9)
-
-
-def test_moments_have_the_shape_of_the_problem():
-    for rows, df in (((), 3.0), ((2,), 3.0), ((2,), [3.0, 4.0])):
-        loc = np.zeros((*rows, 2))
-        moments = tg.truncated_moments(loc, np.eye(2), tg.Box(0.0, [1.0, 2.0]), df=df)
-        assert moments.mean.shape == moments.mean_stderr.shape == (*rows, 2)
-        assert moments.covariance.shape == moments.covariance_stderr.shape == (*rows, 2, 2)
 
 
 def test_large_df_is_the_gaussian():

@@ -8,6 +8,7 @@ from tests.referee import (
     fits as fits,
     groups as groups,
     minima as minima,
+    samples as samples,
     shapes as shapes,
     statements as statements,
     tables as tables,

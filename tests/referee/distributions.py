@@ -27,13 +27,21 @@ def quantile(truth, q):
     return float(left + mp.log(truth.scale))
 
 
+def share(truth, x):
+    """P(X <= x) of a truncated normal variable."""
+    z = (mp.mpf(x) - truth.loc) / truth.scale
+    below = truth.upper_a - truth.tail(z) if truth.a + z > 0 else truth.tail(-z) - truth.lower_a
+    return min(below / truth.mass, 1)
+
+
 @law
 def univariate(draw):
     """A truncated normal variable: quantiles, moments, densities, in 400 digits."""
-    low = draw(st.sampled_from([0.0, -1.0, 5.0, 40.0, 1e3]))
+    low = draw(st.sampled_from([0.0, -1.0, 5.0, 40.0, 1e3, -6.0, -41.0]))
     high = draw(st.sampled_from([INF, 1e300, low + 1.0, low + 4.0, low + 1e-6]))
     loc, scale = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([1.0, 2.0]))
-    what = draw(st.sampled_from(["icdf", "mean", "variance", "entropy", "log_prob"]))
+    kinds = ["icdf", "mean", "variance", "entropy", "log_prob", "cdf", "log_normalizer", "sample"]
+    what = draw(st.sampled_from(kinds))
     setup = f"d = tg.TruncatedNormal({loc}, {scale}, {low}, {high})\n".replace("inf", "np.inf")
     words = f"{what}, [{low:g}, {high:g}]"
     if what == "icdf":
@@ -44,16 +52,23 @@ def univariate(draw):
         x = low + draw(st.sampled_from([0.0, 1e-7, 0.3]))
         ours = f"d.log_prob({x})"
         of, tol = lambda truth: float(truth.log_density(x)) if x <= high else -INF, 1e-9
+    elif what in ("cdf", "sample"):
+        x, key = low + draw(st.sampled_from([0.3, 1e-7])), draw(st.integers(0, 9))
+        ours = f"d.cdf({x})" if what == "cdf" else f"d.sample(jax.random.key({key}))"
+        of, tol = lambda truth: float(share(truth, x)), 1e-9
     else:
-        ours = {"mean": f"d.mean - {low}", "entropy": "d.entropy()"}.get(what, "d.variance")
-        of = lambda truth: float(getattr(truth, what) - (low if what == "mean" else 0))
+        ours = {"mean": f"d.mean - {low}", "entropy": "d.entropy()"}.get(what, f"d.{what}")
+        ours = ours.replace("zer", "zer.log_prob")
+        name = {"log_normalizer": "log_mass"}.get(what, what)
+        of = lambda truth: float(getattr(truth, name) - (low if what == "mean" else 0))
         tol = 1e-9
 
     by = draw(st.sampled_from([None, "loc", "scale", "low", "high"]))
     known = {"loc": loc, "scale": scale, "low": low, "high": high}
     by = None if what == "log_prob" and by == "low" else by  # at which the density jumps
-    if by is None or low > 5 or high - low < 0.5 or known[by] >= 1e300:
+    if by is None or abs(low) > 6 or high - low < 0.5 or known[by] >= 1e300:
         by = None
+        assume(what != "sample")
     else:
         ours = f"d.icdf({q})" if what == "icdf" else ours.replace(f" - {low}", "")
         ours = ours.replace("d.", f"of({by}).")
@@ -66,6 +81,11 @@ def univariate(draw):
             if by is None:
                 return of(Truth(loc, scale, low, high)), 0.0
             moved = lambda t: Truth(*(x + t * (key == by) for key, x in known.items()))
+            if what == "sample":  # it keeps its share
+                y = float(names["of"](known[by]).sample(names["jax"].random.key(key)))
+                slope, error = oracles.slope(lambda t: float(share(moved(t), y)), 1, 0.02)
+                density = float(mp.exp(moved(0).log_density(y)))
+                return -slope / density, error / density
             values = {"mean": lambda t: float(moved(t).mean)}
             values["icdf"] = lambda t: low + t * (by == "low") + np.exp(of(moved(t)))
             return oracles.slope(values.get(what, lambda t: of(moved(t))), 1, 0.02)
@@ -248,6 +268,14 @@ FUNCTIONS = {
     "tg.special.log_interval_mass({x}, {x} + 0.7)": lambda x: mp.log(
         tail(x) - tail(x + mp.mpf(0.7))
     ),
+    "tg.safe.bell({x}, 1.5)": lambda x: mp.exp(-x * x / 4.5),
+    "tg.safe.bell(2.5, {x} ** 2 + 0.5)": lambda x: mp.exp(-3.125 / (x * x + 0.5) ** 2),
+    "tg.special.log_interval_mass(-jnp.inf, {x})": lambda x: mp.log(tail(-x)),
+    "tg.special.truncated_log_mass(0.3, 2.0, {x}, {x} + 0.7)": lambda x: mp.log(
+        tail((x - mp.mpf(0.3)) / 2) - tail((x + mp.mpf(0.7) - mp.mpf(0.3)) / 2)
+    ),
+    "tg.Probit(2.0).log_value({x})": lambda x: mp.log(tail(-x / 2)),
+    "tg.Tanh(3.0).log_value({x})": lambda x: mp.log(logistic(3 * x)),
     "tg.safe.bump(1.0, {x} ** 2 + 1.5)": lambda x: mp.exp(-1 / (1 - 1 / (x * x + 1.5) ** 2)),
 }
 
@@ -299,24 +327,52 @@ def censored_variables(draw):
     return Case(f"{name}, [{low}, {high}]", setup, f"np.r_[f({m}), jax.grad(f)({m})]", oracle, 1e-8)
 
 
-VECTORS = {
-    "tg.special.log_sum_exp": (logsumexp, softmax),
-    "tg.special.log_mean_exp": (lambda x: logsumexp(x) - np.log(len(x)), softmax),
-    "tg.safe.safe_norm": (
-        lambda x: abs(x).max() * np.linalg.norm(x / (abs(x).max() or 1.0)),
-        lambda x: (u := x / (abs(x).max() or 1.0)) / (np.linalg.norm(u) or 1.0),
+unit = lambda x: (u := x / (abs(x).max() or 1.0)) / (np.linalg.norm(u) or 1.0)
+size = lambda x: abs(x).max() * np.linalg.norm(x / (abs(x).max() or 1.0))
+rise = np.array([0.2, -0.7, 3.0])
+among = lambda p, v: p * (v - p @ v)
+across = lambda x, v: (v - unit(x) * (unit(x) @ v)) / size(x) if size(x) else 0 * x
+VECTORS = {  # values, slopes and the change of these along v
+    "tg.special.log_sum_exp": (logsumexp, softmax, lambda x, v: among(softmax(x), v)),
+    "tg.special.log_mean_exp": (
+        lambda x: logsumexp(x) - np.log(len(x)), softmax, lambda x, v: among(softmax(x), v)
     ),
-}
+    "lambda x: tg.special.log_sum_exp(jnp.stack([x, 2.0 * x]), axis=(1,))[1]": (
+        lambda x: logsumexp(2 * x), lambda x: 2 * softmax(2 * x),
+        lambda x, v: 4 * among(softmax(2 * x), v),
+    ),
+    "tg.special.effective_sample_size": (
+        lambda x: 1 / np.sum(softmax(x) ** 2), np.zeros_like, lambda x, v: 0 * v
+    ),
+    "lambda x: tg.safe.clipped_logits(x, 3.0) @ jnp.array([0.2, -0.7, 3.0])": (
+        lambda x: np.maximum(x, x.max() - 3) @ rise, lambda x: np.where(x < x.max() - 3, 0, rise),
+        lambda x, v: 0 * v,
+    ),
+    "lambda x: tg.safe.clipped_gradient(x, 0.5 + (x < 0)) @ jnp.array([0.2, -0.7, 3.0])": (
+        lambda x: x @ rise, lambda x: rise.clip(-0.5 - (x < 0), 0.5 + (x < 0)), None
+    ),
+    "tg.safe.safe_norm": (size, unit, across),
+    "lambda x: tg.safe.safe_norm(jax.lax.complex(x, 2 * x)[:, None], axis=0)[0]": (
+        lambda x: 5**0.5 * size(x), lambda x: 5**0.5 * unit(x), lambda x, v: 5**0.5 * across(x, v)
+    ),
+}  # fmt: skip
 
 
 @law
 def vectors(draw):
-    """Sums in logs and norms, with their gradients."""
-    name, (value, slope) = draw(st.sampled_from(list(VECTORS.items())))
-    norm = "norm" in name
-    numbers = [0.0, 1.0, -2.5, 1e-3, *([1e200, 1e-300] if norm else [700.0, -1e3, -INF])]
+    """Sums in logs, norms and clipped vectors, with their gradients and second derivatives."""
+    name, (value, slope, bend) = draw(st.sampled_from(list(VECTORS.items())))
+    extremes = [700.0, -1e3, -INF]
+    extremes = [1e200, 1e-300] if "norm" in name else [] if "gradient" in name else extremes
+    numbers = [0.0, 1.0, -2.5, 1e-3, *extremes]
     x = np.array(draw(st.lists(st.sampled_from(numbers), min_size=3, max_size=3)))
     assume(np.any(np.isfinite(x)))
-    setup = f"x = jnp.array({text(x)}); f = {name}"
-    ours, truth = "np.r_[f(x), jax.grad(f)(x)]", np.r_[value(x), slope(x)]
+    v, setup = np.array([1.0, -2.0, 0.5]), f"x = jnp.array({text(x)}); f = {name}"
+    grad = draw(st.sampled_from(["jax.grad(f)", "jax.vmap(jax.grad(f))"]))
+    at = "(x)" if "vmap" not in grad else "(jnp.stack([-x, x]))[1]"
+    largest = size(x[np.isfinite(x)]) or 1.0
+    second = bend is not None and bool(1e-200 < largest < 1e100)
+    more = f", jax.jvp(jax.grad(f), (x,), (jnp.array({text(v)}),))[1]" * second
+    ours = f"np.r_[f(x), {grad}{at}{more}]"
+    truth = np.r_[value(x), slope(x), bend(x, v) if second else []]
     return Case(f"{name} of {text(x)}", setup, ours, lambda names: (truth, 0.0), 1e-12)

@@ -333,8 +333,8 @@ def ratios(draw):
 # --- Student's t ----------------------------------------------------------------------------------
 
 
-def log_box_t(low, high, factor, df):
-    """log P(low < T < high) of a t around 0 whose scale matrix has this factor.
+def log_box_t(low, high, factor, df, loc=0.0):
+    """log P(low < T < high) of a t, of (loc + Z) / S, whose scale matrix has this factor.
 
     Given W of chi squared it is a Gaussian box of bounds times sqrt(W / df); over log W the
     trapezoidal rule, whose error falls exponentially.
@@ -342,7 +342,7 @@ def log_box_t(low, high, factor, df):
     t = np.linspace(-140.0 / df, np.log(df + 60.0 + 20 * np.sqrt(df)), 400)
     root = np.sqrt(np.exp(t) / df)[:, None]
     with np.errstate(invalid="ignore"):
-        rows = oracles.log_box(0.0, factor, root * low, root * high)
+        rows = oracles.log_box(loc, factor, root * low, root * high)
     log_density = df / 2 * (t - np.log(2.0)) - np.exp(t) / 2
     total = logsumexp(log_density)  # its own integral by the same rule
     return float(logsumexp(rows + log_density) - total)
@@ -360,18 +360,27 @@ def students(draw):
     covariance = np.eye(d) + rho * (1 - np.eye(d))
     text = lambda x: str(np.asarray(x).tolist()).replace("inf", "jnp.inf")
     setup = f"S, box = jnp.array({text(covariance)}), tg.Box({text(low)}, {text(high)})\n"
-    setup += f"f = lambda df: tg.log_probability(jnp.zeros({d}), S, box, df=df)\n"
+    kind = draw(st.sampled_from(["shifted", "Kshirsagar"]))
+    loc = np.array(draw(st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=d, max_size=d)))
+    setup += f"f = lambda df: tg.log_probability({loc.tolist()}, S, box, df=df, "
+    setup += f"noncentral='{kind}')\n"
     setup += f"estimate = {route}(f)({df}); slope = jax.grad(lambda df: f(df).log_prob)({df})"
     factor = oracles.factor_of(covariance)
 
     def oracle(names):
-        along = lambda t: log_box_t(low, high, factor, df + t)
+        shift, away = (loc, 0.0) if kind == "shifted" else (0.0, loc)
+        along = lambda t: log_box_t(low - shift, high - shift, factor, df + t, away)
         slope, error = oracles.slope(along, 1, 0.1)
         return np.r_[along(0.0), slope], np.r_[1e-10, error]
 
     ours = "np.r_[estimate.log_prob, slope]"
     return Case(
-        f"df = {df}, d = {d}", setup, ours, oracle, np.r_[1e-8, 1e-5], "np.r_[estimate.stderr, 0]"
+        f"{kind}, df = {df}, d = {d}",
+        setup,
+        ours,
+        oracle,
+        np.r_[1e-8, 1e-5],
+        "np.r_[estimate.stderr, 0]",
     )
 
 

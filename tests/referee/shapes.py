@@ -123,8 +123,12 @@ def soft_edges(draw):
     edge, each = draw(st.sampled_from(list(EDGES))), draw(st.sampled_from([0, d, 2 * d]))
     outside, rule = draw(st.booleans()), draw(st.sampled_from([False, False, True]))
     edge, each = "Tanh" if rule else edge, 0 if outside or rule else each
+    ball, hard = not outside and draw(st.booleans()), not rule and draw(st.booleans())
+    each = 0 if ball else each
     widths = np.array([1.0, 2.0, 0.5, 1.5][: max(each, 1)])
     parts = {"loc": loc, "S": covariance, "low": low, "high": high}
+    if ball:  # of a center and a radius
+        parts |= {"low": loc + 0.3, "high": np.array(1.5)}
     parts |= {"k": widths if each else widths[0]}
     moves = direction(draw, parts)
     moves["k"] = 0.0 * moves["k"] if rule else moves["k"]  # which it does not take
@@ -132,8 +136,10 @@ def soft_edges(draw):
     setup = along(parts, moves)
     setup += f"z = np.random.default_rng({draw(st.integers(0, 99))}).normal(size=({n}, {d}))"
     way = "lambda m: jax.nn.sigmoid(1.0 * m)" if rule else f"tg.{edge}(k)"
+    way = f"tg.Surrogate({way})" if hard else way  # whose slope is that of the edge
     setup += f"; of = lambda k: tg.SoftMonteCarlo({n}, edge={way}, samples=z)\n"
     region = "tg.Outside(tg.Box(low, high))" if outside else "tg.Box(low, high)"
+    region = "tg.Ball(low, high)" if ball else region
     setup += f"e = lambda loc, S, low, high, k: tg.log_probability(loc, S, {region}, of(k))\n"
     p = region.replace("low, high", "*x[2:4]")
     p = f"tg.fraction_not_truncated(x[0], x[1], {p}, of(x[4]))"
@@ -141,26 +147,30 @@ def soft_edges(draw):
     setup += "slope = sum(map(jnp.vdot, jax.grad(f, range(5))(*x), v))"
 
     def oracle(names):
-        def weights(t):
+        def weights(t, edge=EDGES[edge]):
             p = moved(parts, moves, t)
             x = p["loc"] + names["z"] @ np.linalg.cholesky(p["S"]).T
             k = np.broadcast_to(p["k"] if each != d else np.tile(p["k"], 2), 2 * d)
             margins = np.hstack([x - p["low"], p["high"] - x])
+            if ball:
+                margins = (p["high"] - np.linalg.norm(x - p["low"], axis=1))[:, None]
             if outside:  # the face that a point is farthest beyond
                 margins = -margins.min(axis=1, keepdims=True)
-            return np.prod([EDGES[edge](m, w) for m, w in zip(margins.T, k)], axis=0)
+            return np.prod([edge(m, w) for m, w in zip(margins.T, k)], axis=0)
 
-        of = lambda t: np.log(np.mean(weights(t))) if log else np.mean(weights(t))
-        slope, error = oracles.slope(of, 1, 0.004)
-        w = weights(0.0)
+        of = lambda w: np.log(np.mean(w)) if log or hard else np.mean(w)
+        slope, error = oracles.slope(lambda t: of(weights(t)), 1, 0.004)
+        w = weights(0.0, lambda m, k: m >= 0) if hard else weights(0.0)
+        value = np.log(np.mean(w)) if log else np.mean(w)
+        slope = slope * value if hard and not log else slope
         if not np.any(w):  # the log has no slope
-            return np.r_[of(0.0), names["slope"], INF], 0.0
+            return np.r_[value, names["slope"], INF], 0.0
         few = np.sum(w) ** 2 < 10 * np.sum(w**2)
         # With one sample more of weight 0 and one of the largest.
         scatter = np.std(np.r_[w, 0.0, w.max()], ddof=1) / n**0.5 / np.mean(w)
-        return np.r_[of(0.0), slope, INF if few else scatter], np.r_[0.0, error, 0.0]
+        return np.r_[value, slope, INF if few else scatter], np.r_[0.0, error, 0.0]
 
-    kind = f"{way}, {'log' * log}, {each} widths, d = {d}" + ", outside" * outside
+    kind = f"{way}, {'log' * log}, {each} widths, d = {d}" + ", outside" * outside + ", ball" * ball
     return Case(kind, setup, "np.r_[f(*x), slope, e(*x).stderr]", oracle, np.r_[1e-12, 1e-6, 1e-12])
 
 
@@ -213,44 +223,51 @@ def fields(draw):
     noise = draw(st.sampled_from([0.0, 0.5]))
     loc, low, high = limits(draw, 3, odd=False)
     which = draw(st.sampled_from(["points", "matrix", "precision", "line", "weights", "excursion"]))
-    r = abs(np.subtract.outer(points, points)) / length
-    field = sigma**2 * np.exp(-r)
+    nu = 0.5 if length == 5.0 else draw(st.sampled_from([0.5, 1.5, 2.5]))
+    kernel = {0.5: "1", 1.5: "(1 + r)", 2.5: "(1 + r + r**2 / 3)"}[nu]
+    r = np.sqrt(2 * nu) * abs(np.subtract.outer(points, points)) / length
+    field = sigma**2 * eval(kernel) * np.exp(-r)
     setup = lines({"x": points, "loc": loc, "S": field, "low": low, "high": high})
-    matern = f"tg.MaternProcess({sigma}, {length}, smoothness=0.5)"
+    matern = f"tg.MaternProcess({sigma}, {length}, smoothness={nu})"
     if which == "weights":  # one place after the other by those before
         root = np.linalg.cholesky(field)
         rows = np.tril(np.eye(3) - np.diag(np.diag(root)) @ np.linalg.inv(root), -1)
         setup += f"w, scale = np.array({text(rows[:, :2])}), np.array({text(np.diag(root))})\n"
     of = {
-        "points": f"from_points(x, lambda a, b: {sigma**2} * jnp.exp(-abs(a - b)[0] / {length}), 2",
+        "points": "from_points(x, lambda a, b: k(abs(a - b)[0]), 2",
         "matrix": "from_matrix(S",
         "precision": "from_precision([0, 3, 6, 9], [0, 1, 2] * 3, jnp.linalg.inv(S).ravel()",
         "line": f"from_quasiseparable({matern}, x",
         "weights": "weights",
     }.get(which, "from_matrix(S")
     directed = f"tg.Directed.{of}, noise={noise})"
+    if which == "points":
+        by = f"{np.sqrt(2 * nu)} * x / {length}"
+        setup += f"k = lambda x: (lambda r: {sigma**2} * {kernel} * jnp.exp(-r))({by})\n"
     if which == "weights":
         directed = f"tg.Directed([[3, 3], [0, 3], [0, 1]], w, scale, noise={noise})"
     setup += f"C = {directed}\n"
     covariance = field + noise**2 * np.eye(3)
     factor = oracles.factor_of(covariance)
     if which == "excursion":
-        kind, level = draw(st.sampled_from(["<", ">"])), draw(st.sampled_from([0.0, 0.7]))
+        kind, level = draw(st.sampled_from(["<", ">", "!="])), draw(st.sampled_from([0.0, 0.7]))
         setup += f"e = tg.excursion(loc, C, {level}, '{kind}', least=1e-9)"
 
         def oracle(names):
-            sign = 1.0 if kind == ">" else -1.0
+            above = {"<": False, ">": True}.get(kind, loc >= level) & np.full(3, True)
+            sign = np.where(above, 1.0, -1.0)
             each = ndtr(sign * (loc - level) / np.sqrt(np.diag(covariance)))
             joint = np.empty(3)
             for k in range(3):
                 within = each >= each[k] - 1e-12
-                ends = [np.where(within, level, -sign * INF), np.full(3, sign * INF)]
-                ends = ends if kind == ">" else ends[::-1]
+                ends = np.where(within, level, -sign * INF), sign * INF
+                ends = np.minimum(*ends), np.maximum(*ends)
                 joint[k] = np.exp(oracles.log_box(loc, factor, *ends, 14)[0])
-            return np.r_[each, joint], 0.0
+            return np.r_[each, joint, above], 0.0
 
         assume(len({*loc}) == 3 and level not in loc)  # no ties in the order
-        said, stderr = "np.r_[e.marginal, e.probability]", "np.r_[np.zeros(3), e.stderr]"
+        said = "np.r_[e.marginal, e.probability, e.above]"
+        stderr = "np.r_[np.zeros(3), e.stderr, np.zeros(3)]"
         return Case(f"excursion {kind}", setup, said, oracle, 1e-6, stderr)
     assume(oracles.log_box(loc, factor, low, high, 10)[0] > -40)
     rows = draw(st.booleans())
@@ -262,9 +279,12 @@ def fields(draw):
         setup += "e = tg.log_probability(loc, C, tg.Box(low, high), key=jax.random.key(1))"
 
     def oracle(names):
-        if rows:
-            return oracles.log_rows(low, high, loc, covariance), 1e-8
-        return oracles.with_error(lambda k: oracles.log_box(loc, factor, low, high, k)[0])
+        value, error = np.atleast_1d(oracles.log_rows(low, high, loc, covariance)), 1e-8
+        if not rows:
+            each = oracles.with_error(lambda k: oracles.log_box(loc, factor, low, high, k))
+            value, error = (np.atleast_1d(x)[0] for x in each)
+        return np.r_[value, covariance.ravel()], np.r_[error, np.zeros(9)]
 
-    kind = f"{which}, {'log-likelihood' if rows else 'log P'}"
-    return Case(kind, setup, "e.log_prob", oracle, 1e-6, "e.stderr")
+    kind = f"{which}, {'log-likelihood' if rows else 'log P'}, {nu}"
+    ours, tol = "np.r_[e.log_prob, np.ravel(C.covariance_matrix)]", np.r_[1e-6, np.full(9, 1e-9)]
+    return Case(kind, setup, ours, oracle, tol, "np.r_[e.stderr, np.zeros(9)]")

@@ -299,7 +299,8 @@ def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
         return part
     else:
         whole = part.broadcast_to(batch_shape)
-    return jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :])), whole)
+    count, axes = math.prod(batch_shape), len(batch_shape)  # -1 is unknown of a rank of 0
+    return jax.tree.map(lambda leaf: leaf.reshape((count, *leaf.shape[axes:])), whole)
 
 
 def padded_to_power_of_two(rows: np.ndarray, compiled: int = 0) -> np.ndarray:
