@@ -3,7 +3,6 @@
 Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -198,7 +197,7 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
         from truncgauss.arrays.one_row import of_one_row
 
         return of_one_row(of_row, *parts)
-    flat = lambda leaf: leaf.reshape((math.prod(batch_shape), *leaf.shape[len(batch_shape) :]))
+    flat = lambda leaf: leaf.reshape((int(np.prod(batch_shape)), *leaf.shape[len(batch_shape) :]))
     rows = [
         jax.tree.map(flat, part.broadcast_to(batch_shape)) if batch else part
         for part, batch in zip(parts, batches)
