@@ -69,16 +69,17 @@ def pytest_configure(config):
             path.unlink(missing_ok=True)
 
 
-# Processor seconds and names of tests and cases that take more than 10 s, by `make test-times`.
+# Processor seconds, by `make test-times`, of tests and cases of the full layer, above 9 of
+# the slow one, and their names.
 LONG = pathlib.Path(__file__).with_name("long_tests.txt").read_text().splitlines()
-LONG = {line.split(maxsplit=1)[1] for line in LONG}
+LONG = {name: int(seconds) for seconds, name in (line.split(maxsplit=1) for line in LONG)}
 
 
 def pytest_itemcollected(item):
     """Of a test with `quick`, the cases that are not named there are of the full layer; what takes
-    long is of the slow one."""
-    if item.nodeid in LONG:
-        item.add_marker("slow")
+    long is of that or of the slow one."""
+    if seconds := LONG.get(item.nodeid):
+        item.add_marker("slow" if seconds > 9 else "full")
     for mark in item.iter_markers("quick"):
         if item.callspec.id not in mark.args:
             item.add_marker("full")

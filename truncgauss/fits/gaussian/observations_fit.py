@@ -370,8 +370,7 @@ class GaussianRows(Model):
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
         moved = centred(observations, designs, inner.known_scale, observations.is_univariate)
-        first, scale = first_guess(moved.rows, moved.covariates, inner, what)
-        rows = moved.rows
+        rows, (first, scale) = moved.rows, first_guess(moved.rows, moved.covariates, inner, what)
         # Natural parameters, the inverse covariance and its product with the coefficients, are free
         # where outcomes that depend on each other have the same covariates.
         blocks, columns = inner.independent_blocks(), [part.design for part in designs or ()]
