@@ -196,13 +196,27 @@ def limits_in_columns(draw):
         low = np.where(above & ~right, most, np.where(left | below, -INF, y))
         high = np.where(below & ~left, least, np.where(right | above, INF, y))
         low, high = np.where(np.isnan(y), -INF, low), np.where(np.isnan(y), INF, high)
-    cells = ", ".join(f"'{key}': {x.tolist()}" for key, x in table.items())
+    parts, truth, s = ["rows.lower", "rows.upper"], [], some([0.0, 0.5, 2.0])
+    more = draw(st.sampled_from(["", "noise_scale", "weights", "truncated"]))
+    if more == "noise_scale":
+        scale = draw(st.sampled_from(["'s'", "0.3"]))
+        words, parts, wrong = words + f"noise_scale={scale}, ", [*parts, "rows.noise"], wrong or log
+        truth = (s if scale == "'s'" else np.full(6, 0.3)) ** 2
+    elif more == "weights":
+        words, parts, truth = words + "weights='s', ", [*parts, "rows.weights"], s
+        wrong |= not s.any()
+    elif more:
+        words += "truncated_low=0.1, truncated_high='s', "
+        parts, s = [*parts, "rows.region.low", "rows.region.high"], s + 4.0
+        truth = np.log(np.r_[np.full(6, 0.1), s]) if log else np.r_[np.full(6, 0.1), s]
+    cells = ", ".join(f"'{key}': {x.tolist()}" for key, x in [*table.items(), ("s", s)])
     setup = f"table = {{{cells}}}\n".replace("nan", "np.nan")
     setup += f"rows = tg.Observations.from_table(table, 'y', {words}log={log}, missing={gap})"
     ends = np.r_[low, high]
     ends = np.where(ends > 0, np.log(np.maximum(ends, 1e-9)), -INF) if log else ends
-    ours = "np.r_[rows.lower[:, 0], rows.upper[:, 0]]"
-    return Case(words, setup, ours, lambda names: (ends, 0.0), 1e-15, must_refuse=bool(wrong))
+    ours = f"np.r_[{', '.join(f'np.resize({part}, 6)' for part in parts)}]"
+    oracle = lambda names: (np.r_[ends, truth], 0.0)
+    return Case(words, setup, ours, oracle, 1e-7, must_refuse=bool(wrong))
 
 
 @law
