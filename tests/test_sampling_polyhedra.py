@@ -90,15 +90,6 @@ def test_singular_covariance_against_naive_rejection():
     assert_same_law(draws, naive(covariance, inside))
 
 
-def test_ball():
-    ball = tg.Ball([1.0, 0.0, 0.0], 1.0)
-    covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, LOC, covariance, ball, 4000)
-    assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
-    inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
-    assert_same_law(draws.samples, naive(covariance, inside))
-
-
 @pytest.mark.parametrize("away", [1e-3, 3.0, 20.0, 400.0])
 def test_balls_have_the_exact_margins_in_any_tail(away):
     """Of a unit disc: the first coordinate's density times the mass of its chord."""
