@@ -58,14 +58,7 @@ CASES = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("fewer rows", marks=pytest.mark.full),
-        "more rows",
-        pytest.param("more rows, tilted", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_polyhedra_against_naive_rejection(case):
     rows, plan = CASES[case]
     region = tg.Polyhedron(*(jnp.asarray(part) for part in rows))

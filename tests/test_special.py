@@ -36,13 +36,7 @@ def ours(loc, scale, low, high, x):
 
 def truth(loc, scale, low, high, x):
     truncated = Truth(loc, scale, low, high)
-    return (
-        truncated.log_mass,
-        truncated.mean,
-        truncated.variance,
-        truncated.entropy,
-        truncated.log_density(x),
-    )
+    return *(getattr(truncated, name) for name in NAMES[:-1]), truncated.log_density(x)
 
 
 PROBLEMS = [  # loc, scale, low, high, x
