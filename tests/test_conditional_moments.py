@@ -10,27 +10,16 @@ from scipy import stats
 
 import truncgauss as tg
 
+INF = np.inf
 LOC = np.array([0.3, -0.5, 0.8])
 COVARIANCE = np.array([[1.0, 0.6, 0.3], [0.6, 1.4, 0.5], [0.3, 0.5, 0.9]])
 NOISE = np.diag([0.3, 0.0, 0.5])
 # Exact, limited on one side, and missing; an interval; nothing at all; far in a tail; all exact.
 LOWER = np.array(
-    [
-        [1.2, -np.inf, -np.inf],
-        [-0.2, 0.4, -0.6],
-        [-np.inf, -np.inf, -np.inf],
-        [7.0, -np.inf, 0.1],
-        [0.5, 0.1, 2.0],
-    ]
+    [[1.2, -INF, -INF], [-0.2, 0.4, -0.6], [-INF, -INF, -INF], [7.0, -INF, 0.1], [0.5, 0.1, 2.0]]
 )
 UPPER = np.array(
-    [
-        [1.2, -0.7, np.inf],
-        [1.0, 0.4, 0.3],
-        [np.inf, np.inf, np.inf],
-        [np.inf, np.inf, 0.1],
-        [0.5, 0.1, 2.0],
-    ]
+    [[1.2, -0.7, INF], [1.0, 0.4, 0.3], [INF, INF, INF], [INF, INF, 0.1], [0.5, 0.1, 2.0]]
 )
 
 

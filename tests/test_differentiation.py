@@ -78,10 +78,7 @@ def test_free_coordinates_have_no_derivative():
 
 HELD_FULL = ["common factor", "blocks", "dense", "three"]
 CLASSES = {
-    "chain": (
-        autoregression(7, 0.9),
-        tg.Markov(np.full(6, 0.9), 0.19**0.5, 1.0),
-    ),
+    "chain": (autoregression(7, 0.9), tg.Markov(np.full(6, 0.9), 0.19**0.5, 1.0)),
     "common factor": (
         0.5 * np.eye(6) + 0.5,
         tg.LowRank(jnp.full((6, 1), 0.5**0.5), np.full(6, 0.5)),
@@ -194,8 +191,7 @@ def test_a_mean_with_a_nan_is_nan():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["chain"] + [pytest.param(name, marks=pytest.mark.full) for name in HELD_FULL],
+    "name", ["chain"] + [pytest.param(name, marks=pytest.mark.full) for name in HELD_FULL]
 )
 def test_a_held_default_is_the_plain_call_under_jit(name):
     loc, covariance, low, high = inputs(name)

@@ -20,8 +20,7 @@ INF = math.inf
 def model(observed=None):
     loc = numpyro.sample("loc", tg.TruncatedNormal(0.0, 1.0, -2.0, None))
     place = numpyro.sample(
-        "place",
-        tg.TruncatedMultivariateNormal([0.0, 0.0], PAIR, low=[0.0, -INF], high=[1.0, 0.0]),
+        "place", tg.TruncatedMultivariateNormal([0.0, 0.0], PAIR, low=[0.0, -INF], high=[1.0, 0.0])
     )
     with numpyro.plate("rows", 3):
         truncated = tg.TruncatedNormal(loc + place.sum(), 1.0, 0.0, [1.0, 2.0, INF])

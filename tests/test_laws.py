@@ -149,12 +149,7 @@ def test_laws_of_the_probability(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("d", "method"),
-    [
-        (3, tg.Exact()),
-        (4, tg.Separation(128, 4)),
-        (4, tg.ExpectationPropagation()),
-    ],
+    ("d", "method"), [(3, tg.Exact()), (4, tg.Separation(128, 4)), (4, tg.ExpectationPropagation())]
 )
 def test_a_process_without_float64_has_gradients_and_no_warnings(d, method):
     """JAX's own default: what float64 tests never see. P of this orthant is 1 / (d + 1)!."""
@@ -211,8 +206,7 @@ EDGES_FULL = ("exact-3", "two factors", "lattice", "propagation", "sequential")
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(x, marks=[pytest.mark.full] if x in EDGES_FULL else []) for x in AT_EDGES],
+    "case", [pytest.param(x, marks=[pytest.mark.full] if x in EDGES_FULL else []) for x in AT_EDGES]
 )
 def test_edges_of_the_domain(case):
     """While tracing; where limits are inverted the gradient is NaN too."""

@@ -8,13 +8,7 @@ import truncgauss as tg
 from tests.mixture_em import INF, drawn
 from truncgauss import likelihood
 from truncgauss.fits.mixtures import likelihood as mixture_likelihood
-from truncgauss.fits.mixtures.curvature import (
-    point,
-    rough_point,
-    scores_at,
-    shares,
-    terms_at,
-)
+from truncgauss.fits.mixtures.curvature import point, rough_point, scores_at, shares, terms_at
 from truncgauss.fits.mixtures.em import expectation
 from truncgauss.fits.mixtures.fit import prepared_loss
 from truncgauss.fits.mixtures.likelihood import planned, total_of

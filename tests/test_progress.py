@@ -132,11 +132,7 @@ def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):
     fit = tg.fit_observations(ROWS, progress=False)
     slowly = lambda points, *more: (time.sleep(0.05) or point for point in points)
     watched = descent.watched
-    monkeypatch.setattr(
-        descent,
-        "watched",
-        lambda points, *more: slowly(watched(points, *more)),
-    )
+    monkeypatch.setattr(descent, "watched", lambda points, *more: slowly(watched(points, *more)))
     text = said(lambda: tg.fit_observations(ROWS), terminal=True)
     assert "truncgauss: fit_observations, Newton steps 1, log-likelihood" in text
     assert f"log-likelihood {fit.log_likelihood:.8g}, about" in text

@@ -58,14 +58,7 @@ CASES = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("fewer rows", marks=pytest.mark.full),
-        "more rows",
-        pytest.param("more rows, tilted", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_polyhedra_against_naive_rejection(case):
     rows, plan = CASES[case]
     region = tg.Polyhedron(*(jnp.asarray(part) for part in rows))
@@ -88,15 +81,6 @@ def test_singular_covariance_against_naive_rejection():
     np.testing.assert_allclose(draws @ np.array([1, 1, -1]), LOC @ [1, 1, -1], atol=1e-12)
     inside = lambda x: np.all((x >= region.low) & (x <= region.high), axis=1)
     assert_same_law(draws, naive(covariance, inside))
-
-
-def test_ball():
-    ball = tg.Ball([1.0, 0.0, 0.0], 1.0)
-    covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, LOC, covariance, ball, 4000)
-    assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
-    inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
-    assert_same_law(draws.samples, naive(covariance, inside))
 
 
 @pytest.mark.parametrize("away", [1e-3, 3.0, 20.0, 400.0])

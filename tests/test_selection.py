@@ -266,14 +266,6 @@ def test_an_outlier_that_ends_at_the_edge_is_named(heckman):
 
 
 @pytest.mark.full
-def test_what_follows_from_a_selection(heckman):
-    fit = heckman[1]
-    named = dict(zip(fit.names, zip(fit.estimates, fit.errors)))
-    for quantity in (fit.derived("rho"), fit.derived(lambda p: p.correlation[0, 1], "rho")):
-        np.testing.assert_allclose(tuple(quantity), named["rho"], rtol=1e-6)
-
-
-@pytest.mark.full
 def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
     """The recipe of docs/regression.md: least squares gives a slope of 1.5, the truth is 2."""
     scores, naive = [], []

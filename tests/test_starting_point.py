@@ -137,10 +137,7 @@ def test_a_config_begins_from_a_table(laboratory, capsys):
         (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
         (["--outcome", "log(conc)"], "name the column itself, conc; for its logarithm add --log"),
         (["--outcome", "conc,depth"], "several columns are written apart, conc depth"),
-        (
-            ["--outcome", "depth", "--covariates", "C(site)"],
-            "site; texts become categories",
-        ),
+        (["--outcome", "depth", "--covariates", "C(site)"], "site; texts become categories"),
         (["--outcome", "site"], "covariates. Columns of numbers: depth, conc, limit."),
         (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),
         (["--outcome", "depth", "--truncated-low", "0,5"], "--truncated-low 0,5: Write decimals"),

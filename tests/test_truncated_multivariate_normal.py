@@ -35,19 +35,6 @@ def test_shapes_of_the_vector_distribution():
     assert shape_of(lambda: wide.sample(jax.random.key(0), (5,))) == (5, 6, 2, 2)
 
 
-def test_the_vector_distribution_is_the_normal_distribution_over_its_probability():
-    loc, x = np.array([0.2, -0.1]), np.array([[0.5, 0.7], [1.5, 3.0], [2.5, 0.0]])
-    region = tg.Box([0.0, -INF], [2.0, 5.0])
-    truncated = tg.TruncatedMultivariateNormal(loc, PAIR, region=region, validate_args=False)
-    share = tg.log_probability(loc, PAIR, region)
-    base = np.where(region.contains(x), gaussian(loc, PAIR, x), -INF) - share.log_prob
-    assert np.allclose(truncated.log_prob(x), base, rtol=1e-13)
-    assert truncated.log_normalizer == share
-    limits = {"low": [0.0, -INF], "high": [2.0, 5.0]}
-    again = tg.TruncatedMultivariateNormal(loc, PAIR, **limits, validate_args=False)
-    assert np.array_equal(again.log_prob(x), truncated.log_prob(x))
-
-
 def test_every_form_of_a_covariance():
     loc, x, factor = np.array([0.2, -0.1]), np.array([0.5, 0.7]), np.linalg.cholesky(PAIR)
     whole = vector_law(loc, low=0.0).log_prob(x)
