@@ -305,7 +305,7 @@ def spellings(draw):
             return predicted(kind, matrix @ fit.estimates[:-1], fit.estimates[-1], low)
 
         if variable == "s":
-            levels = list(getattr(data["s"], "cat", None) and data["s"].cat.categories or "abc")
+            levels = list(data["s"].cat.categories if hasattr(data["s"], "cat") else "abc")
             base = "c" if "contr" in right and not {"s", "x:s"} & {*terms} else levels[0]
             each = {level: np.mean(prediction(data.assign(s=level))) for level in levels}
             changes = [each[level] - each[base] for level in levels if level != base]
