@@ -7,8 +7,6 @@ from tests.referee.frame import Case, law
 
 INF = np.inf
 LEAVES = "np.hstack([np.ravel(x) for x in jax.tree.leaves({})])"
-
-
 SPREAD = "n / 2 * (jnp.linalg.slogdet(S := {0})[1] + jnp.trace(jnp.linalg.solve(S, C)))"
 SCALED = "w @ ((y - p['m']) ** 2 / 2 / p['s']['a'] ** 2 + jnp.log(p['s']['a'])) @ jnp.ones(2)"
 BOUNDED = "jnp.sum((p['b'].low - 1.0) ** 2) + p['v'] ** 2 + (p['b'].high[0] / top - 1) ** 2"
@@ -85,9 +83,11 @@ def curvatures(draw):
     seed, lost = draw(st.integers(0, 10**4)), draw(st.sampled_from([None, 0, q - 1]))
     sizes = np.array(draw(st.lists(st.sampled_from([1.0, 1e4, 1e-6]), min_size=q, max_size=q)))
     setup = f"rng = np.random.default_rng({seed}); v = {sizes.tolist()}\n"
-    setup = setup if lost is None else setup.split(";")[0] + "; v = 1.0\n"  # no unit of no column
+    setup = (
+        setup if lost is None else setup.split(";")[0] + "; v = 1.0\n"
+    )  # of a column of 0 there is no unit
     setup += f"A = rng.normal(size=({rows}, {q})) * v\n"
-    setup += f"A[:, {lost}] = 0.0\n" if lost is not None else ""
+    setup += f"A[:, {lost}] = 0.0\n" if lost is not None else ""  # which has no unit
     setup += f"J = rng.normal(size=(4, {q})) / v; J[0] = 0.0; g = A.T @ rng.normal(size={rows})\n"
     setup += f"J[1, {lost}] = 0.0\n" if lost is not None else ""
     setup += "bars = tg.fitting.error_bars(A, J); c = tg.fitting.certificate(g, A.T @ A, 0.25)"
@@ -128,10 +128,8 @@ def statistics(draw):
     word = draw(st.sampled_from(["", "w", "w"])) if kind != "npy" else ""
     origin, zeros = draw(st.sampled_from([0.0, 1e6])), draw(st.booleans())
     columns = draw(st.sampled_from(["None", "['x', 'y']", "['y', 'x']"]))
+    columns = "['x', 'y']" if columns == "None" and not word else columns
     columns = "None" if kind in ("npy", "rows") else columns
-    columns = (
-        "['x', 'y']" if columns == "None" and kind not in ("npy", "rows") and not word else columns
-    )
     n = draw(st.sampled_from([53, 9]))
     setup = "import os, tempfile, pandas as pd; f = tempfile.mkdtemp() + '/t.' + "
     setup += f"{kind!r}\n"
