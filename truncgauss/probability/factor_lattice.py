@@ -88,9 +88,9 @@ class FactorLattice(Method):
 
     def for_problem(self, problem: Problem) -> "FactorLattice":
         _, covariance, region = problem
-        if covariance.num_factors is None or not region.is_box:
+        if not covariance.num_factors or not region.is_box:
             raise ValueError(
-                "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
+                "FactorLattice applies to a tg.Box and a tg.LowRank covariance with factors, got a "
                 f"{type(region).__name__} and a {type(covariance).__name__}. Use tg.Separation(), "
                 "or, if a plan is held, hold the method for this problem: "
                 "method.hold(loc, covariance, region)."

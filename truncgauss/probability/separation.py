@@ -191,7 +191,7 @@ class Separation(Method):
             check_plan(self.plan, problem)
             return self
         d, factors = covariance.dimension, covariance.num_factors
-        if factors is not None and region.is_box:
+        if factors and region.is_box:
             # With fewer dimensions for each factor the coordinates were cheaper for the same error.
             if d >= 10 * factors or d > LARGEST_DENSE:
                 from truncgauss.probability.factor_lattice import FactorLattice
