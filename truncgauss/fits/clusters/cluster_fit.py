@@ -1156,11 +1156,15 @@ class ClusterModel(Model):
     def starts(self, count: int | None) -> list[np.ndarray]:
         random, p = np.random.default_rng(0), len(self.inner.halves(self.start)[0])
         products = sum(len(rows.index) * rows.num_exact**3 for rows in self.shapes)
-        count = count or (EXACT_STARTS if self.complete and products <= FEW_PRODUCTS else 1)
+        pairs = zip(self.inner.covariance.terms, self.inner.covariance.split(self.start[p:]))
+        turned = np.concatenate([np.full(len(z), term.of_either_sign) for term, z in pairs])
+        most = EXACT_STARTS * (2 if turned.any() else 1)
         others = []
-        for _ in range(1, count):
+        for _ in range(1, count or (most if self.complete and products <= FEW_PRODUCTS else 1)):
             x = self.start + 0.3 * random.normal(size=len(self.start))
             x[p:] = self.start[p:] * np.exp(0.7 * random.normal(size=len(x) - p))
+            if turned.any():
+                x[p:] *= np.where(turned, random.choice([-1.0, 1.0], len(x) - p), 1.0)
             others.append(x)
         return [self.start, *others]
 
@@ -1614,8 +1618,8 @@ def fit_clusters(
         start: estimates to begin with, by `names`, as `dict(fit.parameters())`; others are tried if
             the steps from there do not converge.
         num_steps: the most Newton steps from each start.
-        num_starts: from how many points to begin, by default 3 of few rows that are all exact, else
-            1.
+        num_starts: from how many points to begin, by default 3 of few rows that are all exact, 6
+            with a `Factor`, else 1.
         information: what standard errors come from: "observed", or "sandwich", which sums over
             clusters and holds for many of these even where the covariance is another (without a
             factor G / (G - 1) of their number G).

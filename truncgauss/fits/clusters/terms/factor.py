@@ -31,6 +31,7 @@ class Factor(CovarianceTerm):
     title = "factor"
     shared = True
     lost_at_zero = True  # directions of loadings
+    of_either_sign = True
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
         codes, labels = rows.codes(self.item, "Factor: item")

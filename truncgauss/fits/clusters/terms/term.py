@@ -114,6 +114,7 @@ class CovarianceTerm:
     title = "term"
     independent = False  # whether these are errors of each row by itself
     shared = False  # whether they are effects of a cluster, of which one cluster has one draw
+    of_either_sign = False  # whether starts differ in the signs of its coordinates
     shape_names: ClassVar[tuple[str, ...]] = ()
     squares: ClassVar[
         tuple[int, ...]
