@@ -61,6 +61,7 @@ def maxima(draw):
                 return undecided, 0.0
             rises = ratio > 1
         else:
+            assume(names["s"].sum() > 2)  # two are met exactly
             at_edges, inside = profile_of_rho(names)
             if abs(at_edges - inside) < 0.02:
                 return undecided, 0.0
