@@ -276,7 +276,7 @@ def undifferentiated(tree: T, message: str) -> T:
 
 def flattened(problem: Any) -> Any:
     """The problem with its leading axes as one; an input shared by all rows stays shared."""
-    return type(problem)(*(_flat(part, problem.batch_shape) for part in problem))
+    return type(problem)(*(along_one_axis(part, problem.batch_shape) for part in problem))
 
 
 def problem_rows(problem: Any, rows: np.ndarray) -> Any:
@@ -290,7 +290,8 @@ def rows_of(part: Any, rows: np.ndarray) -> Any:
     return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
 
 
-def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
+def along_one_axis(part: Any, batch_shape: tuple[int, ...]) -> Any:
+    """An input with its leading axes as one; the input itself if all rows share it."""
     if isinstance(part, ARRAYS):
         if part.ndim == 1:
             return part
@@ -331,7 +332,7 @@ def in_batches(
         or any(map(parallel.is_spread, jax.tree.leaves(problem)))
     ):
         return function(method, problem, key)
-    flat, own = flattened(problem), _flat(method, batch_shape)
+    flat, own = flattened(problem), along_one_axis(method, batch_shape)
     groups, results = [], []
     for start in range(0, num_rows, width):
         # The last batch is filled up with the first rows rather than compiled for fewer.

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.arrays import parallel
-from truncgauss.arrays.batches import mapped
+from truncgauss.arrays.batches import along_one_axis, mapped
 from truncgauss.arrays.linalg import power_of_two
 from truncgauss.arrays.pytrees import (
     AnyArray,
@@ -197,11 +197,7 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
         from truncgauss.arrays.one_row import of_one_row
 
         return of_one_row(of_row, *parts)
-    flat = lambda leaf: leaf.reshape((int(np.prod(batch_shape)), *leaf.shape[len(batch_shape) :]))
-    rows = [
-        jax.tree.map(flat, part.broadcast_to(batch_shape)) if batch else part
-        for part, batch in zip(parts, batches)
-    ]
+    rows = [along_one_axis(part, batch_shape) for part in parts]
     if 0 in batch_shape:
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
         rows = [jax.tree.map(one, row) if batch else row for row, batch in zip(rows, batches)]
