@@ -40,6 +40,17 @@ def test_a_curve_and_its_population_with_the_unobserved_counted():
     np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-6)
 
 
+def test_the_higher_of_two_maxima_whatever_width_is_given():
+    """One is at a width of .26, one of 3, 1.7 nats lower."""
+    random, options = np.random.default_rng(28), {"num_profiles": 0, "progress": False}
+    z = random.normal(size=400)
+    kept = np.flatnonzero(random.uniform(size=400) < special.expit((z + 0.2) / 0.4))
+    options |= {"num_unobserved": 40 * (400 - len(kept)) // len(kept), "estimate": "width"}
+    curves = [tg.Selection.logistic([1.0], -0.2, width) for width in (0.1, 0.4, 5.0)]
+    fits = [tg.fit_truncated_normal(z[kept[:40]], region=c, **options) for c in curves]
+    np.testing.assert_allclose([fit.curve["width"] for fit in fits], 0.25522, atol=1e-5)
+
+
 def test_ways_to_lose_any_number_beside_fifty_digits():
     n, u = np.array([[3.5, 7.0], [5000.0, 1300.0], [200.0, 2e4], [200.0, 1e15]]).T
     with mp.workdps(50):

@@ -262,7 +262,7 @@ FUNCTIONS = {
     "tg.special.sigmoid({x})": logistic,
     "tg.special.log_sigmoid({x})": lambda x: mp.log(logistic(x)),
     "tg.special.log1pexp({x})": lambda x: mp.log1p(mp.exp(x)),
-    "tg.special.log1mexp(jnp.exp({x} / 9))": lambda x: mp.log(-mp.expm1(-mp.exp(x / 9))),
+    "tg.special.log1mexp({x} ** 2 + 1e-20)": lambda x: mp.log(-mp.expm1(-x * x - mp.mpf(1e-20))),
     "tg.special.hazard({x})": hazard_of,
     "tg.special.hazard_excess({x})": lambda x: hazard_of(x) - x,
     "tg.special.log_interval_mass({x}, {x} + 0.7)": lambda x: mp.log(

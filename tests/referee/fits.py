@@ -150,6 +150,14 @@ def fitted(
                 with np.errstate(invalid="ignore"):
                     truth, rough = errors_along(root)
                 error = abs(truth - rough)
+                if np.any(abs(truth - errors) > 1e-4 * truth + error):  # on a ridge, a step away?
+                    at = lambda u: log_likelihood(estimates + root @ u)
+                    step = np.linalg.solve(-seconds[0], slopes(at, len(errors)))
+                    bent = oracles.hessian(lambda u: at(step + u), len(errors))[0]
+                    apart = np.linalg.inv([-bent, -seconds[0]])
+                    with np.errstate(invalid="ignore"):
+                        sizes = np.sqrt(np.diagonal(root @ apart @ root.T, 0, 1, 2))
+                    error = error + np.nan_to_num(abs(sizes[0] - sizes[1]), nan=np.inf)
                 if follows is not None:
                     more, both = (
                         statements(names, estimates, root, errors_along, follows, step)

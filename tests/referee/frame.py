@@ -74,6 +74,7 @@ def outcome(case: Case) -> str:
     names: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", category=RuntimeWarning, module=r"truncgauss\.")
         return _outcome(case, names)
 
 

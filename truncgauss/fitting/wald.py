@@ -118,8 +118,8 @@ def coverage_beside(points: np.ndarray) -> float:
     the coverage where the line is straight, see `wald_coverages`."""
     covered = -1.0
     for side, ((fall, tilt, bend), (moved, rate, _)) in ((-1.0, points[1]), (1.0, points[3])):
-        squared = 2.0 * (side * tilt - fall)
-        if np.isfinite(fall + moved + rate) and min(bend, squared, side * moved * rate) > 0:
+        squared, rises = 2.0 * (side * tilt - fall), side * np.sign(moved) * rate
+        if np.isfinite(fall + moved + rate) and min(bend, squared, rises) > 0:
             covered += ndtr(QUANTILE * np.sqrt(squared / bend) * abs(rate / moved))
     return float(covered)
 
@@ -141,7 +141,7 @@ def coverage_along(
     t = np.linspace(at[0], at[-1], CELLS * (last - first) + 1)
     middle = int(np.argmin(np.abs(t)))
     (fall, tilt, bend), (moved, rate, _) = (quintics(at, known[:, j], t) for j in (0, 1))
-    bad = np.flatnonzero(~((bend > 0) & (rate * rate[middle] > 0)))
+    bad = np.flatnonzero(~((bend > 0) & (rate * np.sign(rate[middle]) > 0)))
     if middle in bad:  # the loss is not bent there, or the value does not move
         return 0.0
     inside = slice(max(bad[bad < middle], default=-1) + 1, min(bad[bad > middle], default=len(t)))
@@ -152,7 +152,7 @@ def coverage_along(
         way = t - t[k]
         squared = 2.0 * np.maximum(fall[k] - fall + tilt * way, 0.0)
         chances = np.diff(ndtr(np.sign(way) * np.sqrt(squared)))
-        statistic = np.abs((moved - moved[k]) * np.sqrt(bend) / rate)
+        statistic = np.abs((moved - moved[k]) / rate * np.sqrt(bend))
         low, high = np.sort([statistic[1:], statistic[:-1]], axis=0)
         held = np.clip((QUANTILE - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
         weight = share * exists(best + t[k] * step)
@@ -230,7 +230,9 @@ def coverages_of(
         return np.asarray(estimates_of(coordinates, filled))[: len(points), some]
 
     covariance = np.linalg.inv(size * end.hessian)
-    return wald_coverages(derivatives, size, end.x, covariance, estimates, jacobian[some], exists)
+    problem = size, end.x, covariance, estimates, jacobian[some], exists
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite counts as missed
+        return wald_coverages(derivatives, *problem)
 
 
 def untrusted(coverages: np.ndarray) -> np.ndarray:

@@ -116,7 +116,7 @@ def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"safe_norm: axis must be one of x, of shape {x.shape}, got {axis}.")
     if jnp.iscomplexobj(x):
-        x = _norm(jnp.stack([x.real, x.imag], axis=-1), -1)
+        x = jnp.concatenate([x.real, x.imag], axis)
     if jnp.finfo(x.dtype).bits < 32:  # the inverses of its smallest numbers overflow
         return _norm(x.astype(jnp.float32), axis).astype(x.dtype)
     return _norm(x, axis)

@@ -207,7 +207,7 @@ class DropoutRows(SelectedSample):
         return ExchangeableCoordinates.of(self.covariance, d)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        return super().starts((count or 1) + 1)[1:]  # weighted by no inverse probability
+        return super().starts(count and count + 1)[1:]  # weighted by no inverse probability
 
     def wald_coverages(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         common = getattr(self.inner, "common", 0)

@@ -46,6 +46,7 @@ LEAST_KEPT = 0.02  # probability of a row, below which it counts no more in the 
 MANY = 1e4  # not observed, from which a binomial coefficient comes from a beta function
 STEEP = 1e-6  # of the deviation of a curve's scores: a width below it is on its way to 0
 STEEPENING = "slope", "scale"  # parameters of a curve that make it so
+WIDTHS = 0.03, 3.0  # of a steep and a flat curve in starts, by the deviation of their scores
 STEP = 1e-4  # of a coordinate's unit, between gradients whose differences are a Hessian
 FLAT = "The observations do not tell the curve from the shape of the Gaussian."
 FLAT_OF_COUNT = (
@@ -77,14 +78,18 @@ class CurveParameter(NamedTuple):
         number: among the leaves of the parameters.
         shape: without the axis of rows.
         rows: whether it has one.
-        positive: whether its logarithm is free.
+        role: location, scale, whose logarithm is free, slope, or None.
     """
 
     name: str
     number: int
     shape: tuple[int, ...]
     rows: bool
-    positive: bool
+    role: str | None
+
+    @property
+    def positive(self) -> bool:
+        return self.role == "scale"
 
     @property
     def names(self) -> list[str]:
@@ -140,7 +145,7 @@ def parts_of(region: Any, estimate: Any, what: str) -> tuple[CurveParameter, ...
                 "differs between rows into the function, and one number for what is estimated."
             )
         shape = leaf.shape[len(region.batch_shape) :]
-        parts.append(CurveParameter(name, number, shape, rows, roles.get(name) == "scale"))
+        parts.append(CurveParameter(name, number, shape, rows, roles.get(name)))
     return tuple(parts)
 
 
@@ -161,14 +166,35 @@ class CurveCoordinates:
     def names(self) -> list[str]:
         return [name for part in self.parts for name in part.names]
 
-    def start(self) -> np.ndarray:
+    def start(self, width: Any = 1.0, shift: Any = 0.0) -> np.ndarray:
+        """The region's values, of curves so many times as wide, whose midpoints are moved."""
         leaves = jax.tree.leaves(self.region.parameters) if self.parts else []
-        values = [
-            np.full(part.size, float(part.positive)) if part.rows else np.ravel(leaves[part.number])
-            for part in self.parts
-        ]
-        free = [np.log(v) if p.positive else v for p, v in zip(self.parts, values)]
-        return np.concatenate([np.zeros(0), *free])
+        slopes = any(part.role == "slope" for part in self.parts)
+        free = [np.zeros(0)]
+        for part in self.parts:
+            value = float(part.positive) if part.rows else np.asarray(leaves[part.number])
+            value = np.broadcast_to(value, part.shape)
+            if part.positive:
+                value = np.log(value * width)
+            elif part.role == "slope":
+                value = value / np.reshape(width, (-1, 1))
+            elif part.role == "location":
+                value = (value + shift) / (width if slopes else 1.0)
+            free.append(np.ravel(value))
+        return np.concatenate(free)
+
+    def starts(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The region's values; where widths or slopes are estimated also those of a steep curve at
+        the edge of the rows, of a flat one and, with free slopes, of one that is turned around."""
+        roles, scores = {part.role for part in self.parts}, self.region.score_selection()
+        if not roles & {*STEEPENING}:
+            return [self.start()]
+        w, m, t = map(np.asarray, (scores.weights, scores.midpoint, scores.width))
+        gaps = np.einsum("...rd,...d->...r", w, rows) - m
+        times = np.std(gaps, axis=0) / np.mean(np.atleast_2d(t), axis=0)
+        steep, flat = (width * times for width in WIDTHS)
+        starts = [self.start(), self.start(steep, np.min(gaps, axis=0)), self.start(flat)]
+        return [*starts, self.start(-1.0)] if "slope" in roles else starts
 
     def pieces(self, x: Any) -> list[Any]:
         """The numbers of each part, in its shape; in NumPy as in JAX."""
@@ -470,16 +496,18 @@ class SelectedSample(Model):
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         """The moments of the rows and, first, of rows weighted by the inverse of the probability
-        with which they are kept."""
+        with which they are kept; the former beside other curves too."""
         kept = np.exp(np.asarray(log_kept_by(self.curve.region, self.rows)))
         inverse = self.weights / np.maximum(kept, LEAST_KEPT)
-        guesses = [moments_of(self.rows, inverse), self.moments]
         mean, matrix = self.moments
-        random = np.random.default_rng(0)
-        for _ in range((count or 2) - 2):
+        guesses = [(*moments_of(self.rows, inverse), self.curve.start())]
+        guesses += [(mean, matrix, curve) for curve in self.curve.starts(self.rows)]
+        count, random = count or len(guesses), np.random.default_rng(0)
+        for _ in range(count - len(guesses)):
             moved = mean + np.sqrt(np.diagonal(matrix)) * random.normal(size=len(mean))
-            guesses.append((moved, matrix * np.exp(random.normal())))
-        return [self.as_start({"loc": m, "covariance": c}) for m, c in guesses[: count or 2]]
+            size, width = np.exp(random.normal(size=2))
+            guesses.append((moved, matrix * size, self.curve.start(width)))
+        return [np.append(self.inner.free(m, c), curve) for m, c, curve in guesses[:count]]
 
     def as_start(self, start: Any) -> np.ndarray:
         """Free coordinates of a mean and a covariance matrix, by name or in this order."""
@@ -537,8 +565,7 @@ class SelectedSample(Model):
         if path.endless:
             return WIDENS
         scores = self.coordinates.region(path.end.x).score_selection()
-        roles = getattr(self.curve.region, "parameter_roles", {})
-        if scores is None or not any(roles.get(p.name) in STEEPENING for p in self.curve.parts):
+        if scores is None or not any(p.role in STEEPENING for p in self.curve.parts):
             return None
         matrix, w = self.inner.values(path.end.x[: self.coordinates.split])[1], scores.weights
         spread = np.sqrt(np.einsum("...rd,de,...re->...r", w, matrix, w))
