@@ -94,14 +94,6 @@ def test_proteins_of_two_groups():
     assert abs(float(value.sum()) - fit.log_likelihood) < 0.5
 
 
-def test_a_known_curve_counts_for_exact_entries_of_one_outcome_too():
-    y = np.append(ROWS[:, 0], [0.4, 0.9, 1.7])
-    rows = tg.Observations.exact(y, nan_is_missing=True, observed=curve())
-    fit = tg.fit_observations(rows)
-    value = tg.log_likelihood(rows, fit.loc, fit.covariance_matrix).log_prob.sum()
-    np.testing.assert_allclose(fit.log_likelihood, value, rtol=1e-12)
-
-
 def test_refusals():
     rows = tg.Observations.exact(ROWS, nan_is_missing=True)
     for observed, message in [

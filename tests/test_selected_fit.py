@@ -41,7 +41,6 @@ def test_a_curve_and_its_population_with_the_unobserved_counted():
 
 
 def test_the_higher_of_two_maxima_whatever_width_is_given():
-    """One is at a width of .26, one of 3, 1.7 nats lower."""
     random, options = np.random.default_rng(28), {"num_profiles": 0, "progress": False}
     z = random.normal(size=400)
     kept = np.flatnonzero(random.uniform(size=400) < special.expit((z + 0.2) / 0.4))
