@@ -99,7 +99,8 @@ def curvatures(draw):
         kept = [j for j in range(q) if j != lost]
         covariance, touched = np.zeros((4, 4)), np.zeros(4, bool)
         if kept:
-            root = J[:, kept] @ np.linalg.pinv(A[:, kept])
+            unit = np.linalg.norm(A[:, kept], axis=0)
+            root = J[:, kept] / unit @ np.linalg.pinv(A[:, kept] / unit)
             covariance = root @ root.T
         if lost is not None:
             touched = J[:, lost] != 0

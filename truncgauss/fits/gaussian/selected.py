@@ -184,16 +184,18 @@ class CurveCoordinates:
         return np.concatenate(free)
 
     def starts(self, rows: np.ndarray) -> list[np.ndarray]:
-        """The region's values; where widths or slopes are estimated also those of a steep curve at
-        the edge of the rows, of a flat one and, with free slopes, of one that is turned around."""
+        """The region's values; where widths or slopes are estimated also those of flat curves, of
+        each one steep at the edge of the rows and, with free slopes, of curves turned around."""
         roles, scores = {part.role for part in self.parts}, self.region.score_selection()
         if not roles & {*STEEPENING}:
             return [self.start()]
         w, m, t = map(np.asarray, (scores.weights, scores.midpoint, scores.width))
         gaps = np.einsum("...rd,...d->...r", w, rows) - m
         times = np.std(gaps, axis=0) / np.mean(np.atleast_2d(t), axis=0)
-        steep, flat = (width * times for width in WIDTHS)
-        starts = [self.start(), self.start(steep, np.min(gaps, axis=0)), self.start(flat)]
+        steep, flat = WIDTHS
+        starts = [self.start(), self.start(flat * times)]
+        for one in np.eye(len(times), dtype=bool):
+            starts.append(self.start(np.where(one, steep * times, 1.0), one * np.min(gaps, axis=0)))
         return [*starts, self.start(-1.0)] if "slope" in roles else starts
 
     def pieces(self, x: Any) -> list[Any]:

@@ -218,7 +218,7 @@ class MixtureDescent(Descent):
 
         def every() -> Iterator[Any]:
             yield from starts
-            if best is None and len(starts) > 1:
+            if len(starts) > 1 and 2 * np.sum(np.isfinite(reached)) < len(starts):
                 yield from self.model.elsewhere()
 
         shown = bar(every(), "starts", self.progress, len(starts))
