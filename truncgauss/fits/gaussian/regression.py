@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from truncgauss.fits.gaussian.ordinal_fit import OrdinalFit
 
 
+TILT = 1.5  # of the log scale along a covariate of unit spread, in further starts
+
+
 class RegressionErrors(NamedTuple):
     """Standard errors of the coefficients (p,) and of those of the log scale (k,)."""
 
@@ -343,6 +346,14 @@ class HeteroscedasticRegression(Regression):
 
     def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
         return self.coordinates.inwards(np.append(coefficients, log_scale))
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        """By default also with a scale that rises or falls by one covariate after the other: where
+        rows are truncated, little may tell that from a slope of the mean."""
+        starts, p, k = super().starts(count), self.num_coefficients, len(self.scales.transform)
+        tilts = np.pad(np.vstack([np.eye(k), -np.eye(k)]), ((0, 0), (p, 0)))
+        several = count is None and len(starts) > 1
+        return starts + [self.first + TILT * tilt for tilt in tilts if several]
 
     def scattered(self, count: int) -> list[np.ndarray]:
         random, p, k = np.random.default_rng(0), self.num_coefficients, len(self.scales.transform)
