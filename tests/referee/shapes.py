@@ -159,7 +159,7 @@ def soft_edges(draw):
             return np.prod([edge(m, w) for m, w in zip(margins.T, k)], axis=0)
 
         of = lambda w: np.log(np.mean(w)) if log or hard else np.mean(w)
-        step = 4e-6 if outside else 0.004  # where the farthest face is another there is a kink
+        step = 4e-6 if outside or ball else 0.004  # kinks at the center and between faces
         slope, error = oracles.slope(lambda t: of(weights(t)), 1, step)
         w = weights(0.0, lambda m, k: m >= 0) if hard else weights(0.0)
         value = np.log(np.mean(w)) if log else np.mean(w)

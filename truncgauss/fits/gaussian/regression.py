@@ -252,7 +252,6 @@ class Regression(GaussianRows):
     """
 
     censoring: np.ndarray
-    wide_start = False
 
     def check(self) -> None:
         rows = self.observations
@@ -359,6 +358,11 @@ class HeteroscedasticRegression(Regression):
         random, p, k = np.random.default_rng(0), self.num_coefficients, len(self.scales.transform)
         sizes = np.append(np.full(p, self.scale[0]), np.ones(k))
         return [self.first + sizes * random.normal(size=p + k) for _ in range(count)]
+
+    def widened(self, x: np.ndarray, factors: Any, moves: Any = 0.0) -> np.ndarray:
+        rows, p = self.scales.design, self.num_coefficients
+        wider = least_squares(rows, np.full(len(rows), np.log(factors)))
+        return x + np.append(np.full(p, moves), wider)
 
     def one_outcome_loss(self) -> RegressionLoss:
         design = full_design(self.scales.design)
