@@ -156,9 +156,8 @@ def fitted(
                     step = np.linalg.solve(-seconds[0], slopes(at, len(errors)))
                     bent = oracles.hessian(lambda u: at(step + u), len(errors))[0]
                     apart = np.linalg.inv([-bent, -seconds[0]])
-                    with np.errstate(invalid="ignore"):
-                        sizes = np.sqrt(np.diagonal(root @ apart @ root.T, 0, 1, 2))
-                    error = error + np.nan_to_num(abs(sizes[0] - sizes[1]), nan=np.inf)
+                    squares = np.maximum(np.diagonal(root @ apart @ root.T, 0, 1, 2), 0.0)
+                    error = error + abs(np.subtract(*np.sqrt(squares)))
                 if follows is not None:
                     more, both = (
                         statements(names, estimates, root, errors_along, follows, step)
