@@ -183,15 +183,16 @@ class CurveCoordinates:
             free.append(np.ravel(value))
         return np.concatenate(free)
 
-    def starts(self, rows: np.ndarray) -> list[np.ndarray]:
+    def starts(self, rows: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
         """The region's values; where widths or slopes are estimated also those of flat curves, of
         each one steep at the edge of the rows and, with free slopes, of curves turned around."""
         roles, scores = {part.role for part in self.parts}, self.region.score_selection()
         if not roles & {*STEEPENING}:
             return [self.start()]
         w, m, t = map(np.asarray, (scores.weights, scores.midpoint, scores.width))
-        gaps = np.einsum("...rd,...d->...r", w, rows) - m
+        gaps = (np.einsum("...rd,...d->...r", w, rows) - m)[weights > 0]
         times = np.std(gaps, axis=0) / np.mean(np.atleast_2d(t), axis=0)
+        times = np.where(times > 0, times, 1.0)  # of a curve without slopes as yet
         steep, flat = WIDTHS
         starts = [self.start(), self.start(flat * times)]
         for one in np.eye(len(times), dtype=bool):
@@ -503,7 +504,7 @@ class SelectedSample(Model):
         inverse = self.weights / np.maximum(kept, LEAST_KEPT)
         mean, matrix = self.moments
         guesses = [(*moments_of(self.rows, inverse), self.curve.start())]
-        guesses += [(mean, matrix, curve) for curve in self.curve.starts(self.rows)]
+        guesses += [(mean, matrix, curve) for curve in self.curve.starts(self.rows, self.weights)]
         count, random = count or len(guesses), np.random.default_rng(0)
         for _ in range(count - len(guesses)):
             moved = mean + np.sqrt(np.diagonal(matrix)) * random.normal(size=len(mean))

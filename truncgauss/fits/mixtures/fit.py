@@ -464,7 +464,7 @@ class MixtureRows(Model):
         return [moved[id(at)] for at in mixtures]
 
     def elsewhere(self) -> list[Components]:
-        """More starts, for where all others shrink: those that after steps do not."""
+        """More starts, for where most others shrink: those that after steps do not."""
         pairs = zip(*self.begun(range(MORE_STARTS), True))
         return self.in_users_units([end for begun, end in pairs if end is not begun])
 
