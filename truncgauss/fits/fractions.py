@@ -380,12 +380,14 @@ class FractionsModel(Model):
             dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
             scaled: Any = lambda array, factor: np.where(np.isinf(array), array, array * factor)
             factor = ending.free_errors.factor / jnp.asarray(dispersion**0.5)
+            with np.errstate(divide="ignore"):  # where all residuals are 0
+                size = np.divide(ending.loss.size, dispersion)
             ending = dataclasses.replace(
                 ending,
                 errors=scaled(ending.errors, dispersion**0.5),
                 parameter_covariance=scaled(ending.parameter_covariance, dispersion),
                 free_errors=ending.free_errors._replace(factor=factor),
-                loss=dataclasses.replace(ending.loss, size=ending.loss.size / dispersion),
+                loss=dataclasses.replace(ending.loss, size=size),
             )
         return FractionsFit(
             **vars(ending),

@@ -206,6 +206,15 @@ class DropoutRows(SelectedSample):
             return super().inner
         return ExchangeableCoordinates.of(self.covariance, d)
 
+    @property
+    def gaps(self) -> np.ndarray:
+        """Of exact entries; NaN of others."""
+        rows, curve = self.observations, self.curve.region
+        w, m, _ = map(np.asarray, curves_of(curve, self.rows.shape[1]))
+        exact = np.asarray(rows.lower) == np.asarray(rows.upper)
+        gaps = np.where(exact, w * self.rows - m, np.nan)[self.weights > 0]
+        return gaps.reshape(-1, curve.midpoint.shape[-1])
+
     def starts(self, count: int | None) -> list[np.ndarray]:
         return super().starts(count and count + 1)[1:]  # weighted by no inverse probability
 

@@ -183,20 +183,23 @@ class CurveCoordinates:
             free.append(np.ravel(value))
         return np.concatenate(free)
 
-    def starts(self, rows: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
+    def starts(self, gaps: np.ndarray | None) -> list[np.ndarray]:
         """The region's values; where widths or slopes are estimated also those of flat curves, of
-        each one steep at the edge of the rows and, with free slopes, of curves turned around."""
-        roles, scores = {part.role for part in self.parts}, self.region.score_selection()
-        if not roles & {*STEEPENING}:
+        each one steep at the edge of the rows and, with free slopes, of curves turned around. Rows
+        lie so far above the midpoints, (n, r), or are missing."""
+        roles = {part.role for part in self.parts}
+        if gaps is None or not roles & {*STEEPENING}:
             return [self.start()]
-        w, m, t = map(np.asarray, (scores.weights, scores.midpoint, scores.width))
-        gaps = (np.einsum("...rd,...d->...r", w, rows) - m)[weights > 0]
-        times = np.std(gaps, axis=0) / np.mean(np.atleast_2d(t), axis=0)
+        gaps = np.where(np.all(np.isnan(gaps), axis=0), 0.0, gaps)
+        widths = np.atleast_2d(np.asarray(self.region.score_selection().width))
+        times = np.nanstd(gaps, axis=0) / np.mean(widths, axis=0)
         times = np.where(times > 0, times, 1.0)  # of a curve without slopes as yet
         steep, flat = WIDTHS
         starts = [self.start(), self.start(flat * times)]
         for one in np.eye(len(times), dtype=bool):
-            starts.append(self.start(np.where(one, steep * times, 1.0), one * np.min(gaps, axis=0)))
+            starts.append(
+                self.start(np.where(one, steep * times, 1.0), one * np.nanmin(gaps, axis=0))
+            )
         return [*starts, self.start(-1.0)] if "slope" in roles else starts
 
     def pieces(self, x: Any) -> list[Any]:
@@ -497,6 +500,16 @@ class SelectedSample(Model):
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         return moments_of(self.rows, self.weights)
 
+    @property
+    def gaps(self) -> np.ndarray | None:
+        """By how much scores of rows that count exceed the midpoints of curves, (n, r)."""
+        scores = self.curve.region.score_selection()
+        if scores is None:
+            return None
+        w, m = map(np.asarray, (scores.weights, scores.midpoint))
+        gaps: np.ndarray = np.einsum("...rd,...d->...r", w, self.rows) - m
+        return gaps[self.weights > 0]
+
     def starts(self, count: int | None) -> list[np.ndarray]:
         """The moments of the rows and, first, of rows weighted by the inverse of the probability
         with which they are kept; the former beside other curves too."""
@@ -504,7 +517,7 @@ class SelectedSample(Model):
         inverse = self.weights / np.maximum(kept, LEAST_KEPT)
         mean, matrix = self.moments
         guesses = [(*moments_of(self.rows, inverse), self.curve.start())]
-        guesses += [(mean, matrix, curve) for curve in self.curve.starts(self.rows, self.weights)]
+        guesses += [(mean, matrix, curve) for curve in self.curve.starts(self.gaps)]
         count, random = count or len(guesses), np.random.default_rng(0)
         for _ in range(count - len(guesses)):
             moved = mean + np.sqrt(np.diagonal(matrix)) * random.normal(size=len(mean))
