@@ -219,7 +219,7 @@ class MixtureDescent(Descent):
         def every() -> Iterator[Any]:
             yield from starts
             if len(starts) > 1 and 2 * np.sum(np.isfinite(reached)) < len(starts):
-                yield from self.model.elsewhere()
+                yield from self.model.elsewhere(len(starts))
 
         shown = bar(every(), "starts", self.progress, len(starts))
         for start in shown:

@@ -463,9 +463,10 @@ class MixtureRows(Model):
             moved[id(at)] = Components(at.weights, centre + scale * at.locs, matrices)
         return [moved[id(at)] for at in mixtures]
 
-    def elsewhere(self) -> list[Components]:
-        """More starts, for where most others shrink: those that after steps do not."""
-        pairs = zip(*self.begun(range(MORE_STARTS), True))
+    def elsewhere(self, first: int) -> list[Components]:
+        """More starts, for where most others shrink, from this number on: those that after steps
+        do not."""
+        pairs = zip(*self.begun(range(first, first + MORE_STARTS), True))
         return self.in_users_units([end for begun, end in pairs if end is not begun])
 
     def starts(self, count: Any) -> list[Any]:
