@@ -140,8 +140,11 @@ def fitted(
             # likelihood leaves differences that no inverse survives.
             lengths, axes = np.linalg.eigh(np.asarray(fit.parameter_covariance)[index][:, index])
             root = axes * np.sqrt(np.maximum(lengths, 0.0))
-            seconds = oracles.hessian(lambda u: log_likelihood(estimates + root @ u), len(errors))
-            if np.all(np.isfinite(seconds)):
+            at = lambda u: log_likelihood(estimates + root @ u)
+            seconds = oracles.hessian(at, len(errors))
+            below = np.any(abs(slopes(at, len(errors))) > 1e-4)  # the top of a ridge, if one
+            known = np.all(np.isfinite(seconds))
+            if known and not (below and np.linalg.eigvalsh(seconds[0])[-1] >= 0):
                 variances = np.linalg.inv(-np.array(seconds))
                 if groups is not None:
                     by_row = lambda u: rows_of(names, estimates + root @ u)
@@ -152,7 +155,6 @@ def fitted(
                     truth, rough = errors_along(root)
                 error = abs(truth - rough)
                 if np.any(abs(truth - errors) > 1e-4 * truth + error):  # on a ridge, a step away?
-                    at = lambda u: log_likelihood(estimates + root @ u)
                     step = np.linalg.solve(-seconds[0], slopes(at, len(errors)))
                     bent = oracles.hessian(lambda u: at(step + u), len(errors))[0]
                     apart = np.linalg.inv([-bent, -seconds[0]])

@@ -78,9 +78,8 @@ def factor_of(covariance):
         rest = s[k, k] - np.sum(factor[k, :k] ** 2)
         if rest > 1e-15 * s[k, k]:
             factor[k, k] = np.sqrt(rest)
-            factor[k + 1 :, k] = (s[k + 1 :, k] - factor[k + 1 :, :k] @ factor[k, :k]) / factor[
-                k, k
-            ]
+            below = s[k + 1 :, k] - factor[k + 1 :, :k] @ factor[k, :k]
+            factor[k + 1 :, k] = below / factor[k, k]
     return factor.astype(float)
 
 
@@ -166,8 +165,7 @@ def hessian(function, p):
     and before that."""
 
     def once(h):
-        moves = h * np.eye(p)
-        found = np.empty((p, p))
+        moves, found = h * np.eye(p), np.empty((p, p))
         for i in range(p):
             for j in range(i + 1):
                 corners = [function(s * moves[i] + t * moves[j]) for s in (1, -1) for t in (1, -1)]
