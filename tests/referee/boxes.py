@@ -216,7 +216,7 @@ def box_slopes(draw):
     tol = 1e-6 if order == 1 else 1e-5
     unknown = "L" in parts or route in ("jit", "vmap", "moved") or (refused and route == "held")
     if d > 3 and unknown:
-        tol = 5e-4  # samples where the structure is not seen, whose rtol is 1e-4
+        tol *= 500  # samples: an rtol of 1e-4; second derivatives scatter by 8e-4 between keys
     return Case(kind, setup, ours, oracle, tol, refused=refused)
 
 
