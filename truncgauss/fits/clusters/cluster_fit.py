@@ -1146,11 +1146,13 @@ class ClusterModel(Model):
         """The size below which coordinates are 0 at an edge: `EDGE`, but `ZERO` where the
         observations tell all that are smaller than that from 0."""
         small = np.abs(self.inner.halves(path.end.x)[1]) < EDGE
-        information = float(path.loss.size) * path.end.hessian
-        if not small.any() or not np.all(np.linalg.eigvalsh(information) > 0):
+        if not small.any():
             return EDGE
-        errors = self.inner.halves(np.sqrt(np.diagonal(np.linalg.inv(information))))[1]
-        told = np.abs(self.inner.halves(path.end.x)[1]) > TOLD * errors
+        units, values, vectors = scaled_spectrum(float(path.loss.size) * path.end.hessian)
+        if not values[0] > 0:
+            return EDGE
+        errors = np.sqrt(np.sum(vectors**2 / values, axis=1)) / units
+        told = np.abs(self.inner.halves(path.end.x)[1]) > TOLD * self.inner.halves(errors)[1]
         return ZERO if np.all(told[small]) else EDGE
 
     def starts(self, count: int | None) -> list[np.ndarray]:
