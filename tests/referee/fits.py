@@ -142,9 +142,9 @@ def fitted(
             root = axes * np.sqrt(np.maximum(lengths, 0.0))
             at = lambda u: log_likelihood(estimates + root @ u)
             seconds = oracles.hessian(at, len(errors))
-            below = np.any(abs(slopes(at, len(errors))) > 1e-4)  # the top of a ridge, if one
+            below = not np.all(abs(slopes(at, len(errors))) < 1e-4)  # the top of a ridge, if one
             known = np.all(np.isfinite(seconds))
-            if known and not (below and np.linalg.eigvalsh(seconds[0])[-1] >= 0):
+            if known and not (below and np.linalg.eigvalsh(seconds).max() >= 0):
                 variances = np.linalg.inv(-np.array(seconds))
                 if groups is not None:
                     by_row = lambda u: rows_of(names, estimates + root @ u)
