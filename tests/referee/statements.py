@@ -48,6 +48,7 @@ def maxima(draw):
         x, y, e = (names[name] for name in "xye")
         undecided = np.r_[bool(names["f"].converged), word in (names["f"].reason or "")]
         if which == "tobit":
+            assume(np.sum(unit * y > limit) not in (1, 2))  # which a line may meet
             rises = bool(np.all(unit * y <= limit))
         elif which == "binary":
             yes, x = x + 0.4 * e > 0, np.round(2 * x)

@@ -314,14 +314,13 @@ def spellings(draw):
         if variable == "d":
             change = prediction(data.assign(d=1)) - prediction(data.assign(d=0))
             return np.r_[prediction(data)[:3], np.mean(change)], 0.0
-        inward = np.where(x > np.median(x), -1e-5, 1e-5)  # splines end with the data
+        step = min(1e-5, 0.2 * np.min(abs(x - 1.5)))  # which crosses no knot
+        inward = np.where(x > np.median(x), -step, step)  # splines end with the data
         weights = {0: -25.0, 1: 48.0, 2: -36.0, 3: 16.0, 4: -3.0}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            change = sum(
-                c * prediction(data.assign(**{variable: x + k * inward})) / (12 * inward)
-                for k, c in weights.items()
-            )
+            of = lambda k: prediction(data.assign(**{variable: x + k * inward}))
+            change = sum(c * of(k) for k, c in weights.items()) / (12 * inward)
         return np.r_[prediction(data)[:3], np.mean(change)], 0.0
 
     # A spline, its polynomial and x itself may be redundant together.
