@@ -141,8 +141,8 @@ def fitted(
             lengths, axes = np.linalg.eigh(np.asarray(fit.parameter_covariance)[index][:, index])
             root = axes * np.sqrt(np.maximum(lengths, 0.0))
             at = lambda u: log_likelihood(estimates + root @ u)
-            seconds = oracles.hessian(at, len(errors))
-            below = not np.all(abs(slopes(at, len(errors))) < 1e-4)  # the top of a ridge, if one
+            seconds, rates = oracles.hessian(at, len(errors)), slopes(at, len(errors))
+            below = not np.all(abs(rates) < 1e-4)  # the top of a ridge, if one
             known = np.all(np.isfinite(seconds))
             if known and not (below and np.linalg.eigvalsh(seconds).max() >= 0):
                 variances = np.linalg.inv(-np.array(seconds))
@@ -155,7 +155,7 @@ def fitted(
                     truth, rough = errors_along(root)
                 error = abs(truth - rough)
                 if np.any(abs(truth - errors) > 1e-4 * truth + error):  # on a ridge, a step away?
-                    step = np.linalg.solve(-seconds[0], slopes(at, len(errors)))
+                    step = np.linalg.solve(-seconds[0], rates)
                     bent = oracles.hessian(lambda u: at(step + u), len(errors))[0]
                     apart = np.linalg.inv([-bent, -seconds[0]])
                     squares = np.maximum(np.diagonal(root @ apart @ root.T, 0, 1, 2), 0.0)
